@@ -1,0 +1,232 @@
+//! Sessions and claims: what the speakers write into `coordination.k8s.io/v1` Leases.
+//!
+//! A *session* lease says that a speaker lives; a *claim* lease says which speaker owns the
+//! addresses of a service. A claim is valid exactly while the session that it names, by uid and
+//! number of transitions, has a holder.
+//!
+//! Leases can be edited by anybody with the right to: what cannot be read counts as absent, and
+//! never makes a claim valid.
+
+mod claim;
+mod id;
+mod session;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+
+pub use claim::{Claim, Successor};
+pub use id::{Incarnation, LeaseName, SessionId};
+pub use session::{Session, SessionInterface};
+
+use crate::names::NodeName;
+
+/// The namespace of claims unless configured otherwise.
+pub const CLAIM_NAMESPACE: &str = "leasehold-system";
+/// The namespace of sessions unless configured otherwise.
+pub const SESSION_NAMESPACE: &str = "leasehold-sessions";
+
+/// The annotations of our leases.
+pub mod annotation {
+    /// Claim: the services whose addresses it governs, as `namespace/name`, separated by commas.
+    pub const SERVICES: &str = "leasehold.dev/services";
+    /// Claim: the addresses, separated by commas.
+    pub const ADDRESSES: &str = "leasehold.dev/addresses";
+    /// Claim: the interface that carries the addresses on the holder.
+    pub const INTERFACE: &str = "leasehold.dev/interface";
+    /// Claim: the MAC address of that interface.
+    pub const MAC: &str = "leasehold.dev/mac";
+    /// Claim: the session under which it is held, as `<uid>/<transitions>`.
+    pub const SESSION: &str = "leasehold.dev/session";
+    /// Claim and session: why it last changed, for people.
+    pub const CAUSE: &str = "leasehold.dev/cause";
+    /// Claim: to whom the holder hands over, as `<node> <session> <transitions of the claim>`.
+    pub const SUCCESSOR: &str = "leasehold.dev/successor";
+    /// Session: which boot of which machine, as `<machine id>/<boot id>`.
+    pub const INCARNATION: &str = "leasehold.dev/incarnation";
+    /// Session: the node's interfaces that can announce, with MAC and addresses, as JSON.
+    pub const INTERFACES: &str = "leasehold.dev/interfaces";
+    /// Session: `true` while the speaker restarts and its addresses are to stay.
+    pub const RESTARTING: &str = "leasehold.dev/restarting";
+}
+
+/// A lease as the API server stores it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored<T> {
+    /// Its name.
+    pub name: LeaseName,
+    /// Differs for each object that ever bore the name.
+    pub uid: String,
+    /// Differs for each state of the object. Opaque: compared for equality only.
+    pub resource_version: String,
+    /// When the present holder acquired it, by the holder's wall clock: for people, never for
+    /// decisions.
+    pub acquired: Option<Timestamp>,
+    /// What it says.
+    pub record: T,
+}
+
+/// What a lease of ours says; [`Session`] or [`Claim`].
+pub trait Record: Sized {
+    /// Reads the record of a lease. What cannot be read counts as absent.
+    fn read(spec: &LeaseSpec, annotations: &BTreeMap<String, String>) -> Self;
+    /// Who holds the lease.
+    fn holder(&self) -> Option<&NodeName>;
+    /// How often ownership has changed.
+    fn transitions(&self) -> i32;
+    /// For how many seconds after a renewal it is to be taken for held.
+    fn duration_seconds(&self) -> i32;
+    /// The annotations that say the rest.
+    fn annotations(&self) -> BTreeMap<String, String>;
+}
+
+impl<T: Record> Stored<T> {
+    /// Reads a lease from the API server; `None` where name, uid or version are missing, which the
+    /// API server never sends.
+    pub fn from_lease(lease: &Lease) -> Option<Self> {
+        let none = LeaseSpec::default();
+        let spec = lease.spec.as_ref().unwrap_or(&none);
+        let empty = BTreeMap::new();
+        let annotations = lease.metadata.annotations.as_ref().unwrap_or(&empty);
+        Some(Self {
+            name: lease.metadata.name.as_deref()?.parse().ok()?,
+            uid: lease.metadata.uid.clone()?,
+            resource_version: lease.metadata.resource_version.clone()?,
+            acquired: spec.acquire_time.as_ref().map(|time| time.0),
+            record: T::read(spec, annotations),
+        })
+    }
+
+    /// The lease to replace this one, written at wall time `now`. It carries uid and version, so
+    /// that it is refused when the object was changed, deleted or created anew since it was read.
+    pub fn replace_with(&self, record: &T, namespace: &str, now: Timestamp) -> Lease {
+        let same_tenure = record.transitions() == self.record.transitions();
+        let acquired = self.acquired.filter(|_| same_tenure).unwrap_or(now);
+        let mut lease = lease(&self.name, record, namespace, acquired, now);
+        lease.metadata.uid = Some(self.uid.clone());
+        lease.metadata.resource_version = Some(self.resource_version.clone());
+        lease
+    }
+}
+
+/// The lease to create under `name`, written at wall time `now`.
+pub fn new_lease<T: Record>(name: &LeaseName, record: &T, namespace: &str, now: Timestamp) -> Lease {
+    lease(name, record, namespace, now, now)
+}
+
+fn lease<T: Record>(
+    name: &LeaseName,
+    record: &T,
+    namespace: &str,
+    acquired: Timestamp,
+    renewed: Timestamp,
+) -> Lease {
+    let held = record.holder().is_some();
+    Lease {
+        metadata: ObjectMeta {
+            name: Some(name.to_string()),
+            namespace: Some(namespace.to_owned()),
+            annotations: Some(record.annotations()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(LeaseSpec {
+            holder_identity: record.holder().map(ToString::to_string),
+            lease_duration_seconds: Some(record.duration_seconds()),
+            lease_transitions: Some(record.transitions()),
+            acquire_time: held.then_some(MicroTime(acquired)),
+            renew_time: Some(MicroTime(renewed)),
+            ..LeaseSpec::default()
+        }),
+    }
+}
+
+fn read_holder(spec: &LeaseSpec) -> Option<NodeName> {
+    spec.holder_identity.as_deref().and_then(|name| name.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn claim() -> Claim {
+        Claim {
+            holder: Some("node-1".parse().unwrap()),
+            transitions: 3,
+            duration_seconds: 5,
+            services: vec!["web/shop".to_owned()],
+            addresses: BTreeSet::from(["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()]),
+            interface: Some("eth0".parse().unwrap()),
+            mac: Some("02:00:00:00:00:01".parse().unwrap()),
+            session: Some("6f1c/7".parse().unwrap()),
+            cause: "new service".to_owned(),
+            successor: Some(Successor {
+                node: "node-2".parse().unwrap(),
+                session: "77aa/2".parse().unwrap(),
+                transitions: 3,
+            }),
+        }
+    }
+
+    fn session() -> Session {
+        Session {
+            holder: Some("node-1".parse().unwrap()),
+            transitions: 7,
+            duration_seconds: 5,
+            incarnation: Some(Incarnation::new("machine", "boot")),
+            interfaces: vec![SessionInterface {
+                name: "eth0".parse().unwrap(),
+                mac: "02:00:00:00:00:01".parse().unwrap(),
+                addresses: vec!["192.0.2.250/24".to_owned()],
+            }],
+            restarting: true,
+            cause: "restarting".to_owned(),
+        }
+    }
+
+    fn stored<T: Record>(record: &T) -> Stored<T> {
+        let mut lease = new_lease(&"a.b".parse().unwrap(), record, "ns", Timestamp::UNIX_EPOCH);
+        lease.metadata.uid = Some("uid".to_owned());
+        lease.metadata.resource_version = Some("12".to_owned());
+        Stored::from_lease(&lease).unwrap()
+    }
+
+    #[test]
+    fn records_read_back_as_written() {
+        assert_eq!(stored(&claim()).record, claim());
+        assert_eq!(stored(&session()).record, session());
+        let released = Claim { holder: None, session: None, successor: None, ..claim() };
+        assert_eq!(stored(&released).record, released);
+    }
+
+    #[test]
+    fn the_time_of_acquisition_is_kept_within_a_tenure() {
+        let old = stored(&session());
+        let later = Timestamp::from_second(90).unwrap();
+        let renewed = old.replace_with(&session(), "ns", later);
+        assert_eq!(renewed.spec.as_ref().unwrap().acquire_time.as_ref().unwrap().0, Timestamp::UNIX_EPOCH);
+        assert_eq!(renewed.spec.unwrap().renew_time.unwrap().0, later);
+        assert_eq!(renewed.metadata.uid.as_deref(), Some("uid"));
+        let next = Session { transitions: 8, ..session() };
+        let acquired = old.replace_with(&next, "ns", later).spec.unwrap().acquire_time.unwrap();
+        assert_eq!(acquired.0, later);
+    }
+
+    #[test]
+    fn an_edited_lease_reads_as_far_as_it_can_be_read() {
+        let mut lease = new_lease(&"a.b".parse().unwrap(), &claim(), "ns", Timestamp::UNIX_EPOCH);
+        lease.metadata.uid = Some("uid".to_owned());
+        lease.metadata.resource_version = Some("12".to_owned());
+        let annotations = lease.metadata.annotations.as_mut().unwrap();
+        annotations.insert(annotation::SESSION.to_owned(), "nonsense".to_owned());
+        annotations.insert(annotation::ADDRESSES.to_owned(), "192.0.2.1,oops".to_owned());
+        lease.spec.as_mut().unwrap().holder_identity = Some("Not A Node".to_owned());
+        let read = Stored::<Claim>::from_lease(&lease).unwrap().record;
+        assert_eq!(read.session, None);
+        assert_eq!(read.holder, None);
+        assert_eq!(read.addresses.len(), 1);
+    }
+}

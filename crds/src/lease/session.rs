@@ -1,0 +1,100 @@
+//! What a session lease says.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::coordination::v1::LeaseSpec;
+use pnet_base::MacAddr;
+use serde::{Deserialize, Serialize};
+
+use super::{Incarnation, Record, annotation, read_holder};
+use crate::names::{InterfaceName, NodeName};
+
+/// A speaker's sign of life.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    /// The node; none while the session is over (released or fenced).
+    pub holder: Option<NodeName>,
+    /// Acquiring, releasing and fencing each add one; renewing does not.
+    pub transitions: i32,
+    /// L: for how long the session may go without renewal, in seconds.
+    pub duration_seconds: i32,
+    /// Which boot of which machine holds it.
+    pub incarnation: Option<Incarnation>,
+    /// The node's interfaces that can announce.
+    pub interfaces: Vec<SessionInterface>,
+    /// The speaker restarts and its addresses are to stay.
+    pub restarting: bool,
+    /// Why the session last changed hands, for people.
+    pub cause: String,
+}
+
+/// An interface of a node that can announce.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionInterface {
+    /// Its name on the node.
+    pub name: InterfaceName,
+    /// Its MAC address.
+    #[serde(with = "mac")]
+    pub mac: MacAddr,
+    /// The node's own addresses on it, with prefix length: `192.0.2.250/24`.
+    pub addresses: Vec<String>,
+}
+
+impl Record for Session {
+    fn read(spec: &LeaseSpec, annotations: &BTreeMap<String, String>) -> Self {
+        let text = |key| annotations.get(key).map(String::as_str);
+        Self {
+            holder: read_holder(spec),
+            transitions: spec.lease_transitions.unwrap_or(0),
+            duration_seconds: spec.lease_duration_seconds.unwrap_or(0),
+            incarnation: text(annotation::INCARNATION).map(Incarnation::from_text),
+            interfaces: text(annotation::INTERFACES)
+                .and_then(|json| serde_json::from_str(json).ok())
+                .unwrap_or_default(),
+            restarting: text(annotation::RESTARTING) == Some("true"),
+            cause: text(annotation::CAUSE).unwrap_or_default().to_owned(),
+        }
+    }
+
+    fn holder(&self) -> Option<&NodeName> {
+        self.holder.as_ref()
+    }
+
+    fn transitions(&self) -> i32 {
+        self.transitions
+    }
+
+    fn duration_seconds(&self) -> i32 {
+        self.duration_seconds
+    }
+
+    fn annotations(&self) -> BTreeMap<String, String> {
+        let mut annotations = BTreeMap::new();
+        let mut set = |key: &str, value: String| annotations.insert(key.to_owned(), value);
+        set(annotation::CAUSE, self.cause.clone());
+        if let Some(incarnation) = &self.incarnation {
+            set(annotation::INCARNATION, incarnation.as_str().to_owned());
+        }
+        // Names, MAC addresses and strings always serialise.
+        set(annotation::INTERFACES, serde_json::to_string(&self.interfaces).unwrap_or_default());
+        if self.restarting {
+            set(annotation::RESTARTING, "true".to_owned());
+        }
+        annotations
+    }
+}
+
+mod mac {
+    use pnet_base::MacAddr;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(mac: &MacAddr, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(mac)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MacAddr, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(|_| {
+            serde::de::Error::custom("a MAC address is written as six bytes such as 02:00:5e:00:53:01")
+        })
+    }
+}

@@ -1,0 +1,26 @@
+//! The API of Leasehold: the custom resources `IPAddressPool` and `AnnouncementPolicy`, and what
+//! the speaker and the operator write into Leases and Services.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`pool`] | `IPAddressPool` |
+//! | [`policy`] | `AnnouncementPolicy`, and which policy governs a service |
+//! | [`range`] | address ranges as pools write them |
+//! | [`service`] | the load balancer class, annotations and requests on Services |
+//! | [`generated`] | the definitions as YAML |
+//! | [`lease`] | sessions and claims as `coordination.k8s.io/v1` Leases |
+//! | [`names`] | parsed names |
+
+pub mod generated;
+pub mod lease;
+pub mod names;
+pub mod policy;
+pub mod pool;
+pub mod range;
+pub mod service;
+
+pub use policy::AnnouncementPolicy;
+pub use pool::IPAddressPool;
+
+/// The API group of the custom resources, and the prefix of our annotations and labels.
+pub const GROUP: &str = "leasehold.dev";

@@ -1,0 +1,136 @@
+//! Names that are parsed once, at the edge.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a name was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// The name is empty.
+    #[error("the name is empty")]
+    Empty,
+    /// The name is longer than its kind allows.
+    #[error("`{name}` is longer than {max} bytes")]
+    TooLong {
+        /// The name.
+        name: String,
+        /// The greatest length in bytes.
+        max: usize,
+    },
+    /// The name has a character that its kind does not allow.
+    #[error("`{name}` has a character that is not allowed: {allowed}")]
+    Character {
+        /// The name.
+        name: String,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+}
+
+fn check(
+    name: &str,
+    max: usize,
+    allowed: &'static str,
+    accept: impl Fn(char) -> bool,
+) -> Result<(), NameError> {
+    if name.is_empty() {
+        return Err(NameError::Empty);
+    }
+    if name.len() > max {
+        return Err(NameError::TooLong { name: name.to_owned(), max });
+    }
+    if !name.chars().all(accept) {
+        return Err(NameError::Character { name: name.to_owned(), allowed });
+    }
+    Ok(())
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident, $max:literal, $allowed:literal, $accept:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $type(String);
+
+        impl $type {
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = NameError;
+
+            fn from_str(name: &str) -> Result<Self, NameError> {
+                check(name, $max, $allowed, $accept)?;
+                Ok(Self(name.to_owned()))
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = NameError;
+
+            fn try_from(name: String) -> Result<Self, NameError> {
+                check(&name, $max, $allowed, $accept)?;
+                Ok(Self(name))
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(name: $type) -> Self {
+                name.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl AsRef<str> for $type {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+name!(
+    /// The name of a network interface: 1 to 15 bytes without `/` and white space
+    /// (`IFNAMSIZ`, `dev_valid_name` in the kernel's `net/core/dev.c`).
+    InterfaceName,
+    15,
+    "an interface name has no `/`, `:` or white space",
+    |c: char| c != '/' && c != ':' && !c.is_whitespace()
+);
+
+name!(
+    /// The name of a Node: a DNS subdomain (RFC 1123) of at most 253 bytes.
+    NodeName,
+    253,
+    "lower-case letters, digits, `-` and `.`",
+    |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.'
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked_where_they_are_parsed() {
+        for good in ["eth0", "enp3s0f1np1", "br-lan", "eth0.100"] {
+            assert!(good.parse::<InterfaceName>().is_ok(), "{good}");
+        }
+        for bad in ["", "a/b", "with space", "sixteencharacter"] {
+            assert!(bad.parse::<InterfaceName>().is_err(), "{bad}");
+        }
+        for bad in ["", "Node", "a_b", "a/b"] {
+            assert!(bad.parse::<NodeName>().is_err(), "{bad}");
+        }
+        assert!("node-1.example.com".parse::<NodeName>().is_ok());
+    }
+}

@@ -1,0 +1,325 @@
+//! `AnnouncementPolicy`: which services are announced from where, and which policy governs one.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use kube::core::{ParseExpressionError, Selector, SelectorExt};
+use kube::{CustomResource, KubeSchema, ResourceExt};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use crate::names::InterfaceName;
+
+/// The condition that says whether a policy can be followed.
+pub const ACCEPTED: &str = "Accepted";
+
+/// The priority of a policy that gives none.
+pub const DEFAULT_PRIORITY: i32 = 100;
+
+/// From which nodes and interfaces services are announced.
+///
+/// Of the policies that match a service, the one with the smallest `priority` governs it; among
+/// equals the first by name. Where no policy exists at all, every service is announced from any node
+/// with the defaults; as soon as one exists, a service that none matches is not announced.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "leasehold.dev",
+    version = "v1alpha1",
+    kind = "AnnouncementPolicy",
+    plural = "announcementpolicies",
+    shortname = "annpol",
+    category = "leasehold",
+    status = "AnnouncementPolicyStatus",
+    derive = "PartialEq",
+    doc = "From which nodes and interfaces services are announced.",
+    printcolumn(
+        name = "Priority",
+        type_ = "integer",
+        json_path = ".spec.priority",
+        description = "The smallest that matches a service governs it."
+    ),
+    printcolumn(
+        name = "Pools",
+        type_ = "string",
+        json_path = ".spec.ipAddressPools",
+        description = "Pools whose services it matches."
+    ),
+    printcolumn(
+        name = "Interfaces",
+        type_ = "string",
+        json_path = ".spec.interfaces",
+        description = "Interfaces that announce."
+    ),
+    printcolumn(
+        name = "Services",
+        type_ = "integer",
+        json_path = ".status.services",
+        description = "Services that it governs."
+    ),
+    printcolumn(
+        name = "Accepted",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Accepted')].status",
+        description = "Whether it can be followed."
+    )
+)]
+#[cfg_attr(test, kube(cel))]
+#[serde(rename_all = "camelCase")]
+pub struct AnnouncementPolicySpec {
+    /// The rank among the policies that match a service: the smallest governs.
+    #[serde(default = "default_priority")]
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub priority: i32,
+
+    /// The names of the pools whose services the policy matches. Empty: those of all pools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub ip_address_pools: Vec<String>,
+
+    /// Selectors of the services that the policy matches; one that matches is enough. Empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub service_selectors: Vec<LabelSelector>,
+
+    /// Selectors of the nodes that may announce; one that matches is enough. Empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub node_selectors: Vec<LabelSelector>,
+
+    /// The interfaces that may carry the addresses. Empty: the one whose subnet holds the address
+    /// (the longest prefix), else the one with the default route.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub interfaces: Vec<PolicyInterface>,
+}
+
+const fn default_priority() -> i32 {
+    DEFAULT_PRIORITY
+}
+
+/// The name of an interface as a policy writes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PolicyInterface(pub InterfaceName);
+
+impl JsonSchema for PolicyInterface {
+    fn schema_name() -> Cow<'static, str> {
+        "PolicyInterface".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 15,
+            "x-kubernetes-validations": [{
+                "rule": r"self.matches('^[^/:\\s]+$')",
+                "messageExpression":
+                    "\"'\" + self + \"' is not an interface name: it has no '/', ':' or white space\"",
+            }],
+        })
+    }
+}
+
+/// What the controller knows of a policy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AnnouncementPolicyStatus {
+    /// How many services the policy governs.
+    #[serde(default)]
+    pub services: i64,
+    /// `Accepted`: all selectors can be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// Why a policy cannot be followed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("policy `{policy}`: {field}[{index}] is not a selector: {source}")]
+pub struct PolicyError {
+    /// The name of the policy.
+    pub policy: String,
+    /// The field of its `spec`.
+    pub field: &'static str,
+    /// Which entry of the field.
+    pub index: usize,
+    source: std::sync::Arc<ParseExpressionError>,
+}
+
+/// A policy with its selectors read.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    /// The interfaces that may carry the addresses; empty: chosen by subnet.
+    pub interfaces: Vec<InterfaceName>,
+    priority: i32,
+    pools: Vec<String>,
+    services: Vec<Selector>,
+    nodes: Vec<Selector>,
+}
+
+impl Policy {
+    /// Reads the selectors of `policy`.
+    pub fn parse(policy: &AnnouncementPolicy) -> Result<Self, PolicyError> {
+        let name = policy.name_any();
+        let read = |field, selectors: &[LabelSelector]| {
+            let read_one = |(index, selector): (usize, &LabelSelector)| {
+                Selector::try_from(selector.clone()).map_err(|source| PolicyError {
+                    policy: name.clone(),
+                    field,
+                    index,
+                    source: std::sync::Arc::new(source),
+                })
+            };
+            selectors.iter().enumerate().map(read_one).collect::<Result<Vec<_>, _>>()
+        };
+        let services = read("serviceSelectors", &policy.spec.service_selectors)?;
+        let nodes = read("nodeSelectors", &policy.spec.node_selectors)?;
+        Ok(Self {
+            interfaces: policy.spec.interfaces.iter().map(|name| name.0.clone()).collect(),
+            priority: policy.spec.priority,
+            pools: policy.spec.ip_address_pools.clone(),
+            name,
+            services,
+            nodes,
+        })
+    }
+
+    /// Whether the policy matches a service with these labels whose address is from `pool`.
+    pub fn matches_service(&self, labels: &BTreeMap<String, String>, pool: Option<&str>) -> bool {
+        let in_pool =
+            self.pools.is_empty() || pool.is_some_and(|pool| self.pools.iter().any(|p| p == pool));
+        in_pool && any(&self.services, labels)
+    }
+
+    /// Whether a node with these labels may announce under the policy.
+    pub fn allows_node(&self, labels: &BTreeMap<String, String>) -> bool {
+        any(&self.nodes, labels)
+    }
+}
+
+/// An empty list of selectors matches all; an empty selector does as well.
+fn any(selectors: &[Selector], labels: &BTreeMap<String, String>) -> bool {
+    selectors.is_empty() || selectors.iter().any(|selector| selector.matches(labels))
+}
+
+/// What governs one service.
+#[derive(Clone, Copy, Debug)]
+pub enum Governance<'a> {
+    /// No policy exists: announced with the defaults.
+    Default,
+    /// This policy.
+    Policy(&'a Policy),
+    /// Policies exist and none matches: not announced.
+    None,
+}
+
+/// The policies of a cluster in the order in which they are tried.
+#[derive(Clone, Debug, Default)]
+pub struct Policies {
+    ordered: Vec<Policy>,
+    /// Policies that could not be read still count as existing: a typing error in the only policy
+    /// must not announce everything from everywhere.
+    exist: bool,
+}
+
+impl Policies {
+    /// Reads and orders `policies`; those that cannot be followed are returned beside.
+    pub fn new<'a>(
+        policies: impl IntoIterator<Item = &'a AnnouncementPolicy>,
+    ) -> (Self, Vec<PolicyError>) {
+        let mut read = Self::default();
+        let mut errors = Vec::new();
+        for policy in policies {
+            read.exist = true;
+            match Policy::parse(policy) {
+                Ok(policy) => read.ordered.push(policy),
+                Err(error) => errors.push(error),
+            }
+        }
+        read.ordered.sort_by(|a, b| (a.priority, &a.name).cmp(&(b.priority, &b.name)));
+        (read, errors)
+    }
+
+    /// What governs a service with these labels whose address is from `pool`.
+    pub fn govern(&self, labels: &BTreeMap<String, String>, pool: Option<&str>) -> Governance<'_> {
+        match self.ordered.iter().find(|policy| policy.matches_service(labels, pool)) {
+            Some(policy) => Governance::Policy(policy),
+            None if self.exist => Governance::None,
+            None => Governance::Default,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn policy(name: &str, spec: serde_json::Value) -> AnnouncementPolicy {
+        AnnouncementPolicy::new(name, serde_json::from_value(spec).unwrap())
+    }
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    fn governor(policies: &[AnnouncementPolicy], service: &[(&str, &str)], pool: &str) -> String {
+        let (policies, errors) = Policies::new(policies);
+        assert!(errors.is_empty(), "{errors:?}");
+        match policies.govern(&labels(service), Some(pool)) {
+            Governance::Default => "(default)".to_owned(),
+            Governance::None => "(none)".to_owned(),
+            Governance::Policy(policy) => policy.name.clone(),
+        }
+    }
+
+    #[test]
+    fn the_smallest_priority_that_matches_governs_then_the_first_name() {
+        let web = json!({"serviceSelectors": [{"matchLabels": {"app": "web"}}], "priority": 10});
+        let policies = [
+            policy("b", json!({})),
+            policy("a", json!({})),
+            policy("web", web),
+            policy("pool", json!({"ipAddressPools": ["dmz"], "priority": 5})),
+        ];
+        assert_eq!(governor(&policies, &[("app", "web")], "lan"), "web");
+        assert_eq!(governor(&policies, &[("app", "web")], "dmz"), "pool");
+        assert_eq!(governor(&policies, &[], "lan"), "a");
+        assert_eq!(governor(&policies[3..], &[], "lan"), "(none)");
+        assert_eq!(governor(&[], &[], "lan"), "(default)");
+    }
+
+    #[test]
+    fn one_node_selector_that_matches_is_enough() {
+        let spec = json!({"nodeSelectors": [
+            {"matchLabels": {"rack": "1"}},
+            {"matchExpressions": [{"key": "edge", "operator": "Exists"}]},
+        ]});
+        let policy = Policy::parse(&policy("p", spec)).unwrap();
+        assert!(policy.allows_node(&labels(&[("rack", "1")])));
+        assert!(policy.allows_node(&labels(&[("edge", "")])));
+        assert!(!policy.allows_node(&labels(&[("rack", "2")])));
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_read_announces_nothing_instead_of_everything() {
+        let spec = json!({"nodeSelectors": [
+            {"matchExpressions": [{"key": "rack", "operator": "Near"}]},
+        ]});
+        let (policies, errors) = Policies::new(&[policy("typo", spec)]);
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].to_string().starts_with("policy `typo`: nodeSelectors[0] is not a"));
+        assert!(matches!(policies.govern(&labels(&[]), None), Governance::None));
+    }
+}

@@ -1,0 +1,260 @@
+//! `IPAddressPool`: addresses that Services of `type: LoadBalancer` may get.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use crate::range::{IpRange, RangeError};
+
+/// The condition that says whether all entries of a pool can be used.
+pub const READY: &str = "Ready";
+/// The condition that says whether a pool shares addresses with an earlier pool.
+pub const OVERLAPPING: &str = "Overlapping";
+
+/// A pool of addresses for Services of type LoadBalancer.
+///
+/// The allocator takes the lowest free address of the pool. Where two pools overlap, the earlier one
+/// (by creation time, then by name) owns the shared addresses.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "leasehold.dev",
+    version = "v1alpha1",
+    kind = "IPAddressPool",
+    plural = "ipaddresspools",
+    shortname = "ippool",
+    category = "leasehold",
+    status = "IPAddressPoolStatus",
+    derive = "PartialEq",
+    doc = "A pool of addresses for Services of type LoadBalancer.",
+    printcolumn(
+        name = "Addresses",
+        type_ = "string",
+        json_path = ".spec.addresses",
+        description = "What the pool holds."
+    ),
+    printcolumn(
+        name = "Auto Assign",
+        type_ = "boolean",
+        json_path = ".spec.autoAssign",
+        description = "Whether services that do not ask for an address get one from here."
+    ),
+    printcolumn(
+        name = "Assigned v4",
+        type_ = "integer",
+        json_path = ".status.assignedIPv4",
+        description = "IPv4 addresses that services hold."
+    ),
+    printcolumn(
+        name = "Free v4",
+        type_ = "integer",
+        json_path = ".status.availableIPv4",
+        description = "IPv4 addresses that are free."
+    ),
+    printcolumn(
+        name = "Assigned v6",
+        type_ = "integer",
+        json_path = ".status.assignedIPv6",
+        description = "IPv6 addresses that services hold."
+    ),
+    printcolumn(
+        name = "Free v6",
+        type_ = "integer",
+        json_path = ".status.availableIPv6",
+        description = "IPv6 addresses that are free."
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].status",
+        description = "Whether all entries can be used."
+    )
+)]
+#[cfg_attr(test, kube(cel))]
+#[serde(rename_all = "camelCase")]
+pub struct IPAddressPoolSpec {
+    /// The addresses of the pool, of either family, as CIDRs (192.0.2.0/24, 2001:db8::/64) or as
+    /// ranges with both ends included (192.0.2.10-192.0.2.20). A single address is a /32 or /128.
+    #[schemars(length(min = 1, max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub addresses: Vec<AddressRange>,
+
+    /// Whether services that ask for no address and no pool may get one from here. A pool with
+    /// `false` serves only those that ask for one of its addresses.
+    #[serde(default = "auto_assign")]
+    pub auto_assign: bool,
+}
+
+const fn auto_assign() -> bool {
+    true
+}
+
+/// One entry of a pool as it was written: `192.0.2.0/24` or `192.0.2.10-192.0.2.20`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AddressRange(pub String);
+
+impl AddressRange {
+    /// Reads the entry.
+    pub fn parse(&self) -> Result<IpRange, RangeError> {
+        self.0.parse()
+    }
+}
+
+impl From<&str> for AddressRange {
+    fn from(entry: &str) -> Self {
+        Self(entry.to_owned())
+    }
+}
+
+/// The first end of a range in CEL, and the last.
+const FIRST: &str = "self.split('-')[0].trim()";
+const LAST: &str = "self.split('-')[1].trim()";
+
+impl JsonSchema for AddressRange {
+    fn schema_name() -> Cow<'static, str> {
+        "AddressRange".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    /// Each rule lets pass what an earlier one has refused already, so that a bad entry gets one
+    /// message. The order of IPv6 ranges is out of reach for CEL's cost budget: the controller
+    /// checks it.
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let two_ips = format!("isIP({FIRST}) && isIP({LAST})");
+        let is_range = format!(
+            "!self.contains('/') && self.contains('-') && self.split('-').size() == 2 && {two_ips}"
+        );
+        let octet = |ip: &str, k: usize| format!("int({ip}.split('.')[{k}])");
+        let value = |ip: &str| {
+            format!(
+                "{} * 16777216 + {} * 65536 + {} * 256 + {}",
+                octet(ip, 0),
+                octet(ip, 1),
+                octet(ip, 2),
+                octet(ip, 3)
+            )
+        };
+        let quoted = "\"'\" + self + \"' ";
+        json_schema!({
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 80,
+            "x-kubernetes-validations": [
+                {
+                    "rule": "!isIP(self)",
+                    "messageExpression": format!(
+                        "{quoted}is a single address and needs a prefix length: write \" + self + \
+                         (self.contains(':') ? '/128' : '/32')"
+                    ),
+                },
+                {
+                    "rule": format!("isIP(self) || isCIDR(self) || ({is_range})"),
+                    "messageExpression": format!(
+                        "{quoted}is neither a CIDR nor a range: write 192.0.2.0/24, 2001:db8::/64 \
+                         or 192.0.2.10-192.0.2.20\""
+                    ),
+                },
+                {
+                    "rule": "!isCIDR(self) || cidr(self) == cidr(self).masked()",
+                    "messageExpression": format!(
+                        "{quoted}has bits set behind its prefix: write the first address of the \
+                         network, as in 192.0.2.0/24, or a range first-last\""
+                    ),
+                },
+                {
+                    "rule": format!(
+                        "!({is_range}) || ip({FIRST}).family() == ip({LAST}).family()"
+                    ),
+                    "messageExpression": format!(
+                        "{quoted}mixes families: both ends of a range must be IPv4, or both IPv6\""
+                    ),
+                },
+                {
+                    "rule": format!(
+                        "!({is_range} && ip({FIRST}).family() == 4 && ip({LAST}).family() == 4) \
+                         || {} <= {}",
+                        value(FIRST),
+                        value(LAST)
+                    ),
+                    "messageExpression": format!(
+                        "{quoted}is in the wrong order: write \" + {LAST} + '-' + {FIRST}"
+                    ),
+                },
+            ],
+        })
+    }
+}
+
+/// What the controller knows of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IPAddressPoolStatus {
+    /// IPv4 addresses of the pool that services hold.
+    #[serde(default, rename = "assignedIPv4")]
+    pub assigned_ipv4: i64,
+    /// IPv4 addresses of the pool that are free.
+    #[serde(default, rename = "availableIPv4")]
+    pub available_ipv4: i64,
+    /// IPv6 addresses of the pool that services hold.
+    #[serde(default, rename = "assignedIPv6")]
+    pub assigned_ipv6: i64,
+    /// IPv6 addresses of the pool that are free; 9223372036854775807 also stands for more.
+    #[serde(default, rename = "availableIPv6")]
+    pub available_ipv6: i64,
+    /// `Ready`: all entries can be used. `Overlapping`: an earlier pool owns some of the addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(addresses: &[&str]) -> Option<String> {
+        let addresses = addresses.iter().map(|entry| AddressRange::from(*entry)).collect();
+        let pool = IPAddressPool::new("lan", IPAddressPoolSpec { addresses, auto_assign: true });
+        pool.validate_cel().err().map(|errors| format!("{errors:?}"))
+    }
+
+    #[test]
+    fn good_entries_pass_the_rules() {
+        for entry in [
+            "192.0.2.0/24",
+            "192.0.2.7/32",
+            "192.0.2.10-192.0.2.20",
+            "192.0.2.10 - 192.0.2.10",
+            "9.255.255.255-10.0.0.0",
+            "2001:db8::/64",
+            "2001:db8::10-2001:db8::20",
+        ] {
+            assert_eq!(refusal(&[entry]), None, "{entry}");
+            assert!(AddressRange::from(entry).parse().is_ok(), "{entry}");
+        }
+    }
+
+    #[test]
+    fn the_rules_name_a_bad_entry_and_say_how_to_write_it() {
+        for (entry, message) in [
+            ("192.0.2.7", "'192.0.2.7' is a single address and needs a prefix length: write 192.0.2.7/32"),
+            ("2001:db8::1", "write 2001:db8::1/128"),
+            ("web", "'web' is neither a CIDR nor a range"),
+            ("192.0.2.0/33", "'192.0.2.0/33' is neither a CIDR nor a range"),
+            ("192.0.2.1-192.0.2.2-192.0.2.3", "is neither a CIDR nor a range"),
+            ("192.0.2.7/24", "'192.0.2.7/24' has bits set behind its prefix"),
+            ("192.0.2.1-2001:db8::1", "mixes families"),
+            ("192.0.2.20-192.0.2.10", "is in the wrong order: write 192.0.2.10-192.0.2.20"),
+            ("10.0.0.0-9.255.255.255", "is in the wrong order"),
+        ] {
+            let refused = refusal(&["198.51.100.0/24", entry]).unwrap_or_default();
+            assert!(refused.contains(message), "{entry}: {refused}");
+            assert!(AddressRange::from(entry).parse().is_err(), "{entry}");
+        }
+    }
+}

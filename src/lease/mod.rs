@@ -1,0 +1,5 @@
+//! The election core.
+
+mod serving;
+
+pub use serving::{KernelAddress, KernelView, ServedVip, Serving};

@@ -1,0 +1,57 @@
+//! What the core wants the kernel to hold, and what it is told that the kernel holds.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::names::InterfaceName;
+
+use crate::clock::Instant;
+
+/// The addresses that this node serves now: the whole desired state of the kernel's addresses that
+/// bear our mark.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Serving {
+    /// The addresses, each with where it belongs and until when.
+    pub vips: BTreeMap<IpAddr, ServedVip>,
+    /// Addresses of ours that `vips` does not name are removed only when this is set. It is not
+    /// set until the state of the cluster is known: what a former process left behind then stays
+    /// for as long as its lifetime lasts.
+    pub complete: bool,
+}
+
+/// One address that this node serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedVip {
+    /// The claim under which it is served.
+    pub claim: LeaseName,
+    /// The interface that carries it.
+    pub interface: InterfaceName,
+    /// The end of its kernel lifetime; moves on with each answered renewal.
+    pub until: Instant,
+    /// Differs for each time that this node became the owner: a new burst of announcements is due.
+    pub ownership: u64,
+    /// Whether it is announced. An old owner whose successor announces only answers.
+    pub announced: bool,
+}
+
+/// What the kernel was last seen to hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelView {
+    /// The addresses that bear our mark (`IFA_PROTO`).
+    pub ours: BTreeMap<IpAddr, KernelAddress>,
+    /// Served addresses that are present without our mark: the node's own, or somebody else's.
+    pub foreign: BTreeMap<IpAddr, InterfaceName>,
+    /// Served addresses that the kernel refused, with its reason: no permission, no such
+    /// interface, address not acceptable.
+    pub refused: BTreeMap<IpAddr, String>,
+}
+
+/// One address in the kernel that bears our mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelAddress {
+    /// The interface that carries it.
+    pub interface: InterfaceName,
+    /// The end of its kernel lifetime, no later than it really is.
+    pub until: Instant,
+}
