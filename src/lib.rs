@@ -1,6 +1,40 @@
-//! The speaker of Leasehold.
+//! The speaker of Leasehold: one process per node that contends, by Lease, for the addresses of
+//! Services of `type: LoadBalancer`, puts what it owns on the node's interface and announces it.
+//!
+//! ```text
+//! Kubernetes API                                                                the network
+//!    │ watch      ▲ compare-and-swap                                                ▲
+//!    ▼            │                                                                 │ ARP/NDP, addresses
+//!  watch/ ──► desired/ ──► lease/ (election core) ──► announce/ (plan, apply) ──► net/ (kernel edge)
+//!    streams     pure        sans-IO, decides            pure plan, one task        │
+//!                              ▲   ▲                                                │ links, addresses, frames
+//!                              │   └────────────────────────────────────────────────┘
+//!  report/ ◄───────────────────┴── facts become logs, metrics, events, health
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`lease`] | the election core: who owns which addresses; no I/O, no clock |
+//! | [`desired`] | what the cluster asks for, as a pure function of its objects |
+//! | [`watch`] | from the API server's watches to events of the core |
+//! | [`api`] | the connection to the API server; leases by compare-and-swap |
+//! | [`announce`] | from what is served to the kernel's addresses and to announcements |
+//! | [`net`] | rtnetlink, and ARP and NDP frames |
+//! | [`drive`] | the task that owns the core: events in, actions out |
+//! | [`report`] | logs, metrics, events, `/livez`, `/readyz` |
+//! | [`host`] | identity and lock of the host, the record that outlives the process |
+//! | [`config`], [`run`] | flags; the wiring |
+//! | [`clock`] | the one clock that decisions use |
 
 pub mod announce;
+pub mod api;
 pub mod clock;
+pub mod config;
+pub mod desired;
+pub mod drive;
+pub mod host;
 pub mod lease;
 pub mod net;
+pub mod report;
+pub mod run;
+pub mod watch;

@@ -1,5 +1,45 @@
-//! The election core.
+//! The election core: who owns which addresses.
+//!
+//! It does no I/O and reads no clock: [`Election::handle`] takes an [`Event`] and the time, and
+//! returns [`Action`]s; [`Election::next_deadline`] says when it wants to be called again at the
+//! latest. The same events at the same times lead to the same actions.
+//!
+//! ```text
+//!  Event ──► cache: leases as known ─► session: our own  ─► claims: take, hold, release ─► Serving
+//!                                     └► peers: fence     └► handover: planned moves
+//!                                                         └► conflict: what the wire says
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | `event` | what goes in and comes out |
+//! | `election` | the state, and the order in which its parts decide |
+//! | `cache` | leases as this node knows them |
+//! | `session` | acquiring, renewing, losing, releasing the own session |
+//! | `peers` | the lease path: fencing sessions that are not renewed |
+//! | `claims` | validity, orphans, taking, refreshing, releasing |
+//! | `rank` | who takes which orphan |
+//! | `handover` | planned moves |
+//! | `conflict` | probes before the first add, foreign announcements, old owners that answer |
+//! | `serving` | what the kernel is to hold |
+//! | `record` | what one process leaves for the next |
 
+mod cache;
+mod claims;
+mod conflict;
+mod election;
+mod event;
+mod handover;
+mod peers;
+mod rank;
+mod record;
 mod serving;
+mod session;
 
+pub use election::{Config, Election};
+pub use event::{
+    Action, Answer, Change, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Target, Write,
+};
+pub use rank::{Orphan, rank, weight};
+pub use record::{HeldClaim, OwnRecord};
 pub use serving::{KernelAddress, KernelView, ServedVip, Serving};

@@ -12,6 +12,8 @@ use crate::clock::Instant;
 /// bear our mark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Serving {
+    /// Grows with each change of the rest, so that it can be told when the kernel has followed.
+    pub generation: u64,
     /// The addresses, each with where it belongs and until when.
     pub vips: BTreeMap<IpAddr, ServedVip>,
     /// Addresses of ours that `vips` does not name are removed only when this is set. It is not
@@ -38,6 +40,9 @@ pub struct ServedVip {
 /// What the kernel was last seen to hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelView {
+    /// The [`Serving::generation`] that the kernel was last brought in line with, as far as it
+    /// could be; what failed is in `foreign` and `refused`.
+    pub applied: u64,
     /// The addresses that bear our mark (`IFA_PROTO`).
     pub ours: BTreeMap<IpAddr, KernelAddress>,
     /// Served addresses that are present without our mark: the node's own, or somebody else's.

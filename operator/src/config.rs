@@ -1,0 +1,116 @@
+//! Flags, each with its environment variable.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Parser, ValueEnum};
+use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
+
+/// Gives Services of type LoadBalancer addresses from `IPAddressPools`.
+///
+/// In a pod no flag is needed: the API server and the credentials are the pod's.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "leasehold-operator", version)]
+pub struct Config {
+    /// The kubeconfig file. Without it $KUBECONFIG, ~/.kube/config or the pod's service account is
+    /// used.
+    #[arg(long, env = "LEASEHOLD_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The namespace of the claim leases and of the lease that elects the active replica.
+    #[arg(long, env = "LEASEHOLD_NAMESPACE", default_value = CLAIM_NAMESPACE)]
+    pub namespace: String,
+
+    /// The namespace of the speakers' session leases.
+    #[arg(long, env = "LEASEHOLD_SESSION_NAMESPACE", default_value = SESSION_NAMESPACE)]
+    pub session_namespace: String,
+
+    /// Also serve Services without a loadBalancerClass, not only those that name
+    /// leasehold.dev/lease. The speakers need the same setting.
+    #[arg(
+        long,
+        env = "LEASEHOLD_DEFAULT_CLASS",
+        num_args = 0..=1,
+        default_value_t = false,
+        default_missing_value = "true",
+        require_equals = true,
+        value_name = "true|false",
+        action = clap::ArgAction::Set
+    )]
+    pub default_class: bool,
+
+    /// Where /livez, /readyz and /metrics are served: address and port. `:9651` stands for all
+    /// addresses; port 0 picks a free port and logs it.
+    #[arg(
+        long,
+        env = "LEASEHOLD_METRICS_BIND_ADDRESS",
+        default_value = ":9651",
+        value_name = "ADDRESS"
+    )]
+    pub metrics_bind_address: BindAddress,
+
+    /// What is logged, as tracing filters: `info`, or `info,leasehold_operator=debug`.
+    #[arg(long, env = "LEASEHOLD_LOG", default_value = "info", value_name = "FILTER")]
+    pub log: String,
+
+    /// How it is logged.
+    #[arg(long, env = "LEASEHOLD_LOG_FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One line of text for each event.
+    Text,
+    /// One JSON object for each event.
+    Json,
+}
+
+/// An address and port to listen on; `:9651` listens on all addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BindAddress(pub SocketAddr);
+
+impl FromStr for BindAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // `[::]` also accepts IPv4 on Linux unless net.ipv6.bindv6only is set.
+        let full = if text.starts_with(':') { format!("[::]{text}") } else { text.to_owned() };
+        full.parse().map(Self).map_err(|_| {
+            format!("`{text}` is not an address to listen on: write :9651 or 127.0.0.1:9651")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_to_listen_on_are_read_with_and_without_host() {
+        for (text, read) in [
+            (":9651", Some("[::]:9651")),
+            (":0", Some("[::]:0")),
+            ("127.0.0.1:80", Some("127.0.0.1:80")),
+            ("[::1]:80", Some("[::1]:80")),
+            ("9651", None),
+            ("localhost:80", None),
+        ] {
+            let address = text.parse::<BindAddress>().ok().map(|address| address.0.to_string());
+            assert_eq!(address.as_deref(), read, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_default_class_is_a_switch_that_also_takes_a_value() {
+        let read = |flags: &[&str]| {
+            Config::try_parse_from([&["leasehold-operator"], flags].concat()).unwrap().default_class
+        };
+        assert!(!read(&[]));
+        assert!(read(&["--default-class"]));
+        assert!(read(&["--default-class=true"]));
+        assert!(!read(&["--default-class=false"]));
+    }
+}

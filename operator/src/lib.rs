@@ -1,0 +1,38 @@
+//! The operator of Leasehold: gives Services of `type: LoadBalancer` addresses from pools.
+//!
+//! ```text
+//!                       Kubernetes API
+//!    watch │                                  ▲ status of Services, pools and policies,
+//!          ▼                                  │ events, deletion of old leases
+//!  reconcile/watch ──► reconcile/index ──► allocate/ ──► reconcile/jobs ──► reconcile/write
+//!      streams           all that is       pure plan      plan against        calls, each
+//!                          known                             actual          once in flight
+//!
+//!  elect/ ── may this replica write, and until when? ── run ── report/ ──► metrics, events, health
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`allocate`] | which service has which address; pure |
+//! | [`reconcile`] | from watched objects to writes |
+//! | [`elect`] | which replica is the active one |
+//! | [`report`] | metrics, events, health |
+//! | [`run`] | wiring |
+//! | [`config`] | flags |
+//! | [`client`] | the client of the API server, and what its answers mean |
+//! | [`clock`] | the clocks |
+//! | [`error`] | why the operator could not start |
+//!
+//! The Service is the only record: its status has the addresses, its annotations the pool that they
+//! are from and the claim that governs them, all written at once. A replica that becomes active
+//! reads everything anew before it writes.
+
+pub mod allocate;
+pub mod client;
+pub mod clock;
+pub mod config;
+pub mod elect;
+pub mod error;
+pub mod reconcile;
+pub mod report;
+pub mod run;

@@ -1,0 +1,282 @@
+//! All that is known, in one place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
+use kube::runtime::watcher::Event;
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::policy::{Governance, Policies};
+
+use super::leases::{ClaimRow, NodeRow, SessionRow};
+use super::policy::PolicyRow;
+use super::pool::PoolRow;
+use super::service::ServiceRow;
+use super::table::Table;
+use super::watch::{Change, Kind};
+use crate::allocate::{self, Plan, ServiceKey, State, Territory, plan};
+use crate::clock::Instant;
+
+/// A write to a Service whose outcome is not known yet. Until it is, the Service may have these
+/// addresses as well as those that were last seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// The version that the write replaces: with any newer one, its outcome is known.
+    pub version: u64,
+    /// The addresses that it gives.
+    pub addresses: Vec<IpAddr>,
+    /// The pool that they are from.
+    pub allocated_from: Option<String>,
+}
+
+/// All that is known.
+#[derive(Debug, Default)]
+pub struct Index {
+    default_class: bool,
+    /// The Services.
+    pub services: Table<ServiceRow>,
+    /// The pools.
+    pub pools: Table<PoolRow>,
+    /// The policies.
+    pub policies: Table<PolicyRow>,
+    /// The Nodes.
+    pub nodes: Table<NodeRow>,
+    /// The claims.
+    pub claims: Table<ClaimRow>,
+    /// The sessions.
+    pub sessions: Table<SessionRow>,
+    /// Writes to Services whose outcome is not known.
+    pub pending: BTreeMap<ServiceKey, Pending>,
+    /// When each session was last seen to change.
+    session_changes: BTreeMap<LeaseName, Instant>,
+    territory: Territory,
+    node_addresses: BTreeMap<IpAddr, String>,
+}
+
+impl Index {
+    /// Knows nothing yet. With `default_class`, Services without a class are ours.
+    pub fn new(default_class: bool) -> Self {
+        Self { default_class, ..Self::default() }
+    }
+
+    /// Takes in a change at `now`; returns whether something may have to be done about it.
+    pub fn apply(&mut self, change: Change, now: Instant) -> bool {
+        match change {
+            Change::Service(event) => self.service(*event),
+            Change::Pool(event) => {
+                let changed = self.pools.apply(*event);
+                if changed {
+                    let pools =
+                        self.pools.iter().map(|(name, row)| (name.clone(), row.pool.clone()));
+                    self.territory = Territory::new(&pools.collect());
+                }
+                changed
+            }
+            Change::Policy(event) => self.policies.apply(*event),
+            Change::Node(event) => {
+                let changed = self.nodes.apply(*event);
+                self.collect_node_addresses(changed)
+            }
+            Change::Claim(event) => self.claims.apply(*event),
+            Change::Session(event) => {
+                match event.as_ref() {
+                    Event::Apply(lease) | Event::InitApply(lease) => {
+                        if let Ok(name) = lease.name_any().parse() {
+                            self.session_changes.insert(name, now);
+                        }
+                    }
+                    Event::Delete(lease) => {
+                        if let Ok(name) = lease.name_any().parse::<LeaseName>() {
+                            self.session_changes.remove(&name);
+                        }
+                    }
+                    Event::Init | Event::InitDone => {}
+                }
+                let changed = self.sessions.apply(*event);
+                self.collect_node_addresses(changed)
+            }
+            Change::Failed(..) => false,
+        }
+    }
+
+    /// Takes in the answer to an own write or read of a Service.
+    pub fn answered(&mut self, key: &ServiceKey, service: Service) -> bool {
+        let before = self.effective(key);
+        self.services.answered(service);
+        self.settle(key);
+        self.effective(key) != before
+    }
+
+    /// Forgets the write to a Service that is known not to have been carried out.
+    pub fn failed(&mut self, key: &ServiceKey) {
+        self.pending.remove(key);
+    }
+
+    fn service(&mut self, event: Event<kube::core::DeserializeGuard<Service>>) -> bool {
+        let key = match &event {
+            Event::Apply(service) | Event::Delete(service) => {
+                let (namespace, name) = (service.namespace(), service.name_any());
+                namespace.map(|namespace| ServiceKey { namespace, name })
+            }
+            Event::Init | Event::InitApply(_) | Event::InitDone => None,
+        };
+        match key.filter(|key| self.pending.contains_key(key)) {
+            // The echo of an own write is no news.
+            Some(key) => {
+                let before = self.effective(&key);
+                self.services.apply(event);
+                self.effective(&key) != before
+            }
+            None => self.services.apply(event),
+        }
+    }
+
+    /// Drops the pending write of a Service once a newer version than it replaces was seen.
+    pub fn settle(&mut self, key: &ServiceKey) {
+        let version = self.services.version(key);
+        if let Some(pending) = self.pending.get(key)
+            && version.is_none_or(|version| version > pending.version)
+        {
+            self.pending.remove(key);
+        }
+    }
+
+    fn collect_node_addresses(&mut self, changed: bool) -> bool {
+        if changed {
+            let nodes = self.nodes.iter().map(|(name, row)| (name.as_str(), &row.addresses));
+            let sessions = self.sessions.iter().map(|(name, row)| (name.as_str(), &row.addresses));
+            self.node_addresses = nodes
+                .chain(sessions)
+                .flat_map(|(name, addresses)| addresses.iter().map(|ip| (*ip, name.to_owned())))
+                .collect();
+        }
+        changed
+    }
+
+    /// The kinds whose list is not complete yet.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let listed = |kind| match kind {
+            Kind::Service => self.services.is_listed(),
+            Kind::Pool => self.pools.is_listed(),
+            Kind::Policy => self.policies.is_listed(),
+            Kind::Node => self.nodes.is_listed(),
+            Kind::Claim => self.claims.is_listed(),
+            Kind::Session => self.sessions.is_listed(),
+        };
+        Kind::ALL.into_iter().filter(|kind| !listed(*kind)).map(Kind::name).collect()
+    }
+
+    /// How many objects of each kind could not be read so far.
+    pub fn malformed(&self) -> [(&'static str, u64); 6] {
+        [
+            ("Service", self.services.malformed()),
+            ("IPAddressPool", self.pools.malformed()),
+            ("AnnouncementPolicy", self.policies.malformed()),
+            ("Node", self.nodes.malformed()),
+            ("Claim", self.claims.malformed()),
+            ("Session", self.sessions.malformed()),
+        ]
+    }
+
+    /// What a Service wants from us.
+    pub fn wish<'a>(&self, row: &'a ServiceRow) -> Option<&'a allocate::Service> {
+        row.wish.as_ref().filter(|_| self.default_class || !row.classless)
+    }
+
+    /// Which pool owns which addresses.
+    pub fn territory(&self) -> &Territory {
+        &self.territory
+    }
+
+    /// What a Service wants, as if its pending write were done.
+    fn effective(&self, key: &ServiceKey) -> Option<allocate::Service> {
+        let wish = self.wish(self.services.get(key)?)?.clone();
+        Some(match self.pending.get(key) {
+            Some(pending) => allocate::Service {
+                present: pending.addresses.clone(),
+                allocated_from: pending.allocated_from.clone(),
+                ..wish
+            },
+            None => wish,
+        })
+    }
+
+    /// The plan for all that is known.
+    pub fn plan(&self) -> Plan {
+        let overlays: BTreeMap<&ServiceKey, allocate::Service> =
+            self.pending.keys().filter_map(|key| Some((key, self.effective(key)?))).collect();
+        let mut services = BTreeMap::new();
+        let mut foreign = BTreeMap::new();
+        for (key, row) in self.services.iter() {
+            match overlays.get(key).or_else(|| self.wish(row)) {
+                Some(service) => {
+                    services.insert(key, service);
+                }
+                None if row.marked => {}
+                None => foreign.extend(row.present.iter().map(|ip| (*ip, key))),
+            }
+        }
+        plan(&State {
+            territory: &self.territory,
+            services,
+            nodes: &self.node_addresses,
+            foreign,
+            claimed: self.claimed(),
+        })
+    }
+
+    /// The addresses that are being given up: still listed by the valid claim of a Service that has
+    /// them no longer, still in the status of a Service that is no longer ours, or about to be
+    /// replaced by a pending write.
+    fn claimed(&self) -> BTreeMap<IpAddr, BTreeSet<String>> {
+        let mut claimed: BTreeMap<IpAddr, BTreeSet<String>> = BTreeMap::new();
+        let mut add = |addresses: &[IpAddr], claim: &str| {
+            for ip in addresses {
+                claimed.entry(*ip).or_default().insert(claim.to_owned());
+            }
+        };
+        for (name, claim) in self.claims.iter() {
+            let has = self.services.get(&claim.service).map(|row| row.present.as_slice());
+            let all_held = claim.addresses.iter().all(|ip| has.unwrap_or_default().contains(ip));
+            if !all_held && self.is_valid(claim) {
+                add(&claim.addresses, name.as_str());
+            }
+        }
+        let marked = self.services.iter().filter(|(_, row)| row.marked && self.wish(row).is_none());
+        let pending = self.pending.keys().filter_map(|key| self.services.get_key_row(key));
+        for (key, row) in marked.chain(pending) {
+            add(&row.present, LeaseName::claim(&key.namespace, &key.name).as_str());
+        }
+        claimed
+    }
+
+    /// Whether the session under which a claim is held is live.
+    pub fn is_valid(&self, claim: &ClaimRow) -> bool {
+        claim.session.as_ref().is_some_and(|(session, id)| {
+            self.sessions.get(session).is_some_and(|row| row.live.as_ref() == Some(id))
+        })
+    }
+
+    /// Whether a session has ended, or has not changed for ten times its duration.
+    pub fn is_abandoned(&self, name: &LeaseName, session: &SessionRow, now: Instant) -> bool {
+        const SHORTEST: Duration = Duration::from_secs(5);
+        let changed = self.session_changes.get(name).copied().unwrap_or(now);
+        session.live.is_none() || now.saturating_sub(changed) >= session.duration.max(SHORTEST) * 10
+    }
+
+    /// How many Services with an address each policy governs.
+    pub fn governed(&self, plan: &Plan) -> BTreeMap<String, usize> {
+        let mut governed = BTreeMap::new();
+        let (policies, _) = Policies::new(self.policies.iter().map(|(_, row)| &row.object));
+        for (key, decision) in &plan.services {
+            let Some(pool) = decision.allocated_from.as_deref() else { continue };
+            let Some(row) = self.services.get(key) else { continue };
+            if let Governance::Policy(policy) = policies.govern(&row.labels, Some(pool)) {
+                *governed.entry(policy.name.clone()).or_default() += 1;
+            }
+        }
+        governed
+    }
+}

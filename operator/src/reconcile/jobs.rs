@@ -1,0 +1,145 @@
+//! What is to be written: the plan against what is there.
+
+use k8s_openapi::jiff::Timestamp;
+use leasehold_crds::lease::LeaseName;
+
+use super::index::Index;
+use super::pool::PoolWrite;
+use super::service::ServiceWrite;
+use crate::allocate::{Plan, ServiceKey};
+use crate::clock::Instant;
+
+/// What a job is about. No two jobs about one target are ever under way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// The status of a Service.
+    Service(ServiceKey),
+    /// The status of a pool.
+    Pool(String),
+    /// The status of a policy.
+    Policy(String),
+    /// A claim whose Service is gone.
+    Claim(LeaseName),
+    /// A session whose Node is gone.
+    Session(LeaseName),
+}
+
+impl Target {
+    /// The kind, for logs and metrics.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Service(_) => "Service",
+            Self::Pool(_) => "IPAddressPool",
+            Self::Policy(_) => "AnnouncementPolicy",
+            Self::Claim(_) => "Claim",
+            Self::Session(_) => "Session",
+        }
+    }
+
+    /// The name, for logs.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Service(key) => key.to_string(),
+            Self::Pool(name) | Self::Policy(name) => name.clone(),
+            Self::Claim(name) | Self::Session(name) => name.to_string(),
+        }
+    }
+}
+
+/// One object in one state: what a deletion is allowed to delete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revision {
+    /// The uid.
+    pub uid: String,
+    /// The resource version.
+    pub version: u64,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Job {
+    /// Write the status and the annotations of a Service.
+    Service {
+        /// Which one.
+        key: ServiceKey,
+        /// The version that the write replaces.
+        version: u64,
+        /// The write.
+        write: Box<ServiceWrite>,
+    },
+    /// Write the status of a pool.
+    Pool(String, Box<PoolWrite>),
+    /// Write the status of a policy.
+    Policy(String, serde_json::Value),
+    /// Delete a claim.
+    DeleteClaim(LeaseName, Revision),
+    /// Delete a session if its Node does not exist.
+    DeleteSession(LeaseName, Revision),
+}
+
+impl Job {
+    /// What it is about.
+    pub fn target(&self) -> Target {
+        match self {
+            Self::Service { key, .. } => Target::Service(key.clone()),
+            Self::Pool(name, _) => Target::Pool(name.clone()),
+            Self::Policy(name, _) => Target::Policy(name.clone()),
+            Self::DeleteClaim(name, _) => Target::Claim(name.clone()),
+            Self::DeleteSession(name, _) => Target::Session(name.clone()),
+        }
+    }
+}
+
+/// All that differs between `plan` and what `index` knows; Services first.
+pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for (key, row) in index.services.iter() {
+        let Some(version) = index.services.version(key) else { continue };
+        let decision = index.wish(row).and_then(|_| plan.services.get(key));
+        if let Some(write) = row.write(key, version, decision, time) {
+            jobs.push(Job::Service { key: key.clone(), version, write: Box::new(write) });
+        }
+    }
+    for (name, row) in index.pools.iter() {
+        let usage = plan.pools.get(name).copied().unwrap_or_default();
+        if let Some(write) = row.write(name, usage, index.territory().overlaps(name), time) {
+            jobs.push(Job::Pool(name.clone(), Box::new(write)));
+        }
+    }
+    let governed = index.governed(plan);
+    for (name, row) in index.policies.iter() {
+        let services = governed.get(name).copied().unwrap_or(0);
+        if let Some(patch) = row.write(name, services, time) {
+            jobs.push(Job::Policy(name.clone(), patch));
+        }
+    }
+    jobs.extend(outlived(index, now));
+    jobs
+}
+
+/// The leases that have had their day: released or orphaned claims of Services that are gone or no
+/// longer ours, and abandoned sessions of Nodes that are gone.
+fn outlived(index: &Index, now: Instant) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for (name, claim) in index.claims.iter() {
+        let service = index.services.get(&claim.service);
+        let wanted = service.is_some_and(|row| index.wish(row).is_some());
+        if !wanted
+            && !index.is_valid(claim)
+            && let Some(version) = index.claims.version(name)
+        {
+            let revision = Revision { uid: claim.uid.clone(), version };
+            jobs.push(Job::DeleteClaim(name.clone(), revision));
+        }
+    }
+    for (name, session) in index.sessions.iter() {
+        if index.nodes.get(&name.to_string()).is_none()
+            && index.is_abandoned(name, session, now)
+            && let Some(version) = index.sessions.version(name)
+        {
+            let revision = Revision { uid: session.uid.clone(), version };
+            jobs.push(Job::DeleteSession(name.clone(), revision));
+        }
+    }
+    jobs
+}

@@ -1,0 +1,366 @@
+//! The loop of the active replica.
+//!
+//! One task owns the index. Calls run beside it, at most [`MAX_IN_FLIGHT`] at a time and at most one
+//! per target; their answers come back to the loop before anything else is decided about that
+//! target.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::FuturesUnordered;
+use tokio::sync::watch;
+
+use super::index::{Index, Pending};
+use super::jobs::{Job, Target, jobs};
+use super::watch::{Change, Kind, changes};
+use super::write::{Done, Writer};
+use crate::allocate::Plan;
+use crate::client::{CallError, causes};
+use crate::clock::{self, Instant, sleep_until};
+use crate::elect::Tenure;
+use crate::report::events::{EventSink, Notice};
+use crate::report::health::{HealthBoard, Role};
+use crate::report::metrics::{
+    KindLabel, Metrics, PoolLabels, ReasonLabel, StateLabel, WriteLabels,
+};
+
+/// Calls at a time.
+const MAX_IN_FLIGHT: usize = 16;
+/// Events that wait to be published; more are dropped, the conditions say the same.
+const MAX_NOTICES: usize = 512;
+/// The least time from a change to the plan that takes it into account.
+const DEBOUNCE: Duration = Duration::from_millis(5);
+/// The longest time between two plans.
+const RESYNC: Duration = Duration::from_secs(10);
+/// The pause between two writes to the status of one pool, or one policy.
+const STATUS_PAUSE: Duration = Duration::from_millis(300);
+/// The pause after a lease was deleted or found to be needed.
+const LEASE_PAUSE: Duration = Duration::from_secs(30);
+
+/// What the loop works with.
+#[derive(Clone)]
+pub struct Context {
+    /// Where to write, and what to watch.
+    pub writer: Writer,
+    /// Whether Services without a class are ours.
+    pub default_class: bool,
+    /// Where events go.
+    pub events: EventSink,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// The health.
+    pub health: HealthBoard,
+}
+
+/// How far the work on one target is.
+#[derive(Debug, Default)]
+struct Progress {
+    in_flight: bool,
+    failures: u32,
+    not_before: Instant,
+}
+
+struct Leader<'a> {
+    context: &'a Context,
+    term: u64,
+    tenure: &'a watch::Receiver<Tenure>,
+    index: Index,
+    progress: BTreeMap<Target, Progress>,
+    queue: VecDeque<Job>,
+    in_flight: FuturesUnordered<BoxFuture<'static, Done>>,
+    notices: FuturesUnordered<BoxFuture<'static, ()>>,
+    /// When the next plan is due.
+    plan_at: Instant,
+    /// What is queued was planned before something changed.
+    stale: bool,
+    plan_cost: Duration,
+}
+
+/// Does the work of the active replica until `stop` becomes true; returns whether the outcome of
+/// each write is known. Dropping it stops at once.
+pub async fn lead(
+    context: &Context,
+    term: u64,
+    tenure: &watch::Receiver<Tenure>,
+    mut stop: watch::Receiver<bool>,
+) -> bool {
+    let services_listed = watch::Sender::new(false);
+    let writer = &context.writer;
+    let mut changes = changes(&writer.client, &writer.claims, &writer.sessions, &services_listed);
+    let mut leader = Leader {
+        context,
+        term,
+        tenure,
+        index: Index::new(context.default_class),
+        progress: BTreeMap::new(),
+        queue: VecDeque::new(),
+        in_flight: FuturesUnordered::new(),
+        notices: FuturesUnordered::new(),
+        plan_at: clock::now(),
+        stale: false,
+        plan_cost: Duration::ZERO,
+    };
+    loop {
+        leader.plan_if_due();
+        leader.dispatch();
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => break,
+            Some(done) = leader.in_flight.next() => leader.finished(done),
+            Some(()) = leader.notices.next() => {}
+            Some(change) = changes.next() => leader.take_in(change),
+            () = sleep_until(leader.plan_at) => {}
+        }
+        if leader.index.services.is_listed() {
+            services_listed.send_replace(true);
+        }
+    }
+    drop(changes);
+    leader.drain().await
+}
+
+impl Leader<'_> {
+    fn take_in(&mut self, change: Change) {
+        let kind = match &change {
+            Change::Service(_) => Kind::Service,
+            Change::Pool(_) => Kind::Pool,
+            Change::Policy(_) => Kind::Policy,
+            Change::Node(_) => Kind::Node,
+            Change::Claim(_) => Kind::Claim,
+            Change::Session(_) => Kind::Session,
+            Change::Failed(kind, error) => {
+                let trouble = format!("cannot watch {}: {}", kind.name(), causes(error));
+                if self.context.health.trouble(kind.name(), Some(trouble.clone())) {
+                    tracing::warn!(kind = kind.name(), "{trouble}; retrying");
+                }
+                return;
+            }
+        };
+        if self.context.health.trouble(kind.name(), None) {
+            tracing::info!(kind = kind.name(), "the watch works again");
+        }
+        if self.index.apply(change, clock::now()) {
+            self.changed();
+        }
+    }
+
+    /// Something changed: plan anew, and hold back what was planned before.
+    fn changed(&mut self) {
+        if !self.stale {
+            self.stale = true;
+            // While many things change, plans cost a fraction of the time.
+            self.plan_by(clock::now() + DEBOUNCE.max(self.plan_cost * 4));
+        }
+    }
+
+    fn plan_by(&mut self, at: Instant) {
+        self.plan_at = self.plan_at.min(at);
+    }
+
+    fn plan_if_due(&mut self) {
+        let begin = clock::now();
+        if begin < self.plan_at {
+            return;
+        }
+        self.plan_at = begin + RESYNC;
+        self.stale = false;
+        let missing = self.index.missing();
+        if !missing.is_empty() {
+            self.context.health.role(Role::Listing(missing));
+            return;
+        }
+        self.context.health.role(Role::Active);
+        let keys: Vec<_> = self.index.pending.keys().cloned().collect();
+        for key in keys {
+            // While a write is under way, its answer settles it.
+            let target = Target::Service(key.clone());
+            if !self.progress.get(&target).is_some_and(|progress| progress.in_flight) {
+                self.index.settle(&key);
+            }
+        }
+        let plan = self.index.plan();
+        self.queue = jobs(&self.index, &plan, begin, clock::time_of_day()).into();
+        self.postpone(begin);
+        self.measure(&plan);
+        self.plan_cost = clock::now().saturating_sub(begin);
+    }
+
+    /// Takes out of the queue what is under way or has to wait, and plans again when that is over.
+    fn postpone(&mut self, now: Instant) {
+        let (progress, mut again) = (&self.progress, self.plan_at);
+        self.queue.retain(|job| match progress.get(&job.target()) {
+            Some(progress) if progress.in_flight => false,
+            Some(progress) if progress.not_before > now => {
+                again = again.min(progress.not_before);
+                false
+            }
+            _ => true,
+        });
+        self.plan_at = again;
+        self.progress.retain(|_, progress| {
+            progress.in_flight || progress.failures > 0 || progress.not_before > now
+        });
+    }
+
+    fn dispatch(&mut self) {
+        while !self.stale && self.in_flight.len() < MAX_IN_FLIGHT {
+            if !self.tenure.borrow().permits(self.term, clock::now()) {
+                return;
+            }
+            let Some(job) = self.queue.pop_front() else { return };
+            if let Job::Service { key, version, write } = &job {
+                let pending = Pending {
+                    version: *version,
+                    addresses: write.addresses.clone(),
+                    allocated_from: write.allocated_from.clone(),
+                };
+                self.index.pending.insert(key.clone(), pending);
+            }
+            self.progress.entry(job.target()).or_default().in_flight = true;
+            self.in_flight.push(self.context.writer.clone().carry_out(job).boxed());
+        }
+    }
+
+    fn finished(&mut self, done: Done) {
+        let Done { job, result, service } = done;
+        let target = job.target();
+        let outcome = match &result {
+            Ok(()) => "done",
+            Err(CallError::Conflict) => "conflict",
+            Err(CallError::NotFound(_) | CallError::Refused(_)) => "refused",
+            Err(CallError::Unknown(_)) => "unknown",
+        };
+        let labels = WriteLabels { kind: target.kind(), outcome };
+        self.context.metrics.writes.get_or_create(&labels).inc();
+        let pause = self.pause(&target, &result);
+        let progress = self.progress.entry(target.clone()).or_default();
+        progress.in_flight = false;
+        progress.failures = if result.is_ok() { 0 } else { progress.failures.saturating_add(1) };
+        progress.not_before = clock::now() + pause;
+        if let Target::Service(key) = &target {
+            self.service_finished(key, &result, service.map(|service| *service));
+        }
+        match result {
+            Ok(()) => self.tell(&job),
+            Err(CallError::Conflict) => self.changed(),
+            Err(error) => {
+                tracing::warn!(kind = target.kind(), name = target.name(), %error, "a write failed");
+                self.changed();
+            }
+        }
+    }
+
+    /// How long the target is left alone.
+    fn pause(&self, target: &Target, result: &Result<(), CallError>) -> Duration {
+        const FIRST: Duration = Duration::from_millis(20);
+        const LONGEST: Duration = Duration::from_secs(10);
+        let failures = self.progress.get(target).map_or(0, |progress| progress.failures);
+        match (result, target) {
+            (Ok(()), Target::Service(_)) => Duration::ZERO,
+            (Ok(()), Target::Pool(_) | Target::Policy(_)) => STATUS_PAUSE,
+            (Ok(()), Target::Claim(_) | Target::Session(_)) => LEASE_PAUSE,
+            (Err(_), _) => (FIRST * 2_u32.saturating_pow(failures.min(16))).min(LONGEST),
+        }
+    }
+
+    fn service_finished(
+        &mut self,
+        key: &crate::allocate::ServiceKey,
+        result: &Result<(), CallError>,
+        seen: Option<k8s_openapi::api::core::v1::Service>,
+    ) {
+        let mut news = seen.is_some_and(|service| self.index.answered(key, service));
+        match result {
+            // An answer without news: what was written was so already.
+            Ok(()) | Err(CallError::Conflict | CallError::NotFound(_) | CallError::Refused(_)) => {
+                self.index.failed(key);
+            }
+            // It may still be carried out: until a newer version shows up, the Service counts as
+            // having these addresses, too.
+            Err(CallError::Unknown(_)) => news = true,
+        }
+        if news {
+            self.changed();
+        }
+    }
+
+    /// Tells people and metrics what was done.
+    fn tell(&mut self, job: &Job) {
+        match job {
+            Job::Service { key, write, .. } => {
+                if write.assigns {
+                    self.context.metrics.allocations.inc();
+                }
+                if let Some(reason) = write.failure {
+                    self.context.metrics.failures.get_or_create(&ReasonLabel { reason }).inc();
+                }
+                if let Some(row) = self.index.services.get(key) {
+                    let reference = row.reference(key);
+                    self.publish(&key.to_string(), &write.notices, &reference);
+                }
+            }
+            Job::Pool(name, write) => {
+                if let Some(row) = self.index.pools.get(name) {
+                    let reference = row.reference().clone();
+                    self.publish(name, &write.notices, &reference);
+                }
+            }
+            Job::Policy(..) | Job::DeleteClaim(..) | Job::DeleteSession(..) => {}
+        }
+    }
+
+    fn publish(
+        &self,
+        object: &str,
+        notices: &[Notice],
+        reference: &k8s_openapi::api::core::v1::ObjectReference,
+    ) {
+        for notice in notices {
+            tracing::info!(object, reason = notice.reason, "{}", notice.note);
+            if self.notices.len() < MAX_NOTICES {
+                let (events, notice) = (self.context.events.clone(), notice.clone());
+                let reference = reference.clone();
+                self.notices.push(async move { events.publish(&notice, &reference).await }.boxed());
+            }
+        }
+    }
+
+    fn measure(&self, plan: &Plan) {
+        let metrics = &self.context.metrics;
+        for (kind, count) in self.index.malformed() {
+            let counter = metrics.malformed.get_or_create(&KindLabel { kind });
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let pending = plan.services.values().filter(|decision| decision.failure.is_some()).count();
+        for (state, count) in [("pending", pending), ("assigned", plan.services.len() - pending)] {
+            metrics.services.get_or_create(&StateLabel { state }).set(gauge(count));
+        }
+        metrics.pool_addresses.clear();
+        for (pool, usage) in &plan.pools {
+            for (family, state, count) in [
+                ("IPv4", "assigned", usage.assigned_v4),
+                ("IPv4", "available", usage.available_v4),
+                ("IPv6", "assigned", usage.assigned_v6),
+                ("IPv6", "available", usage.available_v6),
+            ] {
+                let labels = PoolLabels { pool: pool.clone(), family, state };
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                metrics.pool_addresses.get_or_create(&labels).set(count);
+            }
+        }
+    }
+
+    /// Waits for the calls under way; returns whether the outcome of each write to a Service is
+    /// known.
+    async fn drain(mut self) -> bool {
+        self.queue.clear();
+        while let Some(done) = self.in_flight.next().await {
+            self.finished(done);
+        }
+        while self.notices.next().await.is_some() {}
+        self.index.pending.is_empty()
+    }
+}

@@ -1,0 +1,104 @@
+//! Nodes, claims and sessions: which addresses are not free, and which leases have had their day.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use leasehold_crds::lease::{Claim, LeaseName, Session, SessionId, Stored};
+
+use super::table::Row;
+use crate::allocate::ServiceKey;
+
+/// The addresses of a Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRow {
+    /// All that are IP addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Row for NodeRow {
+    type Key = String;
+    type Object = Node;
+
+    fn read(node: &Node) -> Option<Self> {
+        let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+        Some(Self { addresses: addresses.filter_map(|entry| entry.address.parse().ok()).collect() })
+    }
+
+    fn key(meta: &ObjectMeta) -> Option<String> {
+        meta.name.clone()
+    }
+}
+
+/// What is kept of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimRow {
+    /// The uid of the lease.
+    pub uid: String,
+    /// The service that it is named after; leases whose names say otherwise are not kept.
+    pub service: ServiceKey,
+    /// The session under which it is held; none while it is released.
+    pub session: Option<(LeaseName, SessionId)>,
+    /// The addresses that it lists.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Row for ClaimRow {
+    type Key = LeaseName;
+    type Object = Lease;
+
+    fn read(lease: &Lease) -> Option<Self> {
+        let Stored { name, uid, record, .. } = Stored::<Claim>::from_lease(lease)?;
+        let (namespace, service) = name.as_str().split_once('.')?;
+        if service.contains('.') {
+            return None;
+        }
+        let service = ServiceKey { namespace: namespace.to_owned(), name: service.to_owned() };
+        let holder = record.holder.as_ref().map(LeaseName::session);
+        let addresses = record.addresses.into_iter().collect();
+        Some(Self { uid, service, session: holder.zip(record.session), addresses })
+    }
+
+    fn key(meta: &ObjectMeta) -> Option<LeaseName> {
+        meta.name.as_deref()?.parse().ok()
+    }
+}
+
+/// What is kept of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRow {
+    /// Under which number it lives; none once it has ended.
+    pub live: Option<SessionId>,
+    /// The uid of the lease.
+    pub uid: String,
+    /// L.
+    pub duration: Duration,
+    /// The addresses of the node's interfaces.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Row for SessionRow {
+    type Key = LeaseName;
+    type Object = Lease;
+
+    fn read(lease: &Lease) -> Option<Self> {
+        let Stored { uid, record, .. } = Stored::<Session>::from_lease(lease)?;
+        let id = SessionId { uid: uid.clone(), transitions: record.transitions };
+        let seconds = u64::try_from(record.duration_seconds).unwrap_or(0);
+        let texts = record.interfaces.iter().flat_map(|interface| &interface.addresses);
+        // `192.0.2.250/24`
+        let addresses = texts.filter_map(|text| text.split('/').next()?.parse().ok()).collect();
+        Some(Self {
+            live: record.holder.map(|_| id),
+            uid,
+            duration: Duration::from_secs(seconds),
+            addresses,
+        })
+    }
+
+    fn key(meta: &ObjectMeta) -> Option<LeaseName> {
+        meta.name.as_deref()?.parse().ok()
+    }
+}

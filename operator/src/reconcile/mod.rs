@@ -1,0 +1,24 @@
+//! From watched objects to writes, level-triggered: each plan is made from everything that is known,
+//! and only what differs from it is written.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`watch`] | the streams of changes |
+//! | [`table`] | one kind of object as last seen |
+//! | [`index`] | everything that is known, and the plan for it |
+//! | [`service`], [`pool`], [`policy`], [`leases`] | what is kept of each kind, and what is written to it |
+//! | [`jobs`] | all that differs from the plan |
+//! | [`write`] | one call |
+//! | [`lead`] | the loop of the active replica |
+
+mod condition;
+pub mod index;
+pub mod jobs;
+pub mod lead;
+pub mod leases;
+pub mod policy;
+pub mod pool;
+pub mod service;
+pub mod table;
+pub mod watch;
+pub mod write;

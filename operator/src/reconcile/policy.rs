@@ -1,0 +1,78 @@
+//! Policies: their status.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
+use leasehold_crds::AnnouncementPolicy;
+use leasehold_crds::policy::{ACCEPTED, AnnouncementPolicyStatus, Policy};
+use serde_json::json;
+
+use super::condition::{self, Verdict};
+use super::pool::all_same;
+use super::table::Row;
+use crate::client::causes;
+
+/// What is kept of a policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyRow {
+    /// The policy, with what it selects.
+    pub object: AnnouncementPolicy,
+}
+
+impl Row for PolicyRow {
+    type Key = String;
+    type Object = AnnouncementPolicy;
+
+    fn read(object: &AnnouncementPolicy) -> Option<Self> {
+        let mut object = object.clone();
+        object.metadata.managed_fields = None;
+        // Versions differ where nothing else does.
+        object.metadata.resource_version = None;
+        Some(Self { object })
+    }
+
+    fn key(meta: &ObjectMeta) -> Option<String> {
+        meta.name.clone()
+    }
+}
+
+impl PolicyRow {
+    /// The body of the server-side apply that makes the status say what is known; `None` if it does
+    /// already.
+    pub fn write(&self, name: &str, services: usize, now: Timestamp) -> Option<serde_json::Value> {
+        let old = self.object.status.as_ref();
+        let accepted = old.and_then(|status| {
+            status.conditions.iter().find(|condition| condition.type_ == ACCEPTED)
+        });
+        let status = AnnouncementPolicyStatus {
+            services: i64::try_from(services).unwrap_or(i64::MAX),
+            conditions: vec![condition::dated(self.accepted(), accepted, now)],
+        };
+        let same = |old: &AnnouncementPolicyStatus| {
+            old.services == status.services && all_same(&old.conditions, &status.conditions)
+        };
+        if old.is_some_and(same) {
+            return None;
+        }
+        Some(json!({
+            "apiVersion": AnnouncementPolicy::api_version(&()),
+            "kind": AnnouncementPolicy::kind(&()),
+            "metadata": { "name": name, "uid": self.object.metadata.uid },
+            "status": status,
+        }))
+    }
+
+    fn accepted(&self) -> Verdict {
+        let parsed = Policy::parse(&self.object);
+        Verdict {
+            type_: ACCEPTED,
+            status: parsed.is_ok(),
+            reason: if parsed.is_ok() { "SelectorsValid" } else { "InvalidSelector" },
+            message: match parsed {
+                Ok(_) => "all selectors can be read".to_owned(),
+                Err(error) => causes(&error),
+            },
+            generation: self.object.metadata.generation,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Pools: their entries, and their status.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
+use leasehold_crds::IPAddressPool;
+use leasehold_crds::pool::{IPAddressPoolStatus, OVERLAPPING, READY};
+use serde_json::json;
+
+use super::condition::{self, Verdict};
+use super::service::created;
+use super::table::Row;
+use crate::allocate::{Overlap, Pool, Usage};
+use crate::report::events::Notice;
+
+/// What is kept of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolRow {
+    /// The entries that can be used.
+    pub pool: Pool,
+    generation: Option<i64>,
+    errors: Vec<String>,
+    status: Option<IPAddressPoolStatus>,
+    reference: ObjectReference,
+}
+
+impl Row for PoolRow {
+    type Key = String;
+    type Object = IPAddressPool;
+
+    fn read(object: &IPAddressPool) -> Option<Self> {
+        let (mut ranges, mut errors) = (Vec::new(), Vec::new());
+        for entry in &object.spec.addresses {
+            match entry.parse() {
+                Ok(range) => ranges.push(range),
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        let pool = Pool {
+            created: created(&object.metadata),
+            ranges,
+            auto_assign: object.spec.auto_assign,
+        };
+        Some(Self {
+            pool,
+            generation: object.metadata.generation,
+            errors,
+            status: object.status.clone(),
+            reference: object.object_ref(&()),
+        })
+    }
+
+    fn key(meta: &ObjectMeta) -> Option<String> {
+        meta.name.clone()
+    }
+}
+
+/// One write to the status of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolWrite {
+    /// The body of the server-side apply.
+    pub patch: serde_json::Value,
+    /// What people are told when it is done.
+    pub notices: Vec<Notice>,
+}
+
+impl PoolRow {
+    /// The write that makes the status say what is known; `None` if it does already.
+    pub fn write(
+        &self,
+        name: &str,
+        usage: Usage,
+        overlaps: &[Overlap],
+        now: Timestamp,
+    ) -> Option<PoolWrite> {
+        let old = |type_: &str| {
+            let conditions = self.status.as_ref().map(|status| status.conditions.as_slice());
+            conditions.unwrap_or_default().iter().find(|condition| condition.type_ == type_)
+        };
+        let ready = condition::dated(self.ready(), old(READY), now);
+        let overlapping = condition::dated(self.overlapping(overlaps), old(OVERLAPPING), now);
+        let status = IPAddressPoolStatus {
+            assigned_ipv4: capped(usage.assigned_v4),
+            available_ipv4: capped(usage.available_v4),
+            assigned_ipv6: capped(usage.assigned_v6),
+            available_ipv6: capped(usage.available_v6),
+            conditions: vec![ready, overlapping],
+        };
+        if self.status.as_ref().is_some_and(|old| says(old, &status)) {
+            return None;
+        }
+        let mut notices = Vec::new();
+        for (condition, bad) in status.conditions.iter().zip(["False", "True"]) {
+            let news = old(&condition.type_).is_none_or(|old| old.message != condition.message);
+            if condition.status == bad && news {
+                notices.push(Notice {
+                    warning: true,
+                    reason: if bad == "True" { OVERLAPPING } else { "InvalidAddresses" },
+                    action: "ReadPool",
+                    note: condition.message.clone(),
+                });
+            }
+        }
+        let patch = json!({
+            "apiVersion": IPAddressPool::api_version(&()),
+            "kind": IPAddressPool::kind(&()),
+            "metadata": { "name": name, "uid": self.reference.uid },
+            "status": status,
+        });
+        Some(PoolWrite { patch, notices })
+    }
+
+    fn ready(&self) -> Verdict {
+        let good = self.errors.is_empty();
+        let message = if good {
+            "all entries can be used".to_owned()
+        } else {
+            format!("{}; the other entries are used", self.errors.join("; "))
+        };
+        let reason = if good { "AddressesValid" } else { "InvalidAddresses" };
+        Verdict { type_: READY, status: good, reason, message, generation: self.generation }
+    }
+
+    fn overlapping(&self, overlaps: &[Overlap]) -> Verdict {
+        let shared: Vec<String> = overlaps
+            .iter()
+            .map(|overlap| {
+                format!("{} belongs to the earlier pool {}", overlap.shared, overlap.owner)
+            })
+            .collect();
+        let status = !shared.is_empty();
+        let message = if status {
+            format!("{}: take it out of one of the pools", shared.join("; "))
+        } else {
+            "no address belongs to an earlier pool".to_owned()
+        };
+        let reason = if status { "EarlierPool" } else { "NoOverlap" };
+        Verdict { type_: OVERLAPPING, status, reason, message, generation: self.generation }
+    }
+
+    /// The pool as the object of an event.
+    pub fn reference(&self) -> &ObjectReference {
+        &self.reference
+    }
+}
+
+fn capped(count: u128) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Whether two statuses say the same.
+fn says(a: &IPAddressPoolStatus, b: &IPAddressPoolStatus) -> bool {
+    let conditions = |status: &IPAddressPoolStatus| -> Vec<Condition> { status.conditions.clone() };
+    let counts = |status: &IPAddressPoolStatus| {
+        let v4 = (status.assigned_ipv4, status.available_ipv4);
+        (v4, status.assigned_ipv6, status.available_ipv6)
+    };
+    counts(a) == counts(b) && all_same(&conditions(a), &conditions(b))
+}
+
+/// Whether the conditions say the same, in whichever order.
+pub(super) fn all_same(a: &[Condition], b: &[Condition]) -> bool {
+    a.len() == b.len() && a.iter().all(|a| b.iter().any(|b| condition::same(a, b)))
+}

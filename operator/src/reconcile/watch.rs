@@ -1,0 +1,156 @@
+//! The watches: one stream of changes for all kinds of objects.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::core::DeserializeGuard;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
+use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use crate::client::WATCH_SECONDS;
+
+/// What the operator watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Services, in all namespaces.
+    Service,
+    /// `IPAddressPools`.
+    Pool,
+    /// `AnnouncementPolicies`.
+    Policy,
+    /// Nodes.
+    Node,
+    /// Leases in the namespace of the claims.
+    Claim,
+    /// Leases in the namespace of the sessions.
+    Session,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Service, Self::Pool, Self::Policy, Self::Node, Self::Claim, Self::Session];
+
+    /// As people call them.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Service => "Services",
+            Self::Pool => "IPAddressPools",
+            Self::Policy => "AnnouncementPolicies",
+            Self::Node => "Nodes",
+            Self::Claim => "claim Leases",
+            Self::Session => "session Leases",
+        }
+    }
+}
+
+/// An event of one watch. Boxed: a Node is large, and most events are about small things.
+pub type Observed<K> = Box<Event<DeserializeGuard<K>>>;
+
+/// What a watch brings.
+#[derive(Debug)]
+pub enum Change {
+    /// About a Service.
+    Service(Observed<Service>),
+    /// About a pool.
+    Pool(Observed<IPAddressPool>),
+    /// About a policy.
+    Policy(Observed<AnnouncementPolicy>),
+    /// About a Node.
+    Node(Observed<Node>),
+    /// About a claim.
+    Claim(Observed<Lease>),
+    /// About a session.
+    Session(Observed<Lease>),
+    /// A watch failed and will be tried again.
+    Failed(Kind, watcher::Error),
+}
+
+/// Starts all watches. The leases are listed only once `services_listed` is true: a claim that was
+/// written before its service was deleted is then seen, or gone.
+pub fn changes(
+    client: &Client,
+    claims: &str,
+    sessions: &str,
+    services_listed: &watch::Sender<bool>,
+) -> BoxStream<'static, Change> {
+    let leases = |namespace: &str, kind, wrap| {
+        let mut listed = services_listed.subscribe();
+        let api = Api::namespaced(client.clone(), namespace);
+        stream::once(async move {
+            // The sender outlives the stream; should it not, there is nothing to wait for.
+            let _ = listed.wait_for(|listed| *listed).await;
+            observe::<Lease>(api, kind, wrap)
+        })
+        .flatten()
+        .boxed()
+    };
+    stream::select_all([
+        observe(Api::all(client.clone()), Kind::Service, Change::Service),
+        observe(Api::all(client.clone()), Kind::Pool, Change::Pool),
+        observe(Api::all(client.clone()), Kind::Policy, Change::Policy),
+        observe(Api::all(client.clone()), Kind::Node, Change::Node),
+        leases(claims, Kind::Claim, Change::Claim),
+        leases(sessions, Kind::Session, Change::Session),
+    ])
+    .boxed()
+}
+
+fn observe<K>(
+    api: Api<DeserializeGuard<K>>,
+    kind: Kind,
+    wrap: fn(Observed<K>) -> Change,
+) -> BoxStream<'static, Change>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K::DynamicType: Default,
+    DeserializeGuard<K>: Resource<DynamicType = K::DynamicType>,
+{
+    watcher(api, watcher::Config::default().timeout(WATCH_SECONDS))
+        .backoff(RetryPause::default())
+        .map(move |event| match event {
+            Ok(event) => wrap(Box::new(event)),
+            Err(error) => Change::Failed(kind, error),
+        })
+        .boxed()
+}
+
+/// The pauses after failures of a watch: 0.2 s, doubling to 2 s, so that an API server that was
+/// away is noticed soon after its return.
+#[derive(Debug)]
+pub struct RetryPause(Duration);
+
+impl RetryPause {
+    const FIRST: Duration = Duration::from_millis(200);
+    const LONGEST: Duration = Duration::from_secs(2);
+}
+
+impl Default for RetryPause {
+    fn default() -> Self {
+        Self(Self::FIRST)
+    }
+}
+
+impl Iterator for RetryPause {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.0;
+        self.0 = (pause * 2).min(Self::LONGEST);
+        Some(pause)
+    }
+}
+
+impl Backoff for RetryPause {
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,112 @@
+//! Carrying out one job.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Client};
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
+use serde_json::Value;
+
+use super::jobs::{Job, Revision};
+use crate::allocate::ServiceKey;
+use crate::client::{CallError, call};
+use crate::report::events::CONTROLLER;
+
+/// Where to write.
+#[derive(Clone)]
+pub struct Writer {
+    /// The API server.
+    pub client: Client,
+    /// The namespace of the claims.
+    pub claims: String,
+    /// The namespace of the sessions.
+    pub sessions: String,
+}
+
+/// A job that has ended.
+#[derive(Debug)]
+pub struct Done {
+    /// What it was.
+    pub job: Job,
+    /// How it ended.
+    pub result: Result<(), CallError>,
+    /// The Service as it was seen last: in the answer, or read after a failure.
+    pub service: Option<Box<Service>>,
+}
+
+impl Writer {
+    /// Carries out `job`, with one try.
+    pub async fn carry_out(self, job: Job) -> Done {
+        let mut service = None;
+        let result = match &job {
+            Job::Service { key, write, .. } => {
+                let (result, seen) = self.service(key, &write.patch).await;
+                service = seen.map(Box::new);
+                result
+            }
+            Job::Pool(name, write) => {
+                let api: Api<IPAddressPool> = Api::all(self.client.clone());
+                call(api.patch_status(name, &apply(), &Patch::Apply(&write.patch))).await.map(drop)
+            }
+            Job::Policy(name, patch) => {
+                let api: Api<AnnouncementPolicy> = Api::all(self.client.clone());
+                call(api.patch_status(name, &apply(), &Patch::Apply(patch))).await.map(drop)
+            }
+            Job::DeleteClaim(name, revision) => self.delete(&self.claims, name, revision).await,
+            Job::DeleteSession(name, revision) => self.delete_session(name, revision).await,
+        };
+        Done { job, result, service }
+    }
+
+    async fn service(
+        &self,
+        key: &ServiceKey,
+        patch: &Value,
+    ) -> (Result<(), CallError>, Option<Service>) {
+        let api: Api<Service> = Api::namespaced(self.client.clone(), &key.namespace);
+        match call(api.patch_status(&key.name, &apply(), &Patch::Apply(patch))).await {
+            Ok(service) => (Ok(()), Some(service)),
+            Err(error @ (CallError::Conflict | CallError::Unknown(_))) => {
+                let seen = call(api.get_opt(&key.name)).await.ok().flatten();
+                (Err(error), seen)
+            }
+            Err(error) => (Err(error), None),
+        }
+    }
+
+    async fn delete_session(&self, name: &LeaseName, revision: &Revision) -> Result<(), CallError> {
+        // A Node that is only missing from the cache still needs its session.
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        match call(nodes.get_metadata_opt(name.as_str())).await? {
+            Some(_) => Ok(()),
+            None => self.delete(&self.sessions, name, revision).await,
+        }
+    }
+
+    async fn delete(
+        &self,
+        namespace: &str,
+        name: &LeaseName,
+        revision: &Revision,
+    ) -> Result<(), CallError> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
+        let only = DeleteParams::default().preconditions(Preconditions {
+            uid: Some(revision.uid.clone()),
+            resource_version: Some(revision.version.to_string()),
+        });
+        match call(leases.delete(name.as_str(), &only)).await {
+            Ok(_) => {
+                tracing::info!(%name, namespace, "deleted a lease that has had its day");
+                Ok(())
+            }
+            Err(CallError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Server-side apply in our name. Forced: addresses, our condition and our annotations are ours.
+fn apply() -> PatchParams {
+    PatchParams::apply(CONTROLLER).force()
+}

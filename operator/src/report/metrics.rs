@@ -1,0 +1,93 @@
+//! The metrics of the operator.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// The label of [`Metrics::failures`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReasonLabel {
+    /// The reason of the failure.
+    pub reason: &'static str,
+}
+
+/// The labels of [`Metrics::pool_addresses`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct PoolLabels {
+    /// The pool.
+    pub pool: String,
+    /// `IPv4` or `IPv6`.
+    pub family: &'static str,
+    /// `assigned` or `available`.
+    pub state: &'static str,
+}
+
+/// The labels of [`Metrics::writes`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct WriteLabels {
+    /// The kind of object.
+    pub kind: &'static str,
+    /// `done`, `conflict`, `refused` or `unknown`.
+    pub outcome: &'static str,
+}
+
+/// The label of [`Metrics::malformed`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct KindLabel {
+    /// The kind of object.
+    pub kind: &'static str,
+}
+
+/// The label of [`Metrics::services`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct StateLabel {
+    /// `assigned` or `pending`.
+    pub state: &'static str,
+}
+
+/// All metrics of the operator. Cloning shares them.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    /// 1 while this replica is the active one.
+    pub leader: Gauge,
+    /// Services that were given addresses.
+    pub allocations: Counter,
+    /// Requests that could not be met, by reason.
+    pub failures: Family<ReasonLabel, Counter>,
+    /// Services by state.
+    pub services: Family<StateLabel, Gauge>,
+    /// Addresses of pools.
+    pub pool_addresses: Family<PoolLabels, Gauge>,
+    /// Writes to the API server.
+    pub writes: Family<WriteLabels, Counter>,
+    /// Objects that could not be read.
+    pub malformed: Family<KindLabel, Counter>,
+}
+
+impl Metrics {
+    /// Adds all metrics to `registry`.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("leasehold_operator");
+        registry.register("leader", "1 while this replica is the active one", self.leader.clone());
+        registry.register(
+            "allocations",
+            "Services that were given addresses",
+            self.allocations.clone(),
+        );
+        registry.register(
+            "allocation_failures",
+            "Requests for addresses that could not be met",
+            self.failures.clone(),
+        );
+        registry.register("services", "Services of Leasehold", self.services.clone());
+        registry.register("pool_addresses", "Addresses of pools", self.pool_addresses.clone());
+        registry.register("writes", "Writes to the API server", self.writes.clone());
+        registry.register(
+            "malformed_objects",
+            "Objects that could not be read",
+            self.malformed.clone(),
+        );
+    }
+}

@@ -1,0 +1,6 @@
+//! What the operator tells: metrics, events, health.
+
+pub mod events;
+pub mod health;
+pub mod metrics;
+pub mod server;

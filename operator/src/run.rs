@@ -1,0 +1,132 @@
+//! Wiring.
+//!
+//! Everything runs in one task on one thread: health and metrics, the election, and, while this
+//! replica is the active one, the work. On SIGTERM or SIGINT the work stops first; the lease is
+//! released once the outcome of each write is known, so that the next replica, which reads
+//! everything anew, reads all of them.
+
+use prometheus_client::registry::Registry;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::client;
+use crate::clock::{self, sleep_until};
+use crate::config::Config;
+use crate::elect::{Elector, Tenure};
+use crate::error::StartError;
+use crate::reconcile::lead::{Context, lead};
+use crate::reconcile::watch::Kind;
+use crate::reconcile::write::Writer;
+use crate::report::events::EventSink;
+use crate::report::health::HealthBoard;
+use crate::report::metrics::Metrics;
+use crate::report::server;
+
+/// Runs until a signal says to stop.
+pub async fn run(config: Config) -> Result<(), StartError> {
+    let (health, metrics, mut registry) =
+        (HealthBoard::default(), Metrics::default(), Registry::default());
+    metrics.register(&mut registry);
+    let listener = server::listen(config.metrics_bind_address).await?;
+    let client = client::connect(&config).await?;
+    let identity = identity();
+    tracing::info!(identity, namespace = config.namespace, "contending for the election lease");
+    let mut elector =
+        Elector::new(client.clone(), &config.namespace, identity.clone(), health.clone());
+    let context = Context {
+        events: EventSink::new(client.clone(), identity),
+        writer: Writer { client, claims: config.namespace, sessions: config.session_namespace },
+        default_class: config.default_class,
+        metrics,
+        health: health.clone(),
+    };
+    let stop = watch::Sender::new(false);
+    let (tenure, stopped) = (elector.tenure(), stop.subscribe());
+    let clean = tokio::select! {
+        () = server::serve(listener, health, registry) => false,
+        error = stop_on_signal(&stop) => return Err(error),
+        () = elector.contend() => false,
+        clean = work(&context, tenure, stopped) => clean,
+    };
+    if clean {
+        elector.release().await;
+    }
+    Ok(())
+}
+
+/// Works whenever this replica is the active one; returns when it was told to stop, with whether the
+/// outcome of each write is known.
+async fn work(
+    context: &Context,
+    mut tenure: watch::Receiver<Tenure>,
+    mut stop: watch::Receiver<bool>,
+) -> bool {
+    loop {
+        let active = tenure.wait_for(|tenure| *tenure != Tenure::Standby);
+        let present = tokio::select! {
+            present = active => present.map(|tenure| tenure.clone()),
+            _ = stop.wait_for(|stop| *stop) => return true,
+        };
+        let Ok(Tenure::Active { term, .. }) = present else {
+            return true;
+        };
+        tracing::info!("this replica is now the active one");
+        context.metrics.leader.set(1);
+        let watched = tenure.clone();
+        let ended = tokio::select! {
+            clean = lead(context, term, &watched, stop.clone()) => Some(clean),
+            () = lapse(tenure.clone(), term) => None,
+        };
+        context.metrics.leader.set(0);
+        context.metrics.pool_addresses.clear();
+        context.metrics.services.clear();
+        for kind in Kind::ALL {
+            context.health.trouble(kind.name(), None);
+        }
+        if let Some(clean) = ended {
+            return clean;
+        }
+        tracing::warn!("this replica is no longer the active one");
+    }
+}
+
+/// Returns when the tenure `term` is over.
+async fn lapse(mut tenure: watch::Receiver<Tenure>, term: u64) {
+    loop {
+        let present = tenure.borrow_and_update().clone();
+        let Tenure::Active { until, .. } = present else { return };
+        if !present.permits(term, clock::now()) {
+            return;
+        }
+        tokio::select! {
+            changed = tenure.changed() => if changed.is_err() { return },
+            () = sleep_until(until) => {}
+        }
+    }
+}
+
+/// Asks everything to stop at the first signal; returns only if signals cannot be received.
+async fn stop_on_signal(stop: &watch::Sender<bool>) -> StartError {
+    let handlers = signal(SignalKind::terminate())
+        .and_then(|terminate| Ok((terminate, signal(SignalKind::interrupt())?)));
+    let (mut terminate, mut interrupt) = match handlers {
+        Ok(handlers) => handlers,
+        Err(error) => return StartError::Signals(error),
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping");
+    stop.send_replace(true);
+    std::future::pending().await
+}
+
+/// A name that no other process has, also not the next one in the same pod.
+fn identity() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    match std::fs::read_to_string("/proc/sys/kernel/random/uuid") {
+        Ok(uuid) => format!("{host}_{}", uuid.trim()),
+        Err(_) => format!("{host}_{}_{}", std::process::id(), clock::now().as_nanos()),
+    }
+}

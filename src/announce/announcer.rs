@@ -1,0 +1,65 @@
+//! The task that has the announcements sent.
+
+use tokio::sync::{mpsc, watch};
+
+use crate::announce::schedule::Schedule;
+use crate::clock::{Instant, sleep_until};
+use crate::lease::{KernelView, Serving};
+use crate::net::links::Links;
+use crate::net::wire::Transmit;
+
+/// The task's state.
+#[derive(Debug)]
+pub struct Announcer {
+    serving: watch::Receiver<Serving>,
+    kernel: watch::Receiver<KernelView>,
+    links: watch::Receiver<Links>,
+    transmit: mpsc::Sender<Transmit>,
+    schedule: Schedule,
+}
+
+impl Announcer {
+    /// The task; nothing happens before it runs.
+    pub fn new(
+        serving: watch::Receiver<Serving>,
+        kernel: watch::Receiver<KernelView>,
+        links: watch::Receiver<Links>,
+        transmit: mpsc::Sender<Transmit>,
+    ) -> Self {
+        Self { serving, kernel, links, transmit, schedule: Schedule::default() }
+    }
+
+    /// Runs until a channel closes.
+    pub async fn run(mut self) {
+        loop {
+            let now = Instant::now();
+            self.schedule.update(
+                now,
+                &self.serving.borrow_and_update(),
+                &self.kernel.borrow_and_update(),
+                &self.links.borrow_and_update(),
+            );
+            for (vip, interface) in self.schedule.due(now) {
+                if self.transmit.send(Transmit::Announce { vip, interface }).await.is_err() {
+                    return;
+                }
+            }
+            let next = self.schedule.next();
+            let timer = async {
+                match next {
+                    Some(next) => sleep_until(next).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let open = tokio::select! {
+                changed = self.serving.changed() => changed.is_ok(),
+                changed = self.kernel.changed() => changed.is_ok(),
+                changed = self.links.changed() => changed.is_ok(),
+                () = timer => true,
+            };
+            if !open {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The task that owns the kernel's addresses.
+//!
+//! Level-triggered: at each change of what is served or of the links it dumps the addresses, plans
+//! and acts, until there is nothing left to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::sync::watch;
+
+use crate::announce::plan::{Kernel, KernelOp, Lifetime, Ours, Place, Refusal, plan, view};
+use crate::clock::{Instant, sleep_until};
+use crate::lease::{KernelView, Serving};
+use crate::net::links::{Link, LinkAddress, Links};
+use crate::net::netlink::{Netlink, NetlinkError, full_prefix};
+use crate::net::sysctl::confine_arp;
+
+/// How often a refused address is tried again while it is served.
+const RETRY: Duration = Duration::from_secs(1);
+/// Plans in a row before the channels are looked at again.
+const PASSES: usize = 8;
+/// How far a dump, in whole seconds of the kernel's own clock, may be from what was set.
+const DUMP_SLACK: Duration = Duration::from_millis(200);
+
+/// The task's state.
+#[derive(Debug)]
+pub struct Applier {
+    netlink: Netlink,
+    serving: watch::Receiver<Serving>,
+    links: watch::Receiver<Links>,
+    view: watch::Sender<KernelView>,
+    /// What this process last set.
+    records: BTreeMap<Place, Ours>,
+    refused: BTreeMap<IpAddr, Refusal>,
+    /// The generation of what is served that the kernel was last brought in line with.
+    applied: u64,
+    /// The links whose ARP settings were tried.
+    confined: BTreeSet<u32>,
+}
+
+impl Applier {
+    /// The task; nothing happens before it runs.
+    pub fn new(
+        netlink: Netlink,
+        serving: watch::Receiver<Serving>,
+        links: watch::Receiver<Links>,
+        view: watch::Sender<KernelView>,
+    ) -> Self {
+        Self {
+            netlink,
+            serving,
+            links,
+            view,
+            records: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            applied: 0,
+            confined: BTreeSet::new(),
+        }
+    }
+
+    /// Runs until a channel or the netlink connection closes.
+    pub async fn run(mut self) {
+        loop {
+            let wake = match self.settle().await {
+                Ok(wake) => wake,
+                Err(NetlinkError::Closed) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read the addresses: trying again");
+                    Some(Instant::now() + RETRY)
+                }
+            };
+            let timer = async {
+                match wake {
+                    Some(wake) => sleep_until(wake).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let open = tokio::select! {
+                changed = self.serving.changed() => changed.is_ok(),
+                changed = self.links.changed() => changed.is_ok(),
+                () = timer => true,
+            };
+            if !open {
+                return;
+            }
+        }
+    }
+
+    /// Plans and acts until nothing is left to do; when to look again.
+    async fn settle(&mut self) -> Result<Option<Instant>, NetlinkError> {
+        for _ in 0..PASSES {
+            let serving = self.serving.borrow_and_update().clone();
+            let links = self.links.borrow_and_update().clone();
+            let kernel = self.observe().await?;
+            let now = Instant::now();
+            self.refused
+                .retain(|ip, refusal| serving.vips.contains_key(ip) || now < refusal.retry_at);
+            let plan = plan(now, &serving, &links, &kernel, &self.refused);
+            if plan.ops.is_empty() {
+                self.applied = serving.generation;
+            }
+            let seen = view(self.applied, &serving, &links, &kernel, &self.refused);
+            self.view.send_if_modified(|known| {
+                let modified = *known != seen;
+                *known = seen;
+                modified
+            });
+            if plan.ops.is_empty() {
+                return Ok(plan.wake);
+            }
+            self.confine(&links);
+            self.execute(&plan.ops, &kernel).await?;
+        }
+        // What keeps changing is looked at again soon, after the rest of the process had its turn.
+        Ok(Some(Instant::now() + Duration::from_millis(10)))
+    }
+
+    /// Dumps the addresses and joins them with what this process knows of them.
+    async fn observe(&mut self) -> Result<Kernel, NetlinkError> {
+        let addresses = self.netlink.addresses().await?;
+        let ended = Instant::now();
+        let mut kernel = Kernel::default();
+        for (index, address) in addresses {
+            let place = (index, address.ip);
+            // We only ever add single addresses.
+            if address.ours && address.prefix_len == full_prefix(address.ip) {
+                kernel.ours.insert(place, joined(&address, ended, self.records.get(&place)));
+            } else {
+                kernel.foreign.insert(place);
+            }
+        }
+        self.records.retain(|place, _| kernel.ours.contains_key(place));
+        Ok(kernel)
+    }
+
+    /// Keeps other links from answering for addresses that they do not have, before the first is
+    /// added.
+    fn confine(&mut self, links: &Links) {
+        for link in links.0.values().filter(|link| may_share_a_segment(link)) {
+            if !self.confined.insert(link.index) {
+                continue;
+            }
+            if let Err(error) = confine_arp(&link.name) {
+                tracing::info!(
+                    interface = %link.name,
+                    %error,
+                    "cannot set arp_ignore and arp_announce: where two interfaces are on one \
+                     segment, both answer for an address that one of them has",
+                );
+            }
+        }
+    }
+
+    async fn execute(&mut self, ops: &[KernelOp], kernel: &Kernel) -> Result<(), NetlinkError> {
+        // Requests on one connection are carried out in the order in which they are sent.
+        let results = join_all(ops.iter().map(|op| {
+            let netlink = &self.netlink;
+            async move {
+                let before = Instant::now();
+                let result = match *op {
+                    KernelOp::Add { place: (index, ip), seconds } => {
+                        netlink.add(index, ip, seconds).await
+                    }
+                    KernelOp::Refresh { place: (index, ip), seconds } => {
+                        netlink.refresh(index, ip, seconds).await
+                    }
+                    KernelOp::Delete { place: (index, ip) } => netlink.delete(index, ip).await,
+                };
+                (before, Instant::now(), result)
+            }
+        }))
+        .await;
+        for (op, (before, after, result)) in ops.iter().zip(results) {
+            match result {
+                Err(NetlinkError::Closed) => return Err(NetlinkError::Closed),
+                result => self.note(op, kernel, (before, after), result),
+            }
+        }
+        Ok(())
+    }
+
+    fn note(
+        &mut self,
+        op: &KernelOp,
+        kernel: &Kernel,
+        (before, after): (Instant, Instant),
+        result: Result<(), NetlinkError>,
+    ) {
+        let place = op.place();
+        let (index, ip) = place;
+        if result.is_ok() {
+            self.refused.remove(&ip);
+        }
+        match (*op, result) {
+            (KernelOp::Add { seconds, .. }, Ok(())) => {
+                tracing::info!(%ip, index, seconds, "address added");
+                let lifetime = set(before, after, seconds);
+                self.records.insert(place, Ours { lifetime, resurrected: false });
+            }
+            (KernelOp::Refresh { seconds, .. }, Ok(())) => {
+                let former = kernel.ours.get(&place).map(|ours| ours.lifetime.earliest);
+                let resurrected = former.is_none_or(|former| after >= former);
+                let lifetime = set(before, after, seconds);
+                self.records.insert(place, Ours { lifetime, resurrected });
+            }
+            (KernelOp::Delete { .. }, Ok(())) => {
+                tracing::info!(%ip, index, "address removed");
+            }
+            // It went away, or came, since the dump: the next one tells.
+            (KernelOp::Delete { .. }, Err(NetlinkError::NotFound | NetlinkError::NoInterface))
+            | (KernelOp::Refresh { .. }, Err(NetlinkError::NoInterface)) => {}
+            (KernelOp::Delete { .. } | KernelOp::Refresh { .. }, Err(error)) => {
+                let reason = reason(&error);
+                tracing::warn!(%ip, index, reason, "an address could not be changed");
+                self.refuse(ip, after, reason);
+            }
+            (KernelOp::Add { .. }, Err(error)) => {
+                let reason = reason(&error);
+                if self.refused.get(&ip).is_none_or(|known| known.reason != reason) {
+                    tracing::warn!(%ip, index, reason, "an address could not be added");
+                }
+                self.refuse(ip, after, reason);
+            }
+        }
+    }
+
+    fn refuse(&mut self, ip: IpAddr, now: Instant, reason: String) {
+        self.refused.insert(ip, Refusal { reason, retry_at: now + RETRY });
+    }
+}
+
+/// Not the loopback device, ports of a bridge or bond, nor the ends of pods' links: those have no
+/// subnet.
+fn may_share_a_segment(link: &Link) -> bool {
+    let pod = link.kind.as_deref() == Some("veth")
+        && !link.node_addresses().any(|address| address.ip.is_ipv4() && address.prefix_len < 32);
+    !link.loopback && !link.mac.is_zero() && link.master.is_none() && !pod
+}
+
+fn set(before: Instant, after: Instant, seconds: NonZeroU32) -> Lifetime {
+    let length = Duration::from_secs(seconds.get().into());
+    Lifetime { earliest: before + length, latest: after + length, exact: true }
+}
+
+/// A dump's row for an address of ours. What this process has set is believed as long as the dump,
+/// which says how many seconds are left, rounded up, does not contradict it.
+fn joined(address: &LinkAddress, ended: Instant, known: Option<&Ours>) -> Ours {
+    let valid = address.valid.unwrap_or(Duration::from_secs(u32::MAX.into()));
+    let estimated = Lifetime {
+        earliest: address.seen + valid.saturating_sub(Duration::from_secs(1)) - DUMP_SLACK,
+        latest: ended + valid + DUMP_SLACK,
+        exact: false,
+    };
+    let believed = known.filter(|known| {
+        known.lifetime.earliest <= estimated.latest && estimated.earliest <= known.lifetime.latest
+    });
+    believed.copied().unwrap_or(Ours { lifetime: estimated, resurrected: false })
+}
+
+fn reason(error: &NetlinkError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,50 @@
+//! From what is served to what the kernel and the network are told.
+//!
+//! ```text
+//! Serving ──►┌ apply (task): dump ─► plan (pure) ─► netlink ┐──► KernelView
+//! Links   ──►└───────────────────────────────────────────────┘        │
+//! Serving, Links ──►┌ announcer (task): schedule (pure) ┐◄────────────┘
+//!                   └────────────────┬──────────────────┘
+//!                                    ▼ Transmit (to the kernel edge)
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`plan`] | what to add, refresh and delete |
+//! | [`apply`] | the task that owns the kernel's addresses |
+//! | [`schedule`] | when each address is announced |
+//! | [`announcer`] | the task that has the announcements sent |
+
+pub mod announcer;
+pub mod apply;
+pub mod plan;
+pub mod schedule;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::announce::announcer::Announcer;
+use crate::announce::apply::Applier;
+use crate::lease::{KernelView, Serving};
+use crate::net::edge::Edge;
+
+/// The running announcement. Dropping it ends its tasks; addresses stay for their lifetimes.
+#[derive(Debug)]
+pub struct Announcement {
+    /// What the kernel was last seen to hold.
+    pub kernel: watch::Receiver<KernelView>,
+    /// The tasks. Both are essential: they end only with the channels that feed them.
+    pub tasks: JoinSet<()>,
+}
+
+/// Starts to make the kernel and the segments agree with `serving`.
+pub fn start(serving: watch::Receiver<Serving>, edge: &Edge) -> Announcement {
+    let mut tasks = JoinSet::new();
+    let (view, kernel) = watch::channel(KernelView::default());
+    let applier = Applier::new(edge.netlink.clone(), serving.clone(), edge.links.clone(), view);
+    tasks.spawn(applier.run());
+    let announcer =
+        Announcer::new(serving, kernel.clone(), edge.links.clone(), edge.transmit.clone());
+    tasks.spawn(announcer.run());
+    Announcement { kernel, tasks }
+}

@@ -1,0 +1,566 @@
+//! What to do to the kernel's addresses so that they agree with what is served.
+//!
+//! * An address is added only where no link has it, with a lifetime that ends by
+//!   [`ServedVip::until`]. The kernel counts whole seconds and removes late, by 0.08 s in the median
+//!   and 1.03 s at most.
+//! * Only what bears our mark is ever refreshed or deleted.
+//! * An address moves between links make before break.
+//! * What is ours and not served goes, once the whole desired state is known.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use leasehold_crds::names::InterfaceName;
+
+use crate::clock::Instant;
+use crate::lease::{KernelAddress, KernelView, ServedVip, Serving};
+use crate::net::links::Links;
+
+/// A lifetime is renewed once it ends this long before it should: a shorter difference cannot
+/// always be mended in whole seconds.
+const SHORT_BY: Duration = Duration::from_secs(1);
+
+/// A lifetime may end this much after it should: between reading the clock and the kernel's doing
+/// lies some time. A process that was stopped there for longer corrects the lifetime.
+const OVERSHOOT: Duration = Duration::from_millis(50);
+
+/// The interface on which kube-proxy in IPVS mode keeps every service's address; it answers no ARP.
+const KUBE_IPVS: &str = "kube-ipvs0";
+
+/// A link's index and an address there.
+pub type Place = (u32, IpAddr);
+
+/// The end of a lifetime, between two points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    /// It does not end before this.
+    pub earliest: Instant,
+    /// The kernel counts until this at most (it then removes late).
+    pub latest: Instant,
+    /// Whether this process has set it. Another's, or one that a dump contradicts, is only
+    /// estimated from whole seconds, and is renewed once the address is served.
+    pub exact: bool,
+}
+
+/// An address in the kernel that bears our mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ours {
+    /// The end of its lifetime.
+    pub lifetime: Lifetime,
+    /// The last refresh ended after the former lifetime had run out: it may have created the
+    /// address anew after the kernel had removed it.
+    pub resurrected: bool,
+}
+
+/// The kernel's addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kernel {
+    /// Single addresses with our mark.
+    pub ours: BTreeMap<Place, Ours>,
+    /// All others: the node's own, and somebody else's. A link may have an address both ways, with
+    /// different prefixes.
+    pub foreign: BTreeSet<Place>,
+}
+
+/// A change to the kernel's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelOp {
+    /// Add an address, unless it is there.
+    Add {
+        /// The place.
+        place: Place,
+        /// For how many seconds.
+        seconds: NonZeroU32,
+    },
+    /// Set the lifetime of one that is there.
+    Refresh {
+        /// The place.
+        place: Place,
+        /// For how many seconds.
+        seconds: NonZeroU32,
+    },
+    /// Delete it: it bears our mark.
+    Delete {
+        /// The place.
+        place: Place,
+    },
+}
+
+impl KernelOp {
+    /// Where it applies.
+    pub fn place(&self) -> Place {
+        match self {
+            Self::Add { place, .. } | Self::Refresh { place, .. } | Self::Delete { place } => {
+                *place
+            }
+        }
+    }
+}
+
+/// An address that the kernel has refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The kernel's reason.
+    pub reason: String,
+    /// When to try again.
+    pub retry_at: Instant,
+}
+
+/// What to do now, and when to look again if nothing changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// What to do, in this order: yield first, then take, then extend.
+    pub ops: Vec<KernelOp>,
+    /// When to plan anew.
+    pub wake: Option<Instant>,
+}
+
+/// Compares what is served with what the kernel has.
+pub fn plan(
+    now: Instant,
+    serving: &Serving,
+    links: &Links,
+    kernel: &Kernel,
+    refused: &BTreeMap<IpAddr, Refusal>,
+) -> Plan {
+    let mut deletes = Vec::new();
+    let mut adds = Vec::new();
+    let mut refreshes = Vec::new();
+    let mut ends: Option<Instant> = None;
+    let mut wake: Option<Instant> = None;
+    let mut may_try = |ip: IpAddr| match refused.get(&ip) {
+        Some(refusal) if now < refusal.retry_at => {
+            wake = Some(earlier(wake, refusal.retry_at));
+            false
+        }
+        _ => true,
+    };
+    for (&place, ours) in &kernel.ours {
+        let delete = match serving.vips.get(&place.1) {
+            None => serving.complete || ours.resurrected,
+            Some(vip) => match served_at(place.1, vip, links) {
+                // Make before break: the old one goes when the new one is seen.
+                Some(right) => right != place && kernel.ours.contains_key(&right),
+                None => false,
+            },
+        };
+        if delete && may_try(place.1) {
+            deletes.push(KernelOp::Delete { place });
+        }
+    }
+    for (&ip, vip) in &serving.vips {
+        let Some(place) = served_at(ip, vip, links) else { continue };
+        let seconds = whole_seconds(vip.until.saturating_since(now));
+        match (kernel.ours.get(&place), seconds) {
+            (Some(Ours { lifetime, .. }), Some(seconds)) => {
+                if is_off(lifetime, vip.until) && may_try(ip) {
+                    refreshes.push(KernelOp::Refresh { place, seconds });
+                }
+            }
+            // Too little is left for a lifetime in whole seconds.
+            (Some(Ours { lifetime, .. }), None) if lifetime.latest > vip.until + OVERSHOOT => {
+                if now < vip.until {
+                    ends = Some(earlier(ends, vip.until));
+                } else if may_try(ip) {
+                    deletes.push(KernelOp::Delete { place });
+                }
+            }
+            (None, Some(seconds)) if foreign_at(kernel, links, ip).is_none() => {
+                if may_try(ip) {
+                    adds.push(KernelOp::Add { place, seconds });
+                }
+            }
+            (Some(_), None) | (None, _) => {}
+        }
+    }
+    let wake = ends.map_or(wake, |ends| Some(earlier(wake, ends)));
+    Plan { ops: [deletes, adds, refreshes].concat(), wake }
+}
+
+/// What the core is told of the kernel's addresses.
+///
+/// `applied` is the generation of [`Serving`] that the kernel was last brought in line with.
+pub fn view(
+    applied: u64,
+    serving: &Serving,
+    links: &Links,
+    kernel: &Kernel,
+    refused: &BTreeMap<IpAddr, Refusal>,
+) -> KernelView {
+    let mut view = KernelView { applied, ..KernelView::default() };
+    for (&(index, ip), ours) in &kernel.ours {
+        let Some(link) = links.by_index(index) else { continue };
+        let served_here = serving.vips.get(&ip).is_some_and(|vip| vip.interface == link.name);
+        // While it moves, the place where it should be counts.
+        if served_here || !view.ours.contains_key(&ip) {
+            let until = ours.lifetime.earliest;
+            let address = KernelAddress { interface: link.name.clone(), until };
+            view.ours.insert(ip, address);
+        }
+    }
+    for (&ip, vip) in &serving.vips {
+        if let Some(interface) = foreign_at(kernel, links, ip) {
+            view.foreign.insert(ip, interface);
+        }
+        if links.get(&vip.interface).is_none() {
+            view.refused.insert(ip, format!("there is no interface {}", vip.interface));
+        } else if let Some(refusal) = refused.get(&ip) {
+            view.refused.insert(ip, refusal.reason.clone());
+        }
+    }
+    view
+}
+
+fn served_at(ip: IpAddr, vip: &ServedVip, links: &Links) -> Option<Place> {
+    links.get(&vip.interface).map(|link| (link.index, ip))
+}
+
+/// The link that has `ip` without our mark.
+fn foreign_at(kernel: &Kernel, links: &Links, ip: IpAddr) -> Option<InterfaceName> {
+    links
+        .0
+        .values()
+        .find(|link| link.name.as_str() != KUBE_IPVS && kernel.foreign.contains(&(link.index, ip)))
+        .map(|link| link.name.clone())
+}
+
+fn is_off(lifetime: &Lifetime, until: Instant) -> bool {
+    !lifetime.exact
+        || lifetime.latest > until + OVERSHOOT
+        || until.saturating_since(lifetime.earliest) >= SHORT_BY
+}
+
+fn whole_seconds(duration: Duration) -> Option<NonZeroU32> {
+    // The greatest value means forever.
+    let most = u64::from(u32::MAX - 1);
+    u32::try_from(duration.as_secs().min(most)).ok().and_then(NonZeroU32::new)
+}
+
+fn earlier(wake: Option<Instant>, at: Instant) -> Instant {
+    wake.map_or(at, |wake| wake.min(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use leasehold_crds::lease::LeaseName;
+    use pnet_base::MacAddr;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::net::links::Link;
+
+    const ETH0: u32 = 2;
+    const ETH1: u32 = 3;
+    const IPVS: u32 = 4;
+
+    fn seconds(seconds: f64) -> Instant {
+        Instant::from_boot(Duration::from_secs_f64(seconds))
+    }
+
+    fn vip(last: u8) -> IpAddr {
+        Ipv4Addr::new(192, 0, 2, last).into()
+    }
+
+    fn links() -> Links {
+        let link = |(index, name): (u32, &str)| Link {
+            index,
+            name: name.parse().unwrap(),
+            mac: MacAddr(2, 0, 0, 0, 0, 1),
+            carrier: true,
+            kind: None,
+            master: None,
+            loopback: false,
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+        };
+        let links = [(ETH0, "eth0"), (ETH1, "eth1"), (IPVS, KUBE_IPVS)].map(link);
+        Links(links.into_iter().map(|link| (link.name.clone(), link)).collect())
+    }
+
+    fn served(interface: &str, until: Instant) -> ServedVip {
+        ServedVip {
+            claim: "default.web".parse::<LeaseName>().unwrap(),
+            interface: interface.parse().unwrap(),
+            until,
+            ownership: 1,
+            announced: true,
+        }
+    }
+
+    fn serving(complete: bool, vips: &[(IpAddr, &str, f64)]) -> Serving {
+        let vips = vips.iter().map(|(ip, name, until)| (*ip, served(name, seconds(*until))));
+        Serving { generation: 1, vips: vips.collect(), complete }
+    }
+
+    fn ours(earliest: f64) -> Ours {
+        let lifetime = Lifetime {
+            earliest: seconds(earliest),
+            latest: seconds(earliest + 0.001),
+            exact: true,
+        };
+        Ours { lifetime, resurrected: false }
+    }
+
+    fn kernel(ours: &[(Place, Ours)], foreign: &[Place]) -> Kernel {
+        Kernel { ours: ours.iter().copied().collect(), foreign: foreign.iter().copied().collect() }
+    }
+
+    fn add(index: u32, ip: IpAddr, seconds: u32) -> KernelOp {
+        KernelOp::Add { place: (index, ip), seconds: NonZeroU32::new(seconds).unwrap() }
+    }
+
+    fn refresh(index: u32, ip: IpAddr, seconds: u32) -> KernelOp {
+        KernelOp::Refresh { place: (index, ip), seconds: NonZeroU32::new(seconds).unwrap() }
+    }
+
+    fn delete(index: u32, ip: IpAddr) -> KernelOp {
+        KernelOp::Delete { place: (index, ip) }
+    }
+
+    /// All rows are planned at 100 s after the boot.
+    #[test]
+    fn rows() {
+        let adopted = Ours {
+            lifetime: Lifetime { exact: false, ..ours(105.0).lifetime },
+            resurrected: false,
+        };
+        let resurrected = Ours { resurrected: true, ..ours(105.0) };
+        let one = vip(1);
+        let here = (ETH0, one);
+        let at = |until| serving(true, &[(one, "eth0", until)]);
+        let nothing = serving(true, &[]);
+        let unknown = serving(false, &[]);
+        let none = kernel(&[], &[]);
+        let rows: Vec<(&str, Serving, Kernel, Vec<KernelOp>)> = vec![
+            ("missing: added, rounded down", at(106.9), none.clone(), vec![add(ETH0, one, 6)]),
+            ("less than a second left: not added", at(100.9), none.clone(), vec![]),
+            ("its time is over: not added", at(99.0), none.clone(), vec![]),
+            ("no such interface", serving(true, &[(one, "eth9", 106.0)]), none, vec![]),
+            ("as it should be", at(106.9), kernel(&[(here, ours(106.0))], &[]), vec![]),
+            (
+                "the end moved on: refreshed",
+                at(108.5),
+                kernel(&[(here, ours(106.0))], &[]),
+                vec![refresh(ETH0, one, 8)],
+            ),
+            (
+                "the end was drawn in: shortened",
+                at(103.5),
+                kernel(&[(here, ours(106.0))], &[]),
+                vec![refresh(ETH0, one, 3)],
+            ),
+            (
+                "left by another process: refreshed to what is known",
+                at(105.5),
+                kernel(&[(here, adopted)], &[]),
+                vec![refresh(ETH0, one, 5)],
+            ),
+            (
+                "beyond its end: deleted",
+                at(99.5),
+                kernel(&[(here, ours(103.0))], &[]),
+                vec![delete(ETH0, one)],
+            ),
+            (
+                "beyond its end soon: left until then",
+                at(100.5),
+                kernel(&[(here, ours(103.0))], &[]),
+                vec![],
+            ),
+            (
+                "no longer served: deleted",
+                nothing.clone(),
+                kernel(&[(here, ours(106.0))], &[]),
+                vec![delete(ETH0, one)],
+            ),
+            (
+                "not served, but not everything is known",
+                unknown.clone(),
+                kernel(&[(here, ours(106.0))], &[]),
+                vec![],
+            ),
+            (
+                "not served and created anew by a late refresh",
+                unknown,
+                kernel(&[(here, resurrected)], &[]),
+                vec![delete(ETH0, one)],
+            ),
+            ("somebody else's and not served", nothing, kernel(&[], &[here]), vec![]),
+            ("somebody else's and served: never touched", at(106.0), kernel(&[], &[here]), vec![]),
+            (
+                "somebody else's on another link: not added",
+                at(106.0),
+                kernel(&[], &[(ETH1, one)]),
+                vec![],
+            ),
+            (
+                "on kube-proxy's IPVS device: added all the same",
+                at(106.0),
+                kernel(&[], &[(IPVS, one)]),
+                vec![add(ETH0, one, 6)],
+            ),
+            (
+                "to another link: first added there",
+                at(106.0),
+                kernel(&[((ETH1, one), ours(106.0))], &[]),
+                vec![add(ETH0, one, 6)],
+            ),
+            (
+                "to another link: then deleted here",
+                at(106.0),
+                kernel(&[((ETH1, one), ours(106.0)), (here, ours(106.0))], &[]),
+                vec![delete(ETH1, one)],
+            ),
+        ];
+        for (name, serving, kernel, expected) in rows {
+            let plan = plan(seconds(100.0), &serving, &links(), &kernel, &BTreeMap::new());
+            assert_eq!(plan.ops, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_lost_is_yielded_before_anything_is_taken() {
+        let kernel = kernel(&[((ETH0, vip(9)), ours(106.0)), ((ETH0, vip(5)), ours(104.0))], &[]);
+        let serving = serving(true, &[(vip(1), "eth0", 106.0), (vip(5), "eth0", 106.0)]);
+        let plan = plan(seconds(100.0), &serving, &links(), &kernel, &BTreeMap::new());
+        let expected = [delete(ETH0, vip(9)), add(ETH0, vip(1), 6), refresh(ETH0, vip(5), 6)];
+        assert_eq!(plan.ops, expected);
+    }
+
+    #[test]
+    fn a_refused_address_is_tried_again_when_it_is_time() {
+        let serving = serving(true, &[(vip(1), "eth0", 106.0)]);
+        let refusal = Refusal { reason: "no".to_owned(), retry_at: seconds(101.0) };
+        let refused = BTreeMap::from([(vip(1), refusal)]);
+        let kernel = Kernel::default();
+        let early = plan(seconds(100.5), &serving, &links(), &kernel, &refused);
+        assert_eq!(early, Plan { ops: vec![], wake: Some(seconds(101.0)) });
+        let due = plan(seconds(101.0), &serving, &links(), &kernel, &refused);
+        assert_eq!(due.ops, [add(ETH0, vip(1), 5)]);
+    }
+
+    #[test]
+    fn the_view_tells_what_stands_in_the_way() {
+        let serving = serving(
+            true,
+            &[(vip(1), "eth0", 106.0), (vip(2), "eth9", 106.0), (vip(3), "eth0", 106.0)],
+        );
+        let kernel = kernel(&[((ETH0, vip(3)), ours(106.0))], &[(ETH1, vip(1))]);
+        let view = view(7, &serving, &links(), &kernel, &BTreeMap::new());
+        assert_eq!(view.applied, 7);
+        assert_eq!(view.foreign, BTreeMap::from([(vip(1), "eth1".parse().unwrap())]));
+        assert_eq!(view.refused.keys().collect::<Vec<_>>(), [&vip(2)]);
+        assert_eq!(view.ours.keys().collect::<Vec<_>>(), [&vip(3)]);
+        assert_eq!(view.ours[&vip(3)].until, seconds(106.0));
+    }
+
+    prop_compose! {
+        fn a_place()(index in ETH0..=IPVS, last in 0..6_u8) -> Place {
+            (index, vip(last))
+        }
+    }
+
+    prop_compose! {
+        fn some_kernel()(
+            ours in prop::collection::btree_map(
+                a_place(),
+                (95_000..112_000_u64, 0..3_000_u64, any::<bool>(), any::<bool>()),
+                0..8,
+            ),
+            foreign in prop::collection::btree_set(a_place(), 0..4),
+        ) -> Kernel {
+            let ours = ours.into_iter().map(|(place, (earliest, more, exact, resurrected))| {
+                let earliest = Instant::from_boot(Duration::from_millis(earliest));
+                let latest = earliest + Duration::from_millis(more);
+                (place, Ours { lifetime: Lifetime { earliest, latest, exact }, resurrected })
+            });
+            Kernel { ours: ours.collect(), foreign }
+        }
+    }
+
+    prop_compose! {
+        fn some_serving()(
+            vips in prop::collection::btree_map(0..6_u8, (0..4_u8, 95_000..112_000_u64), 0..6),
+            complete: bool,
+        ) -> Serving {
+            let vips = vips.into_iter().map(|(last, (interface, until))| {
+                let until = Instant::from_boot(Duration::from_millis(until));
+                (vip(last), served(&format!("eth{interface}"), until))
+            });
+            Serving { generation: 1, vips: vips.collect(), complete }
+        }
+    }
+
+    /// What a kernel makes of it, `now` being the time at which it does.
+    fn carry_out(kernel: &mut Kernel, now: Instant, ops: &[KernelOp]) {
+        for op in ops {
+            match *op {
+                KernelOp::Add { place, seconds } | KernelOp::Refresh { place, seconds } => {
+                    let end = now + Duration::from_secs(seconds.get().into());
+                    let lifetime = Lifetime { earliest: end, latest: end, exact: true };
+                    kernel.ours.insert(place, Ours { lifetime, resurrected: false });
+                }
+                KernelOp::Delete { place } => {
+                    kernel.ours.remove(&place);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn plans_are_safe_and_come_to_an_end(
+            mut kernel in some_kernel(), serving in some_serving(),
+        ) {
+            let now = seconds(100.0);
+            let links = links();
+            for pass in 0.. {
+                let plan = plan(now, &serving, &links, &kernel, &BTreeMap::new());
+                for op in &plan.ops {
+                    let place = op.place();
+                    match op {
+                        KernelOp::Add { seconds, .. } => {
+                            prop_assert!(!kernel.ours.contains_key(&place));
+                            prop_assert!(!kernel.foreign.contains(&place));
+                            let until = serving.vips[&place.1].until;
+                            prop_assert!(now + Duration::from_secs(seconds.get().into()) <= until);
+                        }
+                        KernelOp::Refresh { seconds, .. } => {
+                            prop_assert!(kernel.ours.contains_key(&place));
+                            let until = serving.vips[&place.1].until;
+                            prop_assert!(now + Duration::from_secs(seconds.get().into()) <= until);
+                        }
+                        KernelOp::Delete { .. } => {
+                            prop_assert!(kernel.ours.contains_key(&place));
+                        }
+                    }
+                }
+                if plan.ops.is_empty() {
+                    break;
+                }
+                prop_assert!(pass < 3, "a third plan: {:?}", plan);
+                carry_out(&mut kernel, now, &plan.ops);
+            }
+            // What should be there is, and for as long as whole seconds allow.
+            for (ip, vip) in &serving.vips {
+                let Some(link) = links.get(&vip.interface) else { continue };
+                let foreign = foreign_at(&kernel, &links, *ip).is_some();
+                match kernel.ours.get(&(link.index, *ip)) {
+                    Some(ours) if vip.until >= now + SHORT_BY => {
+                        prop_assert!(ours.lifetime.latest <= vip.until + OVERSHOOT);
+                        prop_assert!(ours.lifetime.earliest + SHORT_BY > vip.until);
+                    }
+                    Some(_) => {}
+                    None => prop_assert!(foreign || vip.until < now + SHORT_BY),
+                }
+            }
+            if serving.complete {
+                prop_assert!(kernel.ours.keys().all(|(_, ip)| serving.vips.contains_key(ip)));
+            }
+        }
+    }
+}

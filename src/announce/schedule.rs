@@ -1,0 +1,334 @@
+//! When each address is announced.
+//!
+//! * In a burst of 0, 0.1, 0.5, 1 and 2 s after it was seen in the kernel, anew for each ownership and
+//!   each time that the address comes back: a frame may be lost, a neighbour may be asleep.
+//! * Each 60 s from then on, for switches that forget.
+//! * Once when its link's carrier comes back or its MAC changes.
+//!
+//! The first announcements go at once, however many; repetitions at 200 per second at most.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use leasehold_crds::names::InterfaceName;
+use pnet_base::MacAddr;
+
+use crate::clock::Instant;
+use crate::lease::{KernelView, Serving};
+use crate::net::links::Links;
+
+/// The repetitions of a burst, each counted from the one before: at 0.1, 0.5, 1 and 2 s.
+const BURST: [Duration; 4] = [
+    Duration::from_millis(100),
+    Duration::from_millis(400),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+];
+/// The pause between two announcements after the burst; shifted by up to a tenth per address, so that
+/// many addresses do not stay together.
+const REFRESH: Duration = Duration::from_secs(60);
+/// The pause between two repetitions, whatever the address.
+const PACE: Duration = Duration::from_millis(5);
+
+#[derive(Clone, Debug)]
+struct Entry {
+    interface: InterfaceName,
+    ownership: u64,
+    mac: MacAddr,
+    carrier: bool,
+    /// How many repetitions of the burst are done.
+    repeated: usize,
+    due: Instant,
+}
+
+/// The schedule of all announcements. Pure: the announcer has them sent.
+#[derive(Clone, Debug, Default)]
+pub struct Schedule {
+    entries: BTreeMap<IpAddr, Entry>,
+    /// What goes at once.
+    first: BTreeSet<IpAddr>,
+    /// When the next repetition may go.
+    pace: Instant,
+}
+
+impl Schedule {
+    /// Takes over what is served, what the kernel has, and the links.
+    pub fn update(&mut self, now: Instant, serving: &Serving, kernel: &KernelView, links: &Links) {
+        let announced = |ip: &IpAddr| {
+            let vip = serving.vips.get(ip).filter(|vip| vip.announced)?;
+            let here = kernel.ours.get(ip)?.interface == vip.interface;
+            let link = links.get(&vip.interface)?;
+            here.then_some((vip, link))
+        };
+        self.entries.retain(|ip, _| announced(ip).is_some());
+        self.first.retain(|ip| announced(ip).is_some());
+        for ip in serving.vips.keys() {
+            let Some((vip, link)) = announced(ip) else { continue };
+            let known = self.entries.get_mut(ip).filter(|entry| {
+                entry.ownership == vip.ownership && entry.interface == vip.interface
+            });
+            let Some(entry) = known else {
+                self.first.insert(*ip);
+                let entry = Entry {
+                    interface: vip.interface.clone(),
+                    ownership: vip.ownership,
+                    mac: link.mac,
+                    carrier: link.carrier,
+                    repeated: 0,
+                    due: now + burst(0),
+                };
+                self.entries.insert(*ip, entry);
+                continue;
+            };
+            if link.carrier && (!entry.carrier || link.mac != entry.mac) {
+                self.first.insert(*ip);
+            }
+            entry.carrier = link.carrier;
+            entry.mac = link.mac;
+        }
+    }
+
+    /// What to announce now, and where.
+    pub fn due(&mut self, now: Instant) -> Vec<(IpAddr, InterfaceName)> {
+        let mut due = Vec::new();
+        for ip in std::mem::take(&mut self.first) {
+            due.extend(self.entries.get(&ip).map(|entry| (ip, entry.interface.clone())));
+        }
+        let mut waiting: Vec<(Instant, IpAddr)> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.due <= now)
+            .map(|(ip, entry)| (entry.due, *ip))
+            .collect();
+        waiting.sort_unstable();
+        for (_, ip) in waiting {
+            if self.pace > now {
+                break;
+            }
+            // What was not sent in time is not caught up.
+            self.pace = now.max(self.pace) + PACE;
+            let Some(entry) = self.entries.get_mut(&ip) else { continue };
+            due.push((ip, entry.interface.clone()));
+            entry.repeated = entry.repeated.saturating_add(1);
+            entry.due = now + pause(ip, entry.repeated);
+        }
+        due
+    }
+
+    /// When [`Schedule::due`] has something to say next.
+    pub fn next(&self) -> Option<Instant> {
+        if !self.first.is_empty() {
+            return Some(Instant::default());
+        }
+        self.entries.values().map(|entry| entry.due).min().map(|due| due.max(self.pace))
+    }
+}
+
+fn burst(repeated: usize) -> Duration {
+    BURST.get(repeated).copied().unwrap_or(REFRESH)
+}
+
+fn pause(ip: IpAddr, repeated: usize) -> Duration {
+    match BURST.get(repeated) {
+        Some(pause) => *pause,
+        None => REFRESH + REFRESH * u32::from(shift(ip)) / 2_560,
+    }
+}
+
+/// A byte that differs between neighbouring addresses (FNV-1a).
+fn shift(ip: IpAddr) -> u8 {
+    let hash = |octets: &[u8]| {
+        octets.iter().fold(0x811c_9dc5_u32, |hash, octet| {
+            (hash ^ u32::from(*octet)).wrapping_mul(0x0100_0193)
+        })
+    };
+    let [_, byte, ..] = match ip {
+        IpAddr::V4(ip) => hash(&ip.octets()),
+        IpAddr::V6(ip) => hash(&ip.octets()),
+    }
+    .to_be_bytes();
+    byte
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use leasehold_crds::lease::LeaseName;
+
+    use super::*;
+    use crate::lease::{KernelAddress, ServedVip};
+    use crate::net::links::Link;
+
+    fn vip(last: u8) -> IpAddr {
+        Ipv4Addr::new(192, 0, 2, last).into()
+    }
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_boot(Duration::from_secs(100) + Duration::from_millis(millis))
+    }
+
+    const NEVER: [u64; 0] = [];
+
+    type Change = fn(&mut World);
+
+    /// What the schedule is told, for addresses 1 to `count`.
+    struct World {
+        serving: Serving,
+        kernel: KernelView,
+        links: Links,
+    }
+
+    impl World {
+        fn new(count: u8) -> Self {
+            let interface: InterfaceName = "eth0".parse().unwrap();
+            let link = Link {
+                index: 2,
+                name: interface.clone(),
+                mac: MacAddr(2, 0, 0, 0, 0, 1),
+                carrier: true,
+                kind: None,
+                master: None,
+                loopback: false,
+                addresses: Vec::new(),
+                gateways: Vec::new(),
+            };
+            let mut serving = Serving { complete: true, ..Serving::default() };
+            let mut kernel = KernelView::default();
+            for last in 1..=count {
+                let served = ServedVip {
+                    claim: "default.web".parse::<LeaseName>().unwrap(),
+                    interface: interface.clone(),
+                    until: at(60_000),
+                    ownership: 1,
+                    announced: true,
+                };
+                serving.vips.insert(vip(last), served);
+                let address = KernelAddress { interface: interface.clone(), until: at(60_000) };
+                kernel.ours.insert(vip(last), address);
+            }
+            Self { serving, kernel, links: Links([(interface, link)].into()) }
+        }
+
+        fn served(&mut self) -> &mut ServedVip {
+            self.serving.vips.get_mut(&vip(1)).unwrap()
+        }
+
+        fn link(&mut self) -> &mut Link {
+            self.links.0.values_mut().next().unwrap()
+        }
+
+        fn tell(&self, schedule: &mut Schedule, millis: u64) {
+            schedule.update(at(millis), &self.serving, &self.kernel, &self.links);
+        }
+    }
+
+    /// The times at which address 1 is announced, each looked at when the schedule says so.
+    fn times(schedule: &mut Schedule, from: u64, to: u64) -> Vec<u64> {
+        let mut times = Vec::new();
+        let mut now = at(from);
+        loop {
+            for (ip, _) in schedule.due(now) {
+                if ip == vip(1) {
+                    let millis = now.saturating_since(at(0)).as_millis();
+                    times.push(u64::try_from(millis).unwrap());
+                }
+            }
+            match schedule.next() {
+                Some(next) if next <= at(to) => now = now.max(next),
+                _ => return times,
+            }
+        }
+    }
+
+    #[test]
+    fn a_burst_then_a_slow_refresh() {
+        let mut schedule = Schedule::default();
+        World::new(1).tell(&mut schedule, 0);
+        let announced = times(&mut schedule, 0, 140_000);
+        assert_eq!(announced[..5], [0, 100, 500, 1_000, 2_000]);
+        assert_eq!(announced.len(), 7);
+        for pause in [announced[5] - announced[4], announced[6] - announced[5]] {
+            assert!((60_000..=66_000).contains(&pause), "{pause} ms");
+        }
+    }
+
+    #[test]
+    fn only_what_the_kernel_has_and_is_to_be_announced() {
+        let changes: [(&str, Change); 5] = [
+            ("not in the kernel", |world| world.kernel.ours.clear()),
+            ("not served", |world| world.serving.vips.clear()),
+            ("silent", |world| world.served().announced = false),
+            ("still on another interface", |world| {
+                world.served().interface = "eth1".parse().unwrap();
+            }),
+            ("the link is gone", |world| world.links.0.clear()),
+        ];
+        for (name, change) in changes {
+            let mut schedule = Schedule::default();
+            let mut world = World::new(1);
+            world.tell(&mut schedule, 0);
+            assert_eq!(times(&mut schedule, 0, 50), [0], "{name}: before");
+            change(&mut world);
+            world.tell(&mut schedule, 50);
+            assert_eq!(times(&mut schedule, 50, 140_000), NEVER, "{name}: after");
+        }
+    }
+
+    #[test]
+    fn what_starts_a_burst_anew_and_what_is_announced_once() {
+        let changes: [(&str, Change, Change, usize); 5] = [
+            ("owned anew", |_| {}, |world| world.served().ownership = 2, 5),
+            (
+                "lost and added again",
+                |world| world.kernel.ours.clear(),
+                |world| {
+                    world.kernel = World::new(1).kernel;
+                },
+                5,
+            ),
+            (
+                "carrier back",
+                |world| world.link().carrier = false,
+                |world| {
+                    world.link().carrier = true;
+                },
+                1,
+            ),
+            ("another MAC", |_| {}, |world| world.link().mac = MacAddr(2, 0, 0, 0, 0, 9), 1),
+            ("the lifetime moved on", |_| {}, |world| world.served().until = at(70_000), 0),
+        ];
+        for (name, first, second, expected) in changes {
+            let mut schedule = Schedule::default();
+            let mut world = World::new(1);
+            world.tell(&mut schedule, 0);
+            assert_eq!(times(&mut schedule, 0, 9_000).len(), 5, "{name}: the first burst");
+            first(&mut world);
+            world.tell(&mut schedule, 10_000);
+            assert_eq!(times(&mut schedule, 10_000, 10_500), NEVER, "{name}");
+            second(&mut world);
+            world.tell(&mut schedule, 11_000);
+            assert_eq!(times(&mut schedule, 11_000, 20_000).len(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn of_many_the_first_go_at_once_and_repetitions_are_paced() {
+        let mut schedule = Schedule::default();
+        World::new(200).tell(&mut schedule, 0);
+        assert_eq!(schedule.due(at(0)).len(), 200);
+        let mut sent = Vec::new();
+        let mut now = at(0);
+        while now < at(10_000) {
+            let due = schedule.due(now);
+            sent.extend(due.iter().map(|_| now));
+            now = schedule.next().unwrap().max(now);
+        }
+        assert_eq!(sent.len(), 200 * 4, "each has its whole burst");
+        for window in sent.windows(201) {
+            let spread = window[200].saturating_since(window[0]);
+            assert!(spread >= Duration::from_secs(1), "201 repetitions in {spread:?}");
+        }
+    }
+}

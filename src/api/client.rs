@@ -1,0 +1,66 @@
+//! Connections that notice quickly when they are dead.
+//!
+//! kube's own client speaks HTTP/1.1, waits 30 s for a connection, notices a dead watch after
+//! minutes and retries calls by itself. A lease wants the opposite: one HTTP/2 connection for all
+//! calls and watches, which is probed each second, and no retry that hides when a request was sent.
+
+use std::path::Path;
+use std::time::Duration;
+
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::Client;
+use kube::client::{ClientBuilder, ConfigExt};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use tower::{BoxError, ServiceBuilder};
+
+use super::ApiError;
+
+/// Within which time a TCP connection must be made.
+const CONNECT: Duration = Duration::from_millis(500);
+/// How often the connection is probed, and within which time the probe must be answered.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// After which time without an acknowledgement the kernel gives a connection up.
+const USER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The configuration from `kubeconfig`, or from where kubectl and pods find it.
+pub async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
+    let Some(path) = kubeconfig else {
+        return Config::infer().await.map_err(|error| ApiError::Infer(Box::new(error)));
+    };
+    let error = |source| ApiError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(error)?;
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(error)
+}
+
+/// A client with a connection of its own. It does not connect before the first call.
+pub fn connect(config: &Config) -> Result<Client, ApiError> {
+    let error = |error| ApiError::Client(Box::new(error));
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    http.set_connect_timeout(Some(CONNECT));
+    http.set_tcp_user_timeout(Some(USER_TIMEOUT));
+    let https = HttpsConnectorBuilder::new()
+        .with_tls_config(config.rustls_client_config().map_err(error)?)
+        .https_or_http()
+        .enable_http2()
+        .wrap_connector(http);
+    let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .http2_keep_alive_timeout(KEEP_ALIVE)
+        .http2_keep_alive_while_idle(true)
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .retry_canceled_requests(false)
+        .build(https);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer().map_err(error)?)
+        .layer(config.extra_headers_layer().map_err(error)?)
+        .map_err(Into::<BoxError>::into)
+        .service(client);
+    Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
+}

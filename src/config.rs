@@ -1,0 +1,128 @@
+//! Flags, each with its environment variable.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
+use leasehold_crds::names::NodeName;
+
+/// Owns Service addresses by Lease and announces them from this node by ARP and NDP.
+///
+/// In a pod no flag is needed beyond the node name. Needs CAP_NET_ADMIN and CAP_NET_RAW and the
+/// network of the host.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "leasehold-speaker", version)]
+pub struct Config {
+    /// The kubeconfig file. Without it $KUBECONFIG, ~/.kube/config or the pod's service account is
+    /// used.
+    #[arg(long, env = "LEASEHOLD_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The name of the Node that this process runs on.
+    #[arg(long, env = "LEASEHOLD_NODE_NAME", value_name = "NAME")]
+    pub node_name: NodeName,
+
+    /// The namespace of the claim leases.
+    #[arg(long, env = "LEASEHOLD_NAMESPACE", default_value = CLAIM_NAMESPACE)]
+    pub namespace: String,
+
+    /// The namespace of the session leases.
+    #[arg(long, env = "LEASEHOLD_SESSION_NAMESPACE", default_value = SESSION_NAMESPACE)]
+    pub session_namespace: String,
+
+    /// For how long a speaker may go without renewing its session before others take what it
+    /// holds: whole seconds, 3s to 60s, the same for all speakers of a cluster. It is renewed three
+    /// times as often.
+    #[arg(
+        long,
+        env = "LEASEHOLD_LEASE_DURATION",
+        default_value = "5s",
+        value_name = "SECONDS",
+        value_parser = lease_duration
+    )]
+    pub lease_duration: Duration,
+
+    /// The folder for the record that lets a restarted speaker keep its addresses. It must outlive
+    /// the process and end with the boot, as /run does.
+    #[arg(long, env = "LEASEHOLD_STATE_DIR", default_value = "/run/leasehold", value_name = "FOLDER")]
+    pub state_dir: PathBuf,
+
+    /// Where /livez, /readyz and /metrics are served: address and port. `:9650` stands for all
+    /// addresses; port 0 picks a free port and logs it.
+    #[arg(long, env = "LEASEHOLD_METRICS_BIND_ADDRESS", default_value = ":9650", value_name = "ADDRESS")]
+    pub metrics_bind_address: BindAddress,
+
+    /// What is logged, as tracing filters: `info`, or `info,leasehold::lease=debug`.
+    #[arg(long, env = "LEASEHOLD_LOG", default_value = "info", value_name = "FILTER")]
+    pub log: String,
+
+    /// How it is logged.
+    #[arg(long, env = "LEASEHOLD_LOG_FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One line of text for each event.
+    Text,
+    /// One JSON object for each event.
+    Json,
+}
+
+/// An address and port to listen on; `:9650` listens on all addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BindAddress(pub SocketAddr);
+
+impl FromStr for BindAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // `[::]` also accepts IPv4 on Linux unless net.ipv6.bindv6only is set.
+        let full = if text.starts_with(':') { format!("[::]{text}") } else { text.to_owned() };
+        full.parse().map(Self).map_err(|_| {
+            format!("`{text}` is not an address to listen on: write :9650 or 127.0.0.1:9650")
+        })
+    }
+}
+
+/// Reads `5s`: whole seconds, because that is what a Lease can say.
+fn lease_duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.strip_suffix('s').and_then(|number| number.parse().ok());
+    match seconds {
+        Some(seconds @ 3..=60) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("`{text}` is not a lease duration: write whole seconds from 3s to 60s")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_flag_has_an_environment_variable() {
+        Config::command().debug_assert();
+        for flag in Config::command().get_arguments() {
+            let variable = flag.get_env().and_then(|name| name.to_str());
+            let expected = flag.get_long().map(|long| {
+                format!("LEASEHOLD_{}", long.replace('-', "_").to_uppercase())
+            });
+            assert_eq!(variable, expected.as_deref(), "{}", flag.get_id());
+        }
+    }
+
+    #[test]
+    fn durations_and_addresses_are_checked_where_they_are_read() {
+        assert_eq!(lease_duration("5s"), Ok(Duration::from_secs(5)));
+        for bad in ["5", "0s", "2s", "61s", "1500ms", "5.5s", ""] {
+            assert!(lease_duration(bad).unwrap_err().contains("3s to 60s"), "{bad}");
+        }
+        assert!(":0".parse::<BindAddress>().unwrap().0.ip().is_unspecified());
+        assert!("9650".parse::<BindAddress>().is_err());
+    }
+}

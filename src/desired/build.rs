@@ -1,0 +1,330 @@
+//! From the cluster's objects to [`Desired`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
+use leasehold_crds::AnnouncementPolicy;
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::names::NodeName;
+use leasehold_crds::policy::{Governance, Policies, PolicyError};
+use leasehold_crds::service;
+
+use super::{Desired, DesiredClaim, NodeFacts};
+
+/// The label that takes a node out of load balancing (Kubernetes, well-known labels).
+const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// The label of an EndpointSlice that names its service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// What is kept of the cluster's objects: only what decisions need.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Services that have a claim, by `namespace/name`.
+    pub services: BTreeMap<String, ServiceFacts>,
+    /// Slices, by `namespace/name`.
+    pub slices: BTreeMap<String, SliceFacts>,
+    /// Nodes.
+    pub nodes: BTreeMap<NodeName, NodeObject>,
+    /// Policies, by name.
+    pub policies: BTreeMap<String, AnnouncementPolicy>,
+}
+
+/// What is kept of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceFacts {
+    claim: LeaseName,
+    pool: Option<String>,
+    labels: BTreeMap<String, String>,
+    addresses: BTreeSet<IpAddr>,
+    /// `externalTrafficPolicy: Local`.
+    local: bool,
+}
+
+/// What is kept of an EndpointSlice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SliceFacts {
+    service: String,
+    ready: BTreeSet<NodeName>,
+    serving: BTreeSet<NodeName>,
+}
+
+/// What is kept of a Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeObject {
+    labels: BTreeMap<String, String>,
+    facts: NodeFacts,
+}
+
+/// `namespace/name` of an object.
+fn key(object: &impl ResourceExt) -> String {
+    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+}
+
+impl ServiceFacts {
+    /// The facts of a Service that has a claim and addresses; `None` for all others.
+    pub fn of(object: &Service) -> Option<(String, Self)> {
+        let spec = object.spec.as_ref()?;
+        let alive = object.metadata.deletion_timestamp.is_none();
+        if !alive || spec.type_.as_deref() != Some("LoadBalancer") {
+            return None;
+        }
+        let facts = Self {
+            claim: service::governing_claim(object)?,
+            pool: service::allocated_from(object).map(str::to_owned),
+            labels: object.labels().clone(),
+            addresses: service::ingress_ips(object).filter_map(|ip| ip.parse().ok()).collect(),
+            local: spec.external_traffic_policy.as_deref() == Some("Local"),
+        };
+        (!facts.addresses.is_empty()).then(|| (key(object), facts))
+    }
+}
+
+impl SliceFacts {
+    /// The facts of a slice that belongs to a Service; `None` for all others.
+    pub fn of(object: &EndpointSlice) -> Option<(String, Self)> {
+        let name = object.labels().get(SERVICE_NAME)?;
+        let service = format!("{}/{name}", object.namespace().unwrap_or_default());
+        let mut facts = Self { service, ready: BTreeSet::new(), serving: BTreeSet::new() };
+        for endpoint in &object.endpoints {
+            let Some(node) = endpoint.node_name.as_deref().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let node: NodeName = node;
+            // Unknown counts as true (discovery.k8s.io/v1, EndpointConditions).
+            let conditions = endpoint.conditions.as_ref();
+            let ready = conditions.and_then(|c| c.ready).unwrap_or(true);
+            if ready {
+                facts.ready.insert(node.clone());
+            }
+            if conditions.and_then(|c| c.serving).unwrap_or(ready) {
+                facts.serving.insert(node);
+            }
+        }
+        Some((key(object), facts))
+    }
+}
+
+impl NodeObject {
+    /// The facts of a Node; `None` where its name is none.
+    pub fn of(object: &Node) -> Option<(NodeName, Self)> {
+        let facts = NodeFacts {
+            cordoned: object.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false),
+            leaving: object.metadata.deletion_timestamp.is_some(),
+        };
+        let name = object.name_any().parse().ok()?;
+        Some((name, Self { labels: object.labels().clone(), facts }))
+    }
+}
+
+/// What the cluster asks for, and the policies that cannot be followed.
+pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
+    let (policies, errors) = Policies::new(snapshot.policies.values());
+    let mut desired = Desired {
+        nodes: snapshot.nodes.iter().map(|(name, node)| (name.clone(), node.facts)).collect(),
+        ..Desired::default()
+    };
+    let local = local_nodes(snapshot);
+    let mut allowed = Allowed { snapshot, by_policy: BTreeMap::new() };
+    let mut taken = BTreeSet::new();
+    for (name, service) in &snapshot.services {
+        let (mut nodes, interfaces) = match policies.govern(&service.labels, service.pool.as_deref()) {
+            Governance::None => (Arc::default(), Vec::new()),
+            Governance::Default => (allowed.nodes(None), Vec::new()),
+            Governance::Policy(policy) => (allowed.nodes(Some(policy)), policy.interfaces.clone()),
+        };
+        if service.local {
+            let here = local.get(name.as_str());
+            let narrowed = nodes.iter().filter(|node| here.is_some_and(|here| here.contains(*node)));
+            nodes = Arc::new(narrowed.cloned().collect());
+        }
+        // An address is governed by one claim. Two only stand in the statuses of two services where
+        // somebody wrote one by hand.
+        let addresses: BTreeSet<IpAddr> =
+            service.addresses.iter().copied().filter(|address| taken.insert(*address)).collect();
+        if addresses.is_empty() {
+            continue;
+        }
+        match desired.claims.get_mut(&service.claim) {
+            Some(claim) => {
+                claim.services.push(name.clone());
+                claim.addresses.extend(addresses);
+                claim.nodes = Arc::new(claim.nodes.intersection(&nodes).cloned().collect());
+            }
+            None => {
+                let services = vec![name.clone()];
+                let claim = DesiredClaim { services, addresses, nodes, interfaces };
+                desired.claims.insert(service.claim.clone(), claim);
+            }
+        }
+    }
+    (desired, errors)
+}
+
+/// The nodes that policies allow, each set made once.
+struct Allowed<'a> {
+    snapshot: &'a Snapshot,
+    by_policy: BTreeMap<Option<String>, Arc<BTreeSet<NodeName>>>,
+}
+
+impl Allowed<'_> {
+    fn nodes(&mut self, policy: Option<&leasehold_crds::policy::Policy>) -> Arc<BTreeSet<NodeName>> {
+        let snapshot = self.snapshot;
+        let make = || {
+            let allows = |node: &NodeObject| {
+                !node.labels.contains_key(EXCLUDE)
+                    && policy.is_none_or(|policy| policy.allows_node(&node.labels))
+            };
+            let nodes = snapshot.nodes.iter().filter(|(_, node)| allows(node));
+            Arc::new(nodes.map(|(name, _)| name.clone()).collect())
+        };
+        let name = policy.map(|policy| policy.name.clone());
+        Arc::clone(self.by_policy.entry(name).or_insert_with(make))
+    }
+}
+
+/// The nodes with an endpoint of each service: ready ones, or where there is none, those that
+/// still serve while they terminate (KEP-1669).
+fn local_nodes(snapshot: &Snapshot) -> BTreeMap<&str, BTreeSet<&NodeName>> {
+    let mut ready: BTreeMap<&str, BTreeSet<&NodeName>> = BTreeMap::new();
+    let mut serving: BTreeMap<&str, BTreeSet<&NodeName>> = BTreeMap::new();
+    for slice in snapshot.slices.values() {
+        ready.entry(&slice.service).or_default().extend(&slice.ready);
+        serving.entry(&slice.service).or_default().extend(&slice.serving);
+    }
+    for (service, nodes) in &mut ready {
+        if nodes.is_empty()
+            && let Some(serving) = serving.remove(service)
+        {
+            *nodes = serving;
+        }
+    }
+    ready
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn snapshot(objects: &[serde_json::Value]) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for object in objects {
+            let object = object.clone();
+            match object["kind"].as_str().unwrap() {
+                "Service" => {
+                    let service: Service = serde_json::from_value(object).unwrap();
+                    snapshot.services.extend(ServiceFacts::of(&service));
+                }
+                "EndpointSlice" => {
+                    let slice: EndpointSlice = serde_json::from_value(object).unwrap();
+                    snapshot.slices.extend(SliceFacts::of(&slice));
+                }
+                "Node" => {
+                    let node: Node = serde_json::from_value(object).unwrap();
+                    snapshot.nodes.extend(NodeObject::of(&node));
+                }
+                _ => {
+                    let policy: AnnouncementPolicy = serde_json::from_value(object).unwrap();
+                    snapshot.policies.insert(policy.name_any(), policy);
+                }
+            }
+        }
+        snapshot
+    }
+
+    fn service(name: &str, address: &str, spec: serde_json::Value) -> serde_json::Value {
+        let mut service = json!({
+            "kind": "Service", "apiVersion": "v1",
+            "metadata": {"namespace": "web", "name": name, "annotations": {
+                "leasehold.dev/claim": format!("web.{name}"), "leasehold.dev/allocated-from": "lan"}},
+            "spec": {"type": "LoadBalancer"},
+            "status": {"loadBalancer": {"ingress": [{"ip": address}]}},
+        });
+        service["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        service
+    }
+
+    fn node(name: &str, labels: serde_json::Value) -> serde_json::Value {
+        json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "labels": labels}})
+    }
+
+    fn slice(service: &str, endpoints: serde_json::Value) -> serde_json::Value {
+        json!({
+            "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+            "metadata": {"namespace": "web", "name": format!("{service}-1"),
+                "labels": {"kubernetes.io/service-name": service}},
+            "endpoints": endpoints,
+        })
+    }
+
+    fn nodes_of(desired: &Desired, claim: &str) -> Vec<String> {
+        let claim = &desired.claims[&claim.parse::<LeaseName>().unwrap()];
+        claim.nodes.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_service_without_a_recorded_claim_asks_for_nothing() {
+        let mut unrecorded = service("a", "192.0.2.1", json!({}));
+        unrecorded["metadata"]["annotations"] = json!({});
+        let mut other_type = service("b", "192.0.2.2", json!({}));
+        other_type["spec"]["type"] = json!("ClusterIP");
+        let objects = [unrecorded, other_type, service("c", "192.0.2.3", json!({})), node("n", json!({}))];
+        let (desired, _) = build(&snapshot(&objects));
+        assert_eq!(desired.claims.keys().map(LeaseName::as_str).collect::<Vec<_>>(), ["web.c"]);
+        assert_eq!(nodes_of(&desired, "web.c"), ["n"]);
+    }
+
+    #[test]
+    fn policies_and_the_exclusion_label_narrow_the_nodes() {
+        let policy = json!({
+            "kind": "AnnouncementPolicy", "apiVersion": "leasehold.dev/v1alpha1",
+            "metadata": {"name": "edge"},
+            "spec": {"nodeSelectors": [{"matchLabels": {"edge": "true"}}], "interfaces": ["eth1"]},
+        });
+        let (desired, _) = build(&snapshot(&[
+            service("a", "192.0.2.1", json!({})),
+            node("n1", json!({"edge": "true"})),
+            node("n2", json!({})),
+            node("n3", json!({"edge": "true", EXCLUDE: ""})),
+            policy,
+        ]));
+        assert_eq!(nodes_of(&desired, "web.a"), ["n1"]);
+        let claim = &desired.claims[&"web.a".parse::<LeaseName>().unwrap()];
+        assert_eq!(claim.interfaces[0].as_str(), "eth1");
+    }
+
+    #[test]
+    fn a_local_service_needs_an_endpoint_on_the_node() {
+        let local = json!({"externalTrafficPolicy": "Local"});
+        let endpoint = |node: &str, ready: bool, serving: bool| {
+            json!({"addresses": ["10.0.0.1"], "nodeName": node,
+                "conditions": {"ready": ready, "serving": serving}})
+        };
+        let nodes = [node("n1", json!({})), node("n2", json!({})), node("n3", json!({}))];
+        let with = |endpoints: serde_json::Value| {
+            let mut objects = nodes.to_vec();
+            objects.push(service("a", "192.0.2.1", local.clone()));
+            objects.push(slice("a", endpoints));
+            nodes_of(&build(&snapshot(&objects)).0, "web.a")
+        };
+        assert_eq!(with(json!([endpoint("n1", true, true), endpoint("n2", false, true)])), ["n1"]);
+        assert_eq!(with(json!([endpoint("n1", false, false), endpoint("n2", false, true)])), ["n2"]);
+        assert!(with(json!([endpoint("n1", false, false)])).is_empty());
+    }
+
+    #[test]
+    fn an_address_in_two_statuses_is_governed_by_one_claim() {
+        let objects = [
+            service("a", "192.0.2.1", json!({})),
+            service("b", "192.0.2.1", json!({})),
+            node("n", json!({})),
+        ];
+        let (desired, _) = build(&snapshot(&objects));
+        assert_eq!(desired.claims.keys().map(LeaseName::as_str).collect::<Vec<_>>(), ["web.a"]);
+    }
+}

@@ -1,0 +1,46 @@
+//! What the cluster asks for: which claims exist, with which addresses, and who may hold them.
+//!
+//! [`Desired`] is a pure function of Services, EndpointSlices, AnnouncementPolicies and Nodes.
+
+mod build;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::names::{InterfaceName, NodeName};
+
+pub use build::{NodeObject, ServiceFacts, SliceFacts, Snapshot, build};
+
+/// What the cluster asks for now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Desired {
+    /// The claims that govern addresses, as the operator recorded them on the Services.
+    pub claims: BTreeMap<LeaseName, DesiredClaim>,
+    /// All nodes.
+    pub nodes: BTreeMap<NodeName, NodeFacts>,
+}
+
+/// One claim that the cluster asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredClaim {
+    /// The services, as `namespace/name`.
+    pub services: Vec<String>,
+    /// The addresses that it governs.
+    pub addresses: BTreeSet<IpAddr>,
+    /// The nodes that may hold it: selected by the policy, not excluded, and with an endpoint where
+    /// the service asks for one on the node. Cordoned nodes are among them.
+    pub nodes: Arc<BTreeSet<NodeName>>,
+    /// The interfaces that may carry it; empty: the one whose subnet holds the addresses.
+    pub interfaces: Vec<InterfaceName>,
+}
+
+/// What matters of a Node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Unschedulable: holds what it has only until another node takes it.
+    pub cordoned: bool,
+    /// Being deleted.
+    pub leaving: bool,
+}

@@ -1,0 +1,281 @@
+//! The task that owns the election core: it feeds it events and carries out its actions.
+//!
+//! | channel | producer | consumer | when full |
+//! |---|---|---|---|
+//! | `events` | watches | this task | the watches wait |
+//! | `edge.heard` | packet task | this task | frames are dropped and counted |
+//! | `edge.transmit` | this task, announcer | packet task | the frame is dropped: the next one comes |
+//! | `serving` (state) | this task | applier, announcer | latest wins |
+//! | `edge.attention` (state) | this task | packet task | latest wins |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use leasehold_crds::names::InterfaceName;
+use tokio::signal::unix::Signal;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::announce::Announcement;
+use crate::api::leases::Leases;
+use crate::clock::{Instant, sleep_until};
+use crate::host::StateFolder;
+use crate::lease::{
+    Action, Answer, Election, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Serving,
+};
+use crate::net::edge::Edge;
+use crate::net::hearing::{Attention, Peer};
+use crate::net::links::Links;
+use crate::net::wire::{self, Transmit};
+use crate::report::facts::Reports;
+use crate::report::health::Health;
+use crate::report::metrics::Metrics;
+
+/// Why the speaker ended without having been asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum DriveError {
+    /// The kernel edge ended.
+    #[error("the connection to the kernel has ended")]
+    Edge(#[from] crate::net::edge::EdgeError),
+    /// A task that the speaker cannot do without has ended.
+    #[error("the task `{0}` has ended")]
+    Task(&'static str),
+}
+
+/// Everything that the core is connected to.
+#[derive(Debug)]
+pub struct Driver {
+    /// The core.
+    pub election: Election,
+    /// Reads and writes leases.
+    pub leases: Leases,
+    /// The kernel edge.
+    pub edge: Edge,
+    /// What the kernel is told to hold.
+    pub serving: watch::Sender<Serving>,
+    /// What it holds.
+    pub announcement: Announcement,
+    /// What the watches bring.
+    pub events: mpsc::Receiver<Event>,
+    /// The watches.
+    pub watches: JoinSet<()>,
+    /// SIGTERM and SIGINT.
+    pub signals: [Signal; 2],
+    /// For the next process.
+    pub state: StateFolder,
+    /// For `/readyz`.
+    pub health: watch::Sender<Health>,
+    /// For `/metrics`.
+    pub metrics: Metrics,
+    /// For logs and events.
+    pub reports: Reports,
+    /// Requests that have not been answered.
+    pub requests: JoinSet<Completed>,
+}
+
+/// What a request led to.
+#[derive(Debug)]
+pub enum Completed {
+    /// The answer to a request of the core.
+    Answer(RequestId, Answer),
+    /// A list; empty where it failed.
+    List(Vec<Event>),
+}
+
+impl Driver {
+    /// Runs until the core says that all is done, or an essential task ends.
+    ///
+    /// Shutdown: SIGTERM is an event; the core has the session lengthened or released and the
+    /// kernel told, and then asks to exit. Dropping the driver aborts all tasks; what the kernel
+    /// holds by then stays for its lifetime.
+    pub async fn run(mut self) -> Result<(), DriveError> {
+        self.edge.links.mark_changed();
+        self.announcement.kernel.mark_changed();
+        loop {
+            let deadline = self.election.next_deadline();
+            let wake = async {
+                match deadline {
+                    Some(deadline) => sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let [terminate, interrupt] = &mut self.signals;
+            let events = tokio::select! {
+                biased;
+                // What takes an address away comes first.
+                Ok(()) = self.edge.links.changed() => {
+                    let links = self.edge.links.borrow_and_update();
+                    vec![Event::Interfaces(interfaces(&links))]
+                }
+                Ok(()) = self.announcement.kernel.changed() => {
+                    vec![Event::Kernel(self.announcement.kernel.borrow_and_update().clone())]
+                }
+                Some(heard) = self.edge.heard.recv() => event_of(&heard).into_iter().collect(),
+                Some(done) = self.requests.join_next(), if !self.requests.is_empty() => match done {
+                    Ok(Completed::Answer(request, answer)) => vec![Event::Answered { request, answer }],
+                    Ok(Completed::List(events)) => events,
+                    Err(_) => return Err(DriveError::Task("lease request")),
+                },
+                Some(event) = self.events.recv() => vec![event],
+                Ok(()) = self.edge.hearing.changed() => {
+                    vec![Event::Hearing(self.edge.hearing.borrow_and_update().clone())]
+                }
+                _ = terminate.recv() => vec![Event::Terminate],
+                _ = interrupt.recv() => vec![Event::Terminate],
+                () = wake => vec![Event::Tick],
+                Some(ended) = self.edge.tasks.join_next() => return Err(match ended {
+                    Ok(error) => error.into(),
+                    Err(_) => DriveError::Task("kernel edge"),
+                }),
+                _ = self.announcement.tasks.join_next() => return Err(DriveError::Task("announcement")),
+                _ = self.watches.join_next() => return Err(DriveError::Task("watch")),
+            };
+            let mut actions = Vec::new();
+            for event in events {
+                self.election.handle(Instant::now(), event, &mut actions);
+            }
+            for action in actions {
+                if self.carry_out(action) {
+                    return Ok(());
+                }
+            }
+            self.publish();
+        }
+    }
+
+    /// Carries out one action; returns whether it was the last.
+    fn carry_out(&mut self, action: Action) -> bool {
+        self.metrics.count(&action);
+        match action {
+            Action::Write { request, write } => {
+                let leases = self.leases.clone();
+                self.requests
+                    .spawn(async move { Completed::Answer(request, leases.write(write).await) });
+            }
+            Action::Read { request, target } => {
+                let leases = self.leases.clone();
+                self.requests
+                    .spawn(async move { Completed::Answer(request, leases.read(target).await) });
+            }
+            Action::List => {
+                let leases = self.leases.clone();
+                self.requests.spawn(async move { Completed::List(leases.list().await) });
+            }
+            Action::Serve(serving) => {
+                self.serving.send_replace(serving);
+            }
+            Action::Transmit { interface, frame } => {
+                // Full: whoever asks, asks again.
+                let _ = self.edge.transmit.try_send(transmit(interface, frame));
+            }
+            Action::Persist(record) => {
+                if let Err(error) = self.state.write(&record) {
+                    let error = crate::api::causes(&error);
+                    tracing::error!(error, "the record for the next process was not written");
+                }
+            }
+            Action::Report(fact) => {
+                self.observe(&fact);
+                self.reports.report(fact);
+            }
+            Action::Exit => return true,
+        }
+        false
+    }
+
+    fn observe(&self, fact: &Fact) {
+        let failure = match fact {
+            Fact::SessionAcquired { .. } => None,
+            Fact::RenewalFailed { cause } => Some(cause.clone()),
+            _ => return,
+        };
+        self.health.send_if_modified(|health| {
+            let changed = health.renewal_failure != failure;
+            health.renewal_failure = failure;
+            changed
+        });
+    }
+
+    /// Publishes what follows from the core's state: health, gauges, what to listen for.
+    fn publish(&self) {
+        let has_session = self.election.session().is_some();
+        let unknown = (self.election.node_exists() == Some(false))
+            .then(|| self.election.node().to_string());
+        self.health.send_if_modified(|health| {
+            let changed = health.has_session != has_session || health.unknown_node != unknown;
+            if let Some(node) = unknown.as_ref().filter(|_| health.unknown_node != unknown) {
+                tracing::error!(node, "the cluster has no Node of this name: check --node-name");
+            }
+            health.has_session = has_session;
+            health.unknown_node = unknown;
+            changed
+        });
+        let addresses = self.announcement.kernel.borrow().ours.len();
+        let claims = self.election.held().count();
+        self.metrics.observe(claims, addresses, has_session, &self.edge.counters);
+        let attention = self.attention();
+        self.edge.attention.send_if_modified(|current| {
+            let changed = *current != attention;
+            *current = attention;
+            changed
+        });
+    }
+
+    fn attention(&self) -> Attention {
+        let peers = self.election.peers().flat_map(|interface| {
+            let addresses = interface.addresses.iter().filter_map(|net| net.parse::<IpNet>().ok());
+            addresses.map(|net| Peer { ip: net.addr(), mac: interface.mac })
+        });
+        Attention {
+            interfaces: self.election.interfaces().cloned().collect(),
+            peers: peers.collect(),
+            vips: self.election.heeded().collect::<BTreeSet<IpAddr>>(),
+        }
+    }
+}
+
+/// The interfaces that can announce: with a MAC address, not enslaved, with an address of the node.
+fn interfaces(links: &Links) -> BTreeMap<InterfaceName, Interface> {
+    links
+        .0
+        .values()
+        .filter(|link| !link.loopback && link.master.is_none() && !link.mac.is_zero())
+        .filter_map(|link| {
+            let addresses: Vec<IpNet> = link
+                .node_addresses()
+                .filter(|address| !is_link_local(address.ip))
+                .filter_map(|address| IpNet::new(address.ip, address.prefix_len).ok())
+                .collect();
+            let interface = Interface { mac: link.mac, carrier: link.carrier, addresses };
+            (!interface.addresses.is_empty()).then(|| (link.name.clone(), interface))
+        })
+        .collect()
+}
+
+const fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+/// A frame that says that its sender has an address; questions say nothing.
+fn event_of(heard: &wire::Heard) -> Option<Event> {
+    (heard.announcement || heard.answer).then(|| {
+        let frame = HeardFrame {
+            ip: heard.sender_ip,
+            mac: heard.sender_mac,
+            announcement: heard.announcement,
+        };
+        Event::Heard(Heard { interface: heard.interface.clone(), frame })
+    })
+}
+
+fn transmit(interface: InterfaceName, frame: Frame) -> Transmit {
+    match frame {
+        Frame::Announce(vip) => Transmit::Announce { vip, interface },
+        Frame::Probe(ip) => Transmit::Probe { ip, interface },
+        Frame::Ask(ip, mac) => Transmit::Ask { ip, mac, interface },
+    }
+}

@@ -1,0 +1,176 @@
+//! The host: its identity, the lock against a second speaker, what is allowed, and the record that
+//! outlives the process.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use leasehold_crds::lease::Incarnation;
+use rustix::thread::{CapabilitySet, capabilities};
+use tokio::sync::watch;
+
+use crate::lease::OwnRecord;
+use crate::report::health::Health;
+
+const MACHINE_ID: &str = "/etc/machine-id";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const RECORD: &str = "speaker.json";
+/// The name of the abstract socket that locks the host: the kernel frees it with the process, and
+/// it belongs to the network namespace, as the addresses do (unix(7)).
+const LOCK: &str = "leasehold-speaker";
+/// How often a host that is taken is looked at again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Why the host cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// A capability is missing.
+    #[error(
+        "the speaker lacks {}: grant CAP_NET_ADMIN (addresses) and CAP_NET_RAW (ARP and NDP), in a \
+         pod by securityContext.capabilities.add",
+        .0.join(" and ")
+    )]
+    Capabilities(Vec<&'static str>),
+    /// The capabilities cannot be read.
+    #[error("cannot read the capabilities of the process")]
+    Unreadable(#[source] rustix::io::Errno),
+    /// The identity of the host or boot cannot be read.
+    #[error("cannot read `{path}`, which tells this host and boot from others")]
+    Identity {
+        /// The file.
+        path: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The state folder cannot be used.
+    #[error("cannot use the state folder `{path}` (--state-dir)")]
+    State {
+        /// The folder or file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The lock cannot be taken for another reason than that it is held.
+    #[error("cannot lock the host against a second speaker")]
+    Lock(#[source] std::io::Error),
+}
+
+/// Checks that the process may do what it is for.
+pub fn check_capabilities() -> Result<(), HostError> {
+    let effective = capabilities(None).map_err(HostError::Unreadable)?.effective;
+    let needed = [
+        (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
+        (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
+    ];
+    let missing: Vec<_> =
+        needed.iter().filter(|(set, _)| !effective.contains(*set)).map(|(_, name)| *name).collect();
+    if missing.is_empty() { Ok(()) } else { Err(HostError::Capabilities(missing)) }
+}
+
+/// This boot of this host.
+pub fn incarnation() -> Result<Incarnation, HostError> {
+    let read = |path| fs::read_to_string(path).map_err(|source| HostError::Identity { path, source });
+    Ok(Incarnation::new(&read(MACHINE_ID)?, &read(BOOT_ID)?))
+}
+
+/// Excludes a second speaker on the same host for as long as it lives.
+#[derive(Debug)]
+pub struct HostLock {
+    _socket: UnixListener,
+}
+
+/// Waits until no other speaker has this host.
+pub async fn lock(health: &watch::Sender<Health>) -> Result<HostLock, HostError> {
+    let address = SocketAddr::from_abstract_name(LOCK).map_err(HostError::Lock)?;
+    loop {
+        match UnixListener::bind_addr(&address) {
+            Ok(socket) => {
+                health.send_modify(|health| health.host_is_taken = false);
+                return Ok(HostLock { _socket: socket });
+            }
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                health.send_if_modified(|health| {
+                    if !health.host_is_taken {
+                        tracing::warn!("another speaker runs on this host: waiting until it ends");
+                    }
+                    !std::mem::replace(&mut health.host_is_taken, true)
+                });
+                tokio::time::sleep(RETRY).await;
+            }
+            Err(error) => return Err(HostError::Lock(error)),
+        }
+    }
+}
+
+/// The folder for the record.
+#[derive(Clone, Debug)]
+pub struct StateFolder(PathBuf);
+
+impl StateFolder {
+    /// Opens the folder, creating it where it is missing.
+    pub fn open(path: &Path) -> Result<Self, HostError> {
+        fs::create_dir_all(path)
+            .map_err(|source| HostError::State { path: path.to_owned(), source })?;
+        Ok(Self(path.to_owned()))
+    }
+
+    /// What the former process left; `None` where there is nothing that can be read: then nothing
+    /// is kept alive before the cluster's state is known.
+    pub fn read(&self) -> Option<OwnRecord> {
+        let path = self.0.join(RECORD);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return None,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "the record cannot be read");
+                return None;
+            }
+        };
+        match serde_json::from_str(&text) {
+            Ok(record) => Some(record),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "the record cannot be read");
+                None
+            }
+        }
+    }
+
+    /// Replaces the record; a reader sees the old one or the new one.
+    pub fn write(&self, record: &OwnRecord) -> Result<(), HostError> {
+        let path = self.0.join(RECORD);
+        let error = |source| HostError::State { path: path.clone(), source };
+        let new = path.with_extension("new");
+        let text = serde_json::to_vec(record).map_err(|e| error(e.into()))?;
+        let mut file = fs::File::create(&new).map_err(error)?;
+        file.write_all(&text).map_err(error)?;
+        fs::rename(&new, &path).map_err(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_record_reads_back_and_a_damaged_one_reads_as_none() {
+        let path = std::env::temp_dir().join(format!("leasehold-host-{}", std::process::id()));
+        let folder = StateFolder::open(&path).unwrap();
+        assert_eq!(folder.read(), None);
+        let record = OwnRecord {
+            node: "node-1".parse().unwrap(),
+            incarnation: Incarnation::new("machine", "boot"),
+            session: Some("6f1c/7".parse().unwrap()),
+            claims: BTreeMap::new(),
+        };
+        folder.write(&record).unwrap();
+        assert_eq!(folder.read(), Some(record));
+        fs::write(path.join(RECORD), "{").unwrap();
+        assert_eq!(folder.read(), None);
+        fs::remove_dir_all(path).unwrap();
+    }
+}

@@ -1,0 +1,216 @@
+//! The leases as this node knows them: from its watch, and from the answers to its own requests.
+//!
+//! A watch runs behind the answers. After an answer, what the watch says of that lease is passed
+//! over until it has delivered the very version that was answered: versions are opaque, but a watch
+//! delivers all of them in order. An answer that the watch has overtaken is passed over instead.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use leasehold_crds::lease::{LeaseName, Record, Stored};
+
+use crate::clock::Instant;
+
+/// How many versions of a lease the watch can be ahead of an answer.
+const OVERTAKEN: usize = 4;
+
+/// All leases of one kind.
+#[derive(Clone, Debug)]
+pub(super) struct Cache<T> {
+    entries: BTreeMap<LeaseName, Entry<T>>,
+    listed: bool,
+}
+
+/// One lease.
+#[derive(Clone, Debug)]
+pub(super) struct Entry<T> {
+    /// What is stored, as far as is known; `None`: nothing.
+    pub(super) stored: Option<Stored<T>>,
+    /// When this node last saw it change.
+    pub(super) changed: Instant,
+    /// The greatest number of transitions ever seen under the name.
+    pub(super) highest: i32,
+    /// The version up to which the watch is passed over.
+    awaiting: Option<String>,
+    /// The versions that the watch delivered last.
+    delivered: VecDeque<String>,
+}
+
+impl<T> Default for Cache<T> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), listed: false }
+    }
+}
+
+impl<T: Record + PartialEq> Cache<T> {
+    /// Whether a complete list has been seen.
+    pub(super) const fn listed(&self) -> bool {
+        self.listed
+    }
+
+    pub(super) fn entry(&self, name: &LeaseName) -> Option<&Entry<T>> {
+        self.entries.get(name)
+    }
+
+    pub(super) fn get(&self, name: &LeaseName) -> Option<&Stored<T>> {
+        self.entries.get(name).and_then(|entry| entry.stored.as_ref())
+    }
+
+    pub(super) fn highest(&self, name: &LeaseName) -> i32 {
+        self.entries.get(name).map_or(0, |entry| entry.highest)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&LeaseName, &Entry<T>)> {
+        self.entries.iter()
+    }
+
+    pub(super) fn stored(&self) -> impl Iterator<Item = &Stored<T>> {
+        self.entries.values().filter_map(|entry| entry.stored.as_ref())
+    }
+
+    /// A complete list. It is at least as new as every answer before it was asked for.
+    pub(super) fn list(&mut self, now: Instant, all: Vec<Stored<T>>) {
+        self.listed = true;
+        let mut all: BTreeMap<LeaseName, Stored<T>> =
+            all.into_iter().map(|stored| (stored.name.clone(), stored)).collect();
+        for (name, entry) in &mut self.entries {
+            entry.awaiting = None;
+            entry.set(now, all.remove(name));
+        }
+        for (name, stored) in all {
+            self.entries.insert(name, Entry::new(now, stored));
+        }
+    }
+
+    /// The watch says that the lease is now this, or gone. Returns whether that was news.
+    pub(super) fn watched(&mut self, now: Instant, name: &LeaseName, stored: Option<Stored<T>>) -> bool {
+        let Some(entry) = self.entries.get_mut(name) else {
+            let Some(stored) = stored else { return false };
+            let mut entry = Entry::new(now, stored);
+            entry.delivered.extend(entry.stored.as_ref().map(|s| s.resource_version.clone()));
+            self.entries.insert(name.clone(), entry);
+            return true;
+        };
+        if let Some(stored) = &stored {
+            entry.delivered.truncate(OVERTAKEN - 1);
+            entry.delivered.push_front(stored.resource_version.clone());
+        }
+        if let Some(version) = &entry.awaiting {
+            if stored.as_ref().is_some_and(|stored| stored.resource_version == *version) {
+                entry.awaiting = None;
+            }
+            return false;
+        }
+        entry.set(now, stored)
+    }
+
+    /// A request was answered with this; returns whether that was news.
+    pub(super) fn answered(&mut self, now: Instant, name: &LeaseName, stored: Option<Stored<T>>) -> bool {
+        let Some(entry) = self.entries.get_mut(name) else {
+            let Some(stored) = stored else { return false };
+            let mut entry = Entry::new(now, stored);
+            entry.awaiting = entry.stored.as_ref().map(|stored| stored.resource_version.clone());
+            self.entries.insert(name.clone(), entry);
+            return true;
+        };
+        // Nothing to wait for where nothing is stored: the next that is created is news.
+        entry.awaiting = None;
+        if let Some(stored) = &stored {
+            if entry.delivered.contains(&stored.resource_version) {
+                return false;
+            }
+            let known = entry.stored.as_ref().map(|stored| &stored.resource_version);
+            if known != Some(&stored.resource_version) {
+                entry.awaiting = Some(stored.resource_version.clone());
+            }
+        }
+        entry.set(now, stored)
+    }
+
+    /// Forgets leases that are gone and that `keep` does not name.
+    pub(super) fn prune(&mut self, keep: impl Fn(&LeaseName) -> bool) {
+        self.entries.retain(|name, entry| entry.stored.is_some() || keep(name));
+    }
+}
+
+impl<T> Entry<T> {
+    /// Whether the watch has delivered the version that was last answered.
+    pub(super) const fn is_echoed(&self) -> bool {
+        self.awaiting.is_none()
+    }
+}
+
+impl<T: Record + PartialEq> Entry<T> {
+    fn new(now: Instant, stored: Stored<T>) -> Self {
+        let highest = stored.record.transitions();
+        Self { stored: Some(stored), changed: now, highest, awaiting: None, delivered: VecDeque::new() }
+    }
+
+    fn set(&mut self, now: Instant, stored: Option<Stored<T>>) -> bool {
+        if self.stored == stored {
+            return false;
+        }
+        if let Some(stored) = &stored {
+            self.highest = self.highest.max(stored.record.transitions());
+        }
+        self.stored = stored;
+        self.changed = now;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_crds::lease::Session;
+
+    use super::*;
+
+    fn at(version: &str, transitions: i32) -> Stored<Session> {
+        Stored {
+            name: "node-1".parse().unwrap(),
+            uid: "u".to_owned(),
+            resource_version: version.to_owned(),
+            acquired: None,
+            record: Session { transitions, ..Session::default() },
+        }
+    }
+
+    #[test]
+    fn a_late_watch_does_not_overwrite_an_answer() {
+        let name: LeaseName = "node-1".parse().unwrap();
+        let now = Instant::default();
+        let mut cache = Cache::default();
+        cache.list(now, vec![at("1", 1)]);
+        assert!(cache.answered(now, &name, Some(at("4", 4))));
+        for (version, transitions) in [("2", 2), ("3", 3), ("4", 4)] {
+            assert!(!cache.watched(now, &name, Some(at(version, transitions))));
+            assert_eq!(cache.get(&name).unwrap().resource_version, "4");
+        }
+        assert!(cache.watched(now, &name, Some(at("5", 5))));
+        assert!(cache.watched(now, &name, None));
+        assert_eq!(cache.highest(&name), 5);
+    }
+
+    #[test]
+    fn an_answer_that_the_watch_delivered_before_holds_nothing_back() {
+        let name: LeaseName = "node-1".parse().unwrap();
+        let now = Instant::default();
+        let mut cache = Cache::default();
+        cache.list(now, vec![at("1", 1)]);
+        cache.watched(now, &name, Some(at("2", 2)));
+        assert!(!cache.answered(now, &name, Some(at("2", 2))));
+        assert!(cache.watched(now, &name, Some(at("3", 3))));
+    }
+
+    #[test]
+    fn an_answer_that_the_watch_has_overtaken_does_not_turn_back_time() {
+        let name: LeaseName = "node-1".parse().unwrap();
+        let now = Instant::default();
+        let mut cache = Cache::default();
+        cache.list(now, vec![at("1", 1)]);
+        cache.watched(now, &name, Some(at("2", 2)));
+        cache.watched(now, &name, Some(at("3", 3)));
+        assert!(!cache.answered(now, &name, Some(at("2", 2))));
+        assert_eq!(cache.get(&name).unwrap().resource_version, "3");
+        assert!(cache.watched(now, &name, Some(at("4", 4))));
+    }
+}

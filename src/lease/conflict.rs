@@ -1,0 +1,391 @@
+//! What the wire says against what the leases say.
+//!
+//! * A claim that nobody held before is probed for twice before its address is added: an answer
+//!   from a host that is no speaker is a conflict.
+//! * Whoever announces an address of ours makes us read its claim anew: still ours, we defend it
+//!   (RFC 5227 section 2.4); without the API we yield to a known speaker.
+//! * After a takeover the old owner's MAC address is asked until its new session is seen: as long
+//!   as it answers, what was taken from it is announced again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
+use leasehold_crds::names::{InterfaceName, NodeName};
+use pnet_base::MacAddr;
+
+use super::claims::Owner;
+use super::election::{Election, Pending, Purpose};
+use super::event::{Action, Answer, Fact, Frame, Heard, Target};
+use crate::clock::Instant;
+
+/// Between the two probes of a new claim, and after the second.
+const PROBE: Duration = Duration::from_millis(20);
+/// How often an address is defended at most (RFC 5227 section 2.4, `DEFEND_INTERVAL`).
+const DEFEND: Duration = Duration::from_secs(10);
+/// After how many defences the conflict is reported.
+const DEFENCES: u32 = 3;
+/// How often a claim is read anew because of what was heard, at most.
+const REREAD: Duration = Duration::from_millis(250);
+/// How often an old owner is asked at first, and after [`FRESH`].
+const ASK: Duration = Duration::from_millis(20);
+const ASK_LATER: Duration = Duration::from_millis(100);
+const FRESH: Duration = Duration::from_mins(1);
+/// How many announcements follow an old owner's answers at once.
+const AT_ONCE: u32 = 5;
+/// How many announcements are sent per second at most.
+const PACE: u32 = 200;
+
+/// A new claim whose address is probed for before it is added.
+#[derive(Debug)]
+pub(super) struct Probing {
+    until: Instant,
+    second: Option<Instant>,
+}
+
+/// Foreign hosts that were heard.
+#[derive(Debug, Default)]
+pub(super) struct Conflicts {
+    /// The MAC addresses of speakers that were heard, ever.
+    speakers: BTreeSet<MacAddr>,
+    /// Addresses that were yielded to a known speaker while the API did not answer.
+    yielded: BTreeSet<IpAddr>,
+    disputes: BTreeMap<LeaseName, Dispute>,
+}
+
+impl Conflicts {
+    pub(super) fn has_heard(&self, mac: MacAddr) -> bool {
+        self.speakers.contains(&mac)
+    }
+
+    pub(super) fn yielded(&self, address: IpAddr) -> bool {
+        self.yielded.contains(&address)
+    }
+}
+
+/// Somebody else announces an address of ours.
+#[derive(Debug)]
+struct Dispute {
+    address: IpAddr,
+    mac: MacAddr,
+    read: Option<Instant>,
+    defended: Option<Instant>,
+    defences: u32,
+}
+
+/// Old owners whose claims this node took, by interface and MAC address.
+#[derive(Debug, Default)]
+pub(super) struct OldOwners {
+    /// From whom each claim was last asked for.
+    asked_from: BTreeMap<LeaseName, Former>,
+    watched: BTreeMap<(InterfaceName, MacAddr), OldOwner>,
+}
+
+/// The owner of a claim before this node.
+#[derive(Clone, Debug)]
+struct Former {
+    node: NodeName,
+    session: SessionId,
+    mac: MacAddr,
+}
+
+/// An old owner that may not know yet.
+#[derive(Debug)]
+struct OldOwner {
+    former: Former,
+    claims: BTreeSet<LeaseName>,
+    since: Instant,
+    ask: Instant,
+    answers: u32,
+    announce: Instant,
+}
+
+impl Election {
+    pub(super) fn conflicts_deadline(&self) -> Option<Instant> {
+        let probes = self.tenures.values().filter_map(|tenure| {
+            let probing = tenure.probing.as_ref()?;
+            Some(probing.second.unwrap_or(probing.until))
+        });
+        probes.chain(self.old_owners.watched.values().map(|old| old.ask)).min()
+    }
+
+    /// Begins to probe for the addresses of a claim that nobody held before.
+    pub(super) fn probe_first(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        stored: &Stored<Claim>,
+        actions: &mut Vec<Action>,
+    ) {
+        self.with(name, |tenure| {
+            tenure.probing = Some(Probing { until: now + PROBE * 2, second: Some(now + PROBE) });
+        });
+        self.probe(stored, actions);
+    }
+
+    fn probe(&self, stored: &Stored<Claim>, actions: &mut Vec<Action>) {
+        let Some(interface) = &stored.record.interface else { return };
+        for address in &stored.record.addresses {
+            let frame = Frame::Probe(*address);
+            actions.push(Action::Transmit { interface: interface.clone(), frame });
+        }
+    }
+
+    /// Remembers from whom `base` is about to be taken, unless it is handed over.
+    pub(super) fn note_former(&mut self, name: &LeaseName, base: Option<&Stored<Claim>>) {
+        self.old_owners.asked_from.remove(name);
+        let Some(base) = base.filter(|base| self.owner(base) == Owner::Nobody) else { return };
+        let record = &base.record;
+        if let (Some(node), Some(session), Some(mac)) = (&record.holder, &record.session, record.mac)
+            && *node != self.config.node
+        {
+            let former = Former { node: node.clone(), session: session.clone(), mac };
+            self.old_owners.asked_from.insert(name.clone(), former);
+        }
+    }
+
+    /// The claim is ours: its former owner is watched until it knows.
+    pub(super) fn after_take(&mut self, now: Instant, name: &LeaseName) {
+        let Some(former) = self.old_owners.asked_from.remove(name) else { return };
+        let interface = self.claims.get(name).and_then(|stored| stored.record.interface.clone());
+        let Some(interface) = interface else { return };
+        let old = self.old_owners.watched.entry((interface, former.mac)).or_insert_with(|| OldOwner {
+            former: former.clone(),
+            claims: BTreeSet::new(),
+            since: now,
+            ask: now,
+            answers: 0,
+            announce: now,
+        });
+        old.former = former;
+        old.claims.insert(name.clone());
+    }
+
+    pub(super) fn advance_conflicts(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.advance_probes(now, actions);
+        self.ask_old_owners(now, actions);
+        if self.is_api_answering(now) && !self.conflicts.yielded.is_empty() {
+            // The leases decide again.
+            let known = self.is_informed() && self.own.id.is_some();
+            let disputed = !self.conflicts.disputes.is_empty();
+            if known && !disputed {
+                self.conflicts.yielded.clear();
+            }
+        }
+        let tenures = &self.tenures;
+        self.conflicts.disputes.retain(|name, _| tenures.get(name).is_some_and(|t| t.mine));
+    }
+
+    fn advance_probes(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let names: Vec<LeaseName> =
+            self.tenures.iter().filter(|(_, t)| t.probing.is_some()).map(|(n, _)| n.clone()).collect();
+        for name in names {
+            let Some(probing) = self.tenures.get(&name).and_then(|t| t.probing.as_ref()) else { continue };
+            let again = probing.second.is_some_and(|at| now >= at);
+            let over = now >= probing.until;
+            if again && let Some(stored) = self.claims.get(&name) {
+                self.probe(&stored.clone(), actions);
+            }
+            self.with(&name, |tenure| {
+                if over {
+                    tenure.probing = None;
+                } else if again && let Some(probing) = &mut tenure.probing {
+                    probing.second = None;
+                }
+            });
+        }
+    }
+
+    fn ask_old_owners(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let mut watched = std::mem::take(&mut self.old_owners.watched);
+        watched.retain(|(interface, mac), old| {
+            old.claims.retain(|name| self.tenures.get(name).is_some_and(|tenure| tenure.mine));
+            let Some(address) = self.taken_addresses(old).next() else { return false };
+            if self.knows(&old.former) {
+                return false;
+            }
+            if now >= old.ask {
+                let fresh = now.saturating_since(old.since) < FRESH;
+                old.ask = now + if fresh { ASK } else { ASK_LATER };
+                let frame = Frame::Ask(address, *mac);
+                actions.push(Action::Transmit { interface: interface.clone(), frame });
+            }
+            true
+        });
+        self.old_owners.watched = watched;
+    }
+
+    fn taken_addresses<'a>(&'a self, old: &'a OldOwner) -> impl Iterator<Item = IpAddr> + 'a {
+        old.claims
+            .iter()
+            .filter_map(|name| self.claims.get(name))
+            .flat_map(|stored| stored.record.addresses.iter().copied())
+    }
+
+    /// Whether a former owner has shown that it knows, or is no more: it removes what it lost before
+    /// it acquires a new session.
+    fn knows(&self, former: &Former) -> bool {
+        let gone = self.desired.as_ref().is_some_and(|d| !d.nodes.contains_key(&former.node));
+        let anew = self.live_session(&former.node).is_some_and(|live| live != former.session);
+        gone || anew
+    }
+
+    /// The node of the speaker that has `mac`, if a session lists it.
+    fn speaker_of(&self, mac: MacAddr) -> Option<&LeaseName> {
+        self.sessions
+            .stored()
+            .find(|stored| stored.record.interfaces.iter().any(|interface| interface.mac == mac))
+            .map(|stored| &stored.name)
+    }
+
+    pub(super) fn heard(&mut self, now: Instant, heard: &Heard, actions: &mut Vec<Action>) {
+        let mac = heard.frame.mac;
+        if self.interfaces.values().any(|interface| interface.mac == mac) {
+            return;
+        }
+        let speaker = self.speaker_of(mac).is_some();
+        if speaker {
+            self.conflicts.speakers.insert(mac);
+        }
+        self.hear_old_owner(now, heard, actions);
+        let address = heard.frame.ip;
+        let claims = self.claims_of(address);
+        for name in claims {
+            let Some(tenure) = self.tenures.get_mut(&name) else { continue };
+            if tenure.yielding.as_ref().is_some_and(|yielding| yielding.is_served_by(mac)) {
+                tenure.yielding = None;
+            } else if tenure.probing.is_some() {
+                if !speaker {
+                    self.refuse_conflict(now, &name, address, mac, actions);
+                }
+            } else if tenure.mine {
+                self.dispute(now, &name, address, mac, speaker, actions);
+            }
+        }
+        // Before the leases are known, whoever announces what a former process held has it now.
+        if !self.is_informed() && heard.frame.announcement && self.is_served(address) {
+            self.conflicts.yielded.insert(address);
+        }
+    }
+
+    /// The claims under which `address` is, was or will be served here.
+    fn claims_of(&self, address: IpAddr) -> Vec<LeaseName> {
+        let Some(desired) = &self.desired else { return Vec::new() };
+        self.tenures
+            .iter()
+            .filter(|(_, t)| t.mine || t.yielding.is_some())
+            .filter(|(name, _)| desired.claims.get(*name).is_some_and(|c| c.addresses.contains(&address)))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// A host that is no speaker has the address of a new claim.
+    fn refuse_conflict(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        address: IpAddr,
+        mac: MacAddr,
+        actions: &mut Vec<Action>,
+    ) {
+        let cause = format!("{address} is used by {mac}, which is no speaker");
+        self.exclude_self(now, name);
+        self.with(name, |tenure| {
+            tenure.probing = None;
+            tenure.leaving = Some(cause.clone());
+        });
+        Self::report(Fact::AddressConflict { claim: name.clone(), address, cause }, actions);
+    }
+
+    /// Somebody else says that it has an address of ours: the claim is read anew.
+    fn dispute(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        address: IpAddr,
+        mac: MacAddr,
+        speaker: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        if !self.is_api_answering(now) {
+            if speaker {
+                self.conflicts.yielded.insert(address);
+            }
+            return;
+        }
+        let dispute = self.conflicts.disputes.entry(name.clone()).or_insert_with(|| Dispute {
+            address,
+            mac,
+            read: None,
+            defended: None,
+            defences: 0,
+        });
+        dispute.address = address;
+        dispute.mac = mac;
+        if dispute.read.is_some_and(|at| now.saturating_since(at) < REREAD) {
+            return;
+        }
+        dispute.read = Some(now);
+        let target = Target::Claim(name.clone());
+        if !self.is_pending(&target) {
+            self.read(now, target, actions);
+        }
+    }
+
+    /// A claim in dispute was read: still ours, it is defended.
+    pub(super) fn conflict_answered(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        pending: &Pending,
+        answer: &Answer,
+        actions: &mut Vec<Action>,
+    ) {
+        let Answer::Claim(stored) = answer else { return };
+        if pending.purpose != Purpose::Read || self.owner(stored) != Owner::Me {
+            return;
+        }
+        let interface = self.tenures.get(name).and_then(|tenure| tenure.interface.clone());
+        let (Some(dispute), Some(interface)) = (self.conflicts.disputes.get_mut(name), interface) else {
+            return;
+        };
+        if dispute.defended.is_some_and(|at| now.saturating_since(at) < DEFEND) {
+            return;
+        }
+        dispute.defended = Some(now);
+        dispute.defences += 1;
+        let (address, mac, defences) = (dispute.address, dispute.mac, dispute.defences);
+        Self::announce(&interface, address, actions);
+        if defences == DEFENCES {
+            let cause = format!("{mac} announces {address} as well");
+            Self::report(Fact::AddressConflict { claim: name.clone(), address, cause }, actions);
+        }
+    }
+
+    /// An old owner still answers: what was taken from it is announced again.
+    fn hear_old_owner(&mut self, now: Instant, heard: &Heard, actions: &mut Vec<Action>) {
+        let key = (heard.interface.clone(), heard.frame.mac);
+        let Some(mut old) = self.old_owners.watched.remove(&key) else { return };
+        if now >= old.announce && self.taken_addresses(&old).any(|ip| ip == heard.frame.ip) {
+            let addresses: Vec<IpAddr> = self.taken_addresses(&old).collect();
+            for address in &addresses {
+                Self::announce(&heard.interface, *address, actions);
+            }
+            if old.answers == 0 {
+                let (mac, address) = (heard.frame.mac, heard.frame.ip);
+                Self::report(Fact::OldOwnerAnswers { mac, address }, actions);
+            }
+            old.answers = old.answers.saturating_add(1);
+            let pause = match old.answers.saturating_sub(AT_ONCE) {
+                0 => Duration::ZERO,
+                1 => Duration::from_millis(100),
+                2 => Duration::from_millis(500),
+                _ => Duration::from_secs(1),
+            };
+            let frames = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+            old.announce = now + pause.max(Duration::from_secs(1) * frames / PACE);
+        }
+        self.old_owners.watched.insert(key, old);
+    }
+}

@@ -1,0 +1,433 @@
+//! The state of the core, and the order in which its parts decide.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_crds::lease::{Claim, Incarnation, LeaseName, Record as _, Session, SessionId, SessionInterface, Stored};
+use leasehold_crds::names::{InterfaceName, NodeName};
+
+use super::cache::Cache;
+use super::claims::Tenure;
+use super::conflict::{Conflicts, OldOwners};
+use super::event::{
+    Action, Answer, Event, Fact, Frame, Interface, RequestId, Target, Write,
+};
+use super::peers::Peers;
+use super::record::OwnRecord;
+use super::serving::{KernelView, ServedVip, Serving};
+use super::session::OwnSession;
+use crate::clock::Instant;
+use crate::desired::Desired;
+
+/// The settings of the core.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The node whose speaker this is.
+    pub node: NodeName,
+    /// This boot of this host.
+    pub incarnation: Incarnation,
+    /// L: for how long a session may go without renewal; whole seconds.
+    pub lease_duration: Duration,
+    /// After which time a request counts as unanswered.
+    pub request_timeout: Duration,
+    /// For how long a restarting speaker's addresses stay, at least; whole seconds.
+    pub restart_grace: Duration,
+    /// By how much each rank waits for the ranks before it.
+    pub rank_step: Duration,
+}
+
+impl Config {
+    /// R: how often the session is renewed.
+    pub fn renew_interval(&self) -> Duration {
+        self.lease_duration / 3
+    }
+
+    /// L in whole seconds, as leases say it.
+    pub fn lease_seconds(&self) -> i32 {
+        i32::try_from(self.lease_duration.as_secs()).unwrap_or(i32::MAX)
+    }
+}
+
+/// How much longer than the session the kernel keeps an address.
+pub(super) const KERNEL_GRACE: Duration = Duration::from_secs(1);
+
+/// The election core of one speaker.
+#[derive(Debug)]
+pub struct Election {
+    pub(super) config: Config,
+    pub(super) own_name: LeaseName,
+    pub(super) sessions: Cache<Session>,
+    pub(super) claims: Cache<Claim>,
+    /// What the cluster asks for; none until it is known.
+    pub(super) desired: Option<Arc<Desired>>,
+    pub(super) interfaces: BTreeMap<InterfaceName, Interface>,
+    pub(super) hearing: BTreeMap<InterfaceName, Instant>,
+    pub(super) kernel: KernelView,
+    pub(super) own: OwnSession,
+    pub(super) peers: Peers,
+    pub(super) tenures: BTreeMap<LeaseName, Tenure>,
+    pub(super) conflicts: Conflicts,
+    pub(super) old_owners: OldOwners,
+    pub(super) requests: BTreeMap<RequestId, Pending>,
+    pub(super) refresh: super::claims::Refresh,
+    /// What a former process left; obeyed until the cluster's state is known.
+    adopted: Option<OwnRecord>,
+    persisted: Option<OwnRecord>,
+    serving: Serving,
+    next_request: u64,
+    pub(super) ownerships: u64,
+}
+
+/// A request that has not been answered.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) target: Target,
+    pub(super) sent: Instant,
+    pub(super) purpose: Purpose,
+}
+
+/// Why a request was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To know what is stored.
+    Read,
+    /// To acquire, adopt or renew the own session.
+    Renew,
+    /// To lengthen the own session over a restart.
+    Restart,
+    /// To end the own session.
+    ReleaseSession,
+    /// To end another's session.
+    Fence,
+    /// To become a claim's owner.
+    Take,
+    /// To say that a claim is still held, or to whom it is handed over.
+    Refresh,
+    /// To give a claim up.
+    Release,
+}
+
+impl Election {
+    /// The core of a speaker that starts now. `record` is what a former process of the same boot
+    /// left; its addresses are kept alive until the cluster's state is known.
+    pub fn new(now: Instant, config: Config, record: Option<OwnRecord>) -> Self {
+        let adopted = record.filter(|record| {
+            record.incarnation == config.incarnation && record.node == config.node
+        });
+        let own_name = LeaseName::session(&config.node);
+        Self {
+            own: OwnSession::new(now, adopted.as_ref().and_then(|record| record.session.clone()), &config),
+            own_name,
+            sessions: Cache::default(),
+            claims: Cache::default(),
+            desired: None,
+            interfaces: BTreeMap::new(),
+            hearing: BTreeMap::new(),
+            kernel: KernelView::default(),
+            peers: Peers::default(),
+            tenures: BTreeMap::new(),
+            conflicts: Conflicts::default(),
+            old_owners: OldOwners::default(),
+            requests: BTreeMap::new(),
+            refresh: super::claims::Refresh::default(),
+            persisted: adopted.clone(),
+            adopted,
+            serving: Serving::default(),
+            next_request: 0,
+            ownerships: 0,
+            config,
+        }
+    }
+
+    /// Takes one event and appends what is to be done.
+    pub fn handle(&mut self, now: Instant, event: Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::Sessions(all) => self.sessions.list(now, all),
+            Event::Session(stored) => {
+                let name = stored.name.clone();
+                self.own.echoed(&stored);
+                self.sessions.watched(now, &name, Some(stored));
+            }
+            Event::SessionGone(name) => {
+                self.sessions.watched(now, &name, None);
+            }
+            Event::Claims(all) => self.claims.list(now, all),
+            Event::Claim(stored) => {
+                let name = stored.name.clone();
+                self.claims.watched(now, &name, Some(stored));
+            }
+            Event::ClaimGone(name) => {
+                self.claims.watched(now, &name, None);
+            }
+            Event::Desired(desired) => self.desired = Some(desired),
+            Event::Interfaces(interfaces) => self.interfaces = interfaces,
+            Event::Hearing(hearing) => self.hearing = hearing,
+            Event::Heard(heard) => self.heard(now, &heard, actions),
+            Event::Kernel(view) => self.kernel = view,
+            Event::Answered { request, answer } => self.answered(now, request, answer, actions),
+            Event::Terminate => self.own.terminate(now),
+            Event::Tick => {}
+        }
+        self.advance(now, actions);
+    }
+
+    /// When to call [`Self::handle`] with [`Event::Tick`] if nothing else comes before.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        [
+            self.session_deadline(),
+            self.peers_deadline(),
+            self.claims_deadline(),
+            self.conflicts_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// The node whose speaker this is.
+    pub const fn node(&self) -> &NodeName {
+        &self.config.node
+    }
+
+    /// The interfaces of this node that can announce.
+    pub fn interfaces(&self) -> impl Iterator<Item = &InterfaceName> {
+        self.interfaces.keys()
+    }
+
+    /// The interfaces of the other nodes whose sessions live.
+    pub fn peers(&self) -> impl Iterator<Item = &SessionInterface> {
+        self.live_sessions()
+            .filter(|(node, _)| **node != self.config.node)
+            .flat_map(|(_, stored)| &stored.record.interfaces)
+    }
+
+    /// The addresses about which frames matter: what is served here, and what is about to be.
+    pub fn heeded(&self) -> impl Iterator<Item = IpAddr> {
+        let held = self.tenures.iter().filter(|(_, t)| t.mine || t.yielding.is_some());
+        let claimed = held
+            .filter_map(|(name, _)| self.claims.get(name))
+            .flat_map(|stored| stored.record.addresses.iter().copied());
+        self.serving.vips.keys().copied().chain(claimed)
+    }
+
+    /// Whether all that decisions rest on has been listed.
+    pub fn is_informed(&self) -> bool {
+        self.sessions.listed() && self.claims.listed() && self.desired.is_some()
+    }
+
+    /// The session that this speaker holds.
+    pub fn session(&self) -> Option<&SessionId> {
+        self.own.id.as_ref()
+    }
+
+    /// Whether the cluster has a Node of this speaker's name; unknown before the lists are in.
+    pub fn node_exists(&self) -> Option<bool> {
+        self.desired.as_ref().map(|desired| desired.nodes.contains_key(&self.config.node))
+    }
+
+    /// The claims that this speaker holds, as far as it knows.
+    pub fn held(&self) -> impl Iterator<Item = &LeaseName> {
+        self.tenures.iter().filter(|(_, tenure)| tenure.mine).map(|(name, _)| name)
+    }
+
+    /// What is served now.
+    pub fn serving(&self) -> &Serving {
+        &self.serving
+    }
+
+    fn advance(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.advance_session(now, actions);
+        if self.is_informed() {
+            self.advance_peers(now, actions);
+            self.advance_claims(now, actions);
+        }
+        self.publish(now, actions);
+        // Some decisions wait for the kernel to follow what was just published.
+        self.advance_conflicts(now, actions);
+        self.finish(now, actions);
+    }
+
+    fn answered(&mut self, now: Instant, request: RequestId, answer: Answer, actions: &mut Vec<Action>) {
+        // An answer that nobody waits for any more changes nothing.
+        let Some(pending) = self.requests.remove(&request) else { return };
+        let name = match &pending.target {
+            Target::Session(name) | Target::Claim(name) => name.clone(),
+        };
+        match (&pending.target, &answer) {
+            (Target::Session(_), Answer::Session(stored)) => {
+                self.sessions.answered(now, &name, Some(stored.clone()));
+            }
+            (Target::Session(_), Answer::Absent) => {
+                self.sessions.answered(now, &name, None);
+            }
+            (Target::Claim(_), Answer::Claim(stored)) => {
+                self.claims.answered(now, &name, Some(stored.clone()));
+            }
+            (Target::Claim(_), Answer::Absent) => {
+                self.claims.answered(now, &name, None);
+            }
+            _ => {}
+        }
+        match &pending.target {
+            Target::Session(name) if *name == self.own_name => {
+                self.session_answered(now, &pending, &answer, actions);
+            }
+            Target::Session(_) => self.peer_answered(&name, &pending, &answer, now, actions),
+            Target::Claim(_) => self.claim_answered(now, &name, &pending, &answer, actions),
+        }
+    }
+
+    /// Publishes what is served, and the record for the next process, where they changed.
+    fn publish(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let complete = self.is_informed() && self.own.is_settled();
+        let vips = if complete { self.served_vips() } else { self.adopted_vips(now) };
+        if vips != self.serving.vips || complete != self.serving.complete {
+            self.serving =
+                Serving { generation: self.serving.generation + 1, vips, complete };
+            actions.push(Action::Serve(self.serving.clone()));
+        }
+        if !complete {
+            return;
+        }
+        self.adopted = None;
+        let record = OwnRecord {
+            node: self.config.node.clone(),
+            incarnation: self.config.incarnation.clone(),
+            session: self.own.id.clone(),
+            claims: self.held_claims(),
+        };
+        if self.persisted.as_ref() != Some(&record) {
+            actions.push(Action::Persist(record.clone()));
+            self.persisted = Some(record);
+        }
+    }
+
+    /// What a former process left, as long as the kernel still has it.
+    fn adopted_vips(&self, now: Instant) -> BTreeMap<IpAddr, ServedVip> {
+        let mut vips = BTreeMap::new();
+        for (claim, held) in self.adopted.iter().flat_map(|record| &record.claims) {
+            for address in &held.addresses {
+                let Some(present) = self.kernel.ours.get(address) else { continue };
+                if now >= present.until || self.conflicts.yielded(*address) {
+                    continue;
+                }
+                vips.insert(
+                    *address,
+                    ServedVip {
+                        claim: claim.clone(),
+                        interface: present.interface.clone(),
+                        until: self.own.kernel_until.max(present.until),
+                        ownership: 0,
+                        announced: true,
+                    },
+                );
+            }
+        }
+        vips
+    }
+
+    /// Whether the kernel is known to hold `address` no longer since it was last published without.
+    pub(super) fn is_removed(&self, address: IpAddr) -> bool {
+        !self.serving.vips.contains_key(&address)
+            && self.kernel.applied >= self.serving.generation
+            && !self.kernel.ours.contains_key(&address)
+    }
+
+    /// Whether the kernel holds none of our addresses, and is to hold none.
+    pub(super) fn is_kernel_clear(&self) -> bool {
+        self.serving.vips.is_empty()
+            && self.serving.complete
+            && self.kernel.applied >= self.serving.generation
+            && self.kernel.ours.is_empty()
+    }
+
+    pub(super) fn is_served(&self, address: IpAddr) -> bool {
+        self.serving.vips.contains_key(&address)
+    }
+
+    /// Ends the process once what it was asked to leave behind is in place.
+    fn finish(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let kept = self.serving.vips.iter().all(|(address, vip)| {
+            // The kernel counts whole seconds.
+            self.kernel
+                .ours
+                .get(address)
+                .is_some_and(|present| present.until + Duration::from_millis(1100) >= vip.until)
+        });
+        let clear = self.tenures.values().all(|tenure| !tenure.mine) && self.is_kernel_clear();
+        if self.own.may_exit(now, kept, clear) {
+            actions.push(Action::Exit);
+        }
+    }
+
+    pub(super) fn write(
+        &mut self,
+        now: Instant,
+        write: Write,
+        purpose: Purpose,
+        actions: &mut Vec<Action>,
+    ) {
+        let target = match &write {
+            Write::Session(change) => Target::Session(change.name.clone()),
+            Write::Claim(change) => Target::Claim(change.name.clone()),
+        };
+        let request = self.request(now, target, purpose);
+        actions.push(Action::Write { request, write });
+    }
+
+    pub(super) fn read(&mut self, now: Instant, target: Target, actions: &mut Vec<Action>) {
+        let request = self.request(now, target.clone(), Purpose::Read);
+        actions.push(Action::Read { request, target });
+    }
+
+    fn request(&mut self, now: Instant, target: Target, purpose: Purpose) -> RequestId {
+        self.next_request += 1;
+        let request = RequestId(self.next_request);
+        self.requests.insert(request, Pending { target, sent: now, purpose });
+        request
+    }
+
+    pub(super) fn is_pending(&self, target: &Target) -> bool {
+        self.requests.values().any(|pending| pending.target == *target)
+    }
+
+    /// Sessions that live, ours included.
+    pub(super) fn live_sessions(&self) -> impl Iterator<Item = (&NodeName, &Stored<Session>)> {
+        self.sessions.stored().filter_map(|stored| {
+            let holder = stored.record.holder()?;
+            (holder.as_str() == stored.name.as_str()).then_some((holder, stored))
+        })
+    }
+
+    /// The session that `node` holds now.
+    pub(super) fn live_session(&self, node: &NodeName) -> Option<SessionId> {
+        let stored = self.sessions.get(&LeaseName::session(node))?;
+        (stored.record.holder.as_ref() == Some(node)).then(|| id_of(stored))
+    }
+
+    /// Whether a renewal that was sent a short time ago was answered: what the API says is current.
+    pub(super) fn is_api_answering(&self, now: Instant) -> bool {
+        let window = self.config.renew_interval() + self.config.request_timeout;
+        self.own.answered.is_some_and(|sent| now.saturating_since(sent) < window)
+    }
+
+    pub(super) fn announce(
+        interface: &InterfaceName,
+        address: IpAddr,
+        actions: &mut Vec<Action>,
+    ) {
+        let frame = Frame::Announce(address);
+        actions.push(Action::Transmit { interface: interface.clone(), frame });
+    }
+
+    pub(super) fn report(fact: Fact, actions: &mut Vec<Action>) {
+        actions.push(Action::Report(fact));
+    }
+}
+
+/// The session that `stored` stands for.
+pub(super) fn id_of(stored: &Stored<Session>) -> SessionId {
+    SessionId { uid: stored.uid.clone(), transitions: stored.record.transitions }
+}

@@ -1,0 +1,247 @@
+//! What the core is told and what it asks for.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use leasehold_crds::lease::{Claim, LeaseName, Session, Stored};
+use leasehold_crds::names::{InterfaceName, NodeName};
+use pnet_base::MacAddr;
+
+use super::record::OwnRecord;
+use super::serving::{KernelView, Serving};
+use crate::clock::Instant;
+use crate::desired::Desired;
+
+/// What the core is told.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// All sessions, complete as of one moment.
+    Sessions(Vec<Stored<Session>>),
+    /// A session was created or changed.
+    Session(Stored<Session>),
+    /// A session was deleted.
+    SessionGone(LeaseName),
+    /// All claims, complete as of one moment.
+    Claims(Vec<Stored<Claim>>),
+    /// A claim was created or changed.
+    Claim(Stored<Claim>),
+    /// A claim was deleted.
+    ClaimGone(LeaseName),
+    /// What the cluster asks for; sent once everything that it is made from has been listed.
+    Desired(Arc<Desired>),
+    /// The interfaces of this node.
+    Interfaces(BTreeMap<InterfaceName, Interface>),
+    /// When a request of this node was last answered by somebody, per interface.
+    Hearing(BTreeMap<InterfaceName, Instant>),
+    /// A frame that claims or confirms an address.
+    Heard(Heard),
+    /// What the kernel holds.
+    Kernel(KernelView),
+    /// The answer to a [`Action::Write`] or [`Action::Read`].
+    Answered {
+        /// Which request.
+        request: RequestId,
+        /// What came back.
+        answer: Answer,
+    },
+    /// The process was asked to end.
+    Terminate,
+    /// A deadline has passed.
+    Tick,
+}
+
+/// An interface of this node that can announce.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its MAC address.
+    pub mac: MacAddr,
+    /// Whether it has a carrier and is up.
+    pub carrier: bool,
+    /// The node's own addresses on it.
+    pub addresses: Vec<IpNet>,
+}
+
+/// A frame from another host that says that it has an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeardFrame {
+    /// The address.
+    pub ip: IpAddr,
+    /// The MAC address that it names.
+    pub mac: MacAddr,
+    /// Whether it was sent to all; otherwise it answers a request.
+    pub announcement: bool,
+}
+
+/// A [`HeardFrame`] with the interface on which it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The interface.
+    pub interface: InterfaceName,
+    /// The frame.
+    pub frame: HeardFrame,
+}
+
+/// Tells requests apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// A lease that is read or written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// A session.
+    Session(LeaseName),
+    /// A claim.
+    Claim(LeaseName),
+}
+
+/// A compare-and-swap on one lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// On a session.
+    Session(Change<Session>),
+    /// On a claim.
+    Claim(Change<Claim>),
+}
+
+/// The new state of one lease, and the state that it must still have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change<T> {
+    /// Its name.
+    pub name: LeaseName,
+    /// What it must still be; `None`: it must not exist.
+    pub base: Option<Stored<T>>,
+    /// What it is to say.
+    pub record: T,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The session as it is now stored.
+    Session(Stored<Session>),
+    /// The claim as it is now stored.
+    Claim(Stored<Claim>),
+    /// There is no such lease.
+    Absent,
+    /// It is not what it had to be; nothing was written.
+    Conflict,
+    /// The API server asks to slow down; nothing was written.
+    Throttled,
+    /// The API server refuses; nothing was written.
+    Refused(String),
+    /// No answer: a write may have been carried out, or may still be.
+    Unknown(String),
+}
+
+/// A frame to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// Announce the address: gratuitous ARP request or unsolicited Neighbor Advertisement.
+    Announce(IpAddr),
+    /// Ask everybody who has the address, without a sender address (RFC 5227 section 2.1.1).
+    Probe(IpAddr),
+    /// Ask this MAC address alone whether it has the address.
+    Ask(IpAddr, MacAddr),
+}
+
+/// What the core asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send this compare-and-swap at once.
+    Write {
+        /// To be named in the answer.
+        request: RequestId,
+        /// What to write.
+        write: Write,
+    },
+    /// Read this lease from the store, not from a cache.
+    Read {
+        /// To be named in the answer.
+        request: RequestId,
+        /// What to read.
+        target: Target,
+    },
+    /// List all sessions and claims from the store: the watch does not deliver.
+    List,
+    /// Bring the kernel's addresses in line.
+    Serve(Serving),
+    /// Send a frame.
+    Transmit {
+        /// On which interface.
+        interface: InterfaceName,
+        /// What to send.
+        frame: Frame,
+    },
+    /// Store the record for the next process.
+    Persist(OwnRecord),
+    /// Something that people or metrics want to know.
+    Report(Fact),
+    /// All is done: end the process.
+    Exit,
+}
+
+/// Something that happened, for logs, metrics and events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// This node has a session.
+    SessionAcquired {
+        /// Its number of transitions.
+        transitions: i32,
+        /// Whether it continues that of a former process.
+        continued: bool,
+    },
+    /// This node's session was fenced, released or taken.
+    SessionLost {
+        /// What was seen.
+        cause: String,
+    },
+    /// A renewal was not answered or was refused; what is held is held on.
+    RenewalFailed {
+        /// Why.
+        cause: String,
+    },
+    /// This node fenced another.
+    Fenced {
+        /// The other.
+        node: NodeName,
+    },
+    /// This node became the owner.
+    Claimed {
+        /// The claim.
+        claim: LeaseName,
+        /// Why.
+        cause: String,
+    },
+    /// This node is the owner no longer.
+    Yielded {
+        /// The claim.
+        claim: LeaseName,
+        /// Why.
+        cause: String,
+    },
+    /// An address is used by a host that is no speaker, or by the node itself.
+    AddressConflict {
+        /// The claim.
+        claim: LeaseName,
+        /// The address.
+        address: IpAddr,
+        /// What was seen.
+        cause: String,
+    },
+    /// The kernel does not hold an address that this node owns.
+    AddressRefused {
+        /// The claim.
+        claim: LeaseName,
+        /// What the kernel said.
+        cause: String,
+    },
+    /// The old owner of addresses that this node took still answers for them.
+    OldOwnerAnswers {
+        /// Its MAC address.
+        mac: MacAddr,
+        /// An address for which it answers.
+        address: IpAddr,
+    },
+}

@@ -1,0 +1,313 @@
+//! Planned moves: make before break, authority first.
+//!
+//! The owner names a successor in the claim; the successor takes it by compare-and-swap, adds the
+//! address and announces it; the old owner goes on answering until it has heard the announcement.
+//! Where that does not come it probes, and takes the claim back from a successor that does not
+//! serve.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold_crds::lease::{Claim, LeaseName, Stored, Successor};
+use leasehold_crds::names::NodeName;
+use pnet_base::MacAddr;
+
+use super::claims::Owner;
+use super::election::{Election, Purpose};
+use super::event::{Action, Frame, Target};
+use super::rank::{Orphan as Ranked, rank};
+use crate::clock::Instant;
+use crate::desired::{Desired, DesiredClaim};
+
+/// Within which time a successor takes the claim.
+const TAKE: Duration = Duration::from_secs(1);
+/// For how long a node that did not take or serve a claim is not named again for it.
+const EXCLUDED: Duration = Duration::from_secs(30);
+/// For how long the old owner waits for the announcement before it probes.
+const ANNOUNCEMENT: Duration = Duration::from_millis(200);
+/// Between the two probes, and after the second.
+const PROBE: Duration = Duration::from_millis(30);
+/// How often a move without a willing successor is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A claim of ours that is to go to another node.
+#[derive(Debug)]
+pub(super) struct Handover {
+    successor: Option<NodeName>,
+    until: Instant,
+}
+
+impl Handover {
+    pub(super) const fn successor(&self) -> Option<&NodeName> {
+        self.successor.as_ref()
+    }
+}
+
+/// A claim that was ours until its named successor took it.
+#[derive(Debug)]
+pub(super) struct Yielding {
+    node: NodeName,
+    mac: Option<MacAddr>,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// Waits for the announcement.
+    Listening { until: Instant },
+    /// The first probe is sent.
+    Probed { until: Instant },
+    /// The second is sent.
+    ProbedTwice { until: Instant },
+    /// The claim is being taken back.
+    TakingBack,
+}
+
+impl Yielding {
+    pub(super) fn new(now: Instant, node: NodeName, stored: &Stored<Claim>) -> Self {
+        let phase = Phase::Listening { until: now + ANNOUNCEMENT };
+        Self { node, mac: stored.record.mac, phase }
+    }
+
+    pub(super) fn is_served_by(&self, mac: MacAddr) -> bool {
+        self.mac.is_none_or(|expected| expected == mac)
+    }
+
+    const fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Listening { until } | Phase::Probed { until } | Phase::ProbedTwice { until } => {
+                Some(until)
+            }
+            Phase::TakingBack => None,
+        }
+    }
+}
+
+impl Election {
+    pub(super) fn handover_deadline(&self) -> Option<Instant> {
+        let free = |name: &LeaseName| !self.is_pending(&Target::Claim(name.clone()));
+        let handovers = self
+            .tenures
+            .iter()
+            .filter(|(name, tenure)| tenure.mine && free(name))
+            .filter_map(|(_, tenure)| tenure.handover.as_ref().map(|handover| handover.until));
+        let yields =
+            self.tenures.values().filter_map(|t| t.yielding.as_ref().and_then(Yielding::deadline));
+        handovers.chain(yields).min()
+    }
+
+    /// Why this node is to hand `claim` over, if it is to.
+    fn must_move(&self, claim: &DesiredClaim, desired: &Desired) -> Option<&'static str> {
+        if self.own.is_leaving() {
+            return Some("speaker leaves");
+        }
+        // A Node that is missing says nothing; it may be back at once.
+        let facts = desired.nodes.get(&self.config.node)?;
+        if facts.leaving {
+            Some("node is being deleted")
+        } else if !claim.nodes.contains(&self.config.node) {
+            Some("node may not announce it any more")
+        } else if facts.cordoned {
+            Some("node is cordoned")
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn advance_handovers(&mut self, now: Instant, desired: &Desired, actions: &mut Vec<Action>) {
+        self.advance_yields(now, desired, actions);
+        let mut moving: Vec<(LeaseName, Stored<Claim>, &DesiredClaim, &'static str)> = Vec::new();
+        for (name, claim) in &desired.claims {
+            let Some(tenure) = self.tenures.get(name).filter(|t| t.mine && t.leaving.is_none()) else {
+                continue;
+            };
+            let Some(stored) = self.claims.get(name).filter(|s| self.owner(s) == Owner::Me) else {
+                continue;
+            };
+            let cause = self.must_move(claim, desired).filter(|_| tenure.probing.is_none());
+            match cause {
+                Some(cause) => moving.push((name.clone(), stored.clone(), claim, cause)),
+                None if stored.record.successor.is_some() => {
+                    let stored = stored.clone();
+                    self.withdraw(now, name, stored, actions);
+                }
+                None => self.with(name, |tenure| tenure.handover = None),
+            }
+        }
+        let successors = self.choose_successors(now, &moving, desired);
+        for (name, stored, claim, cause) in moving {
+            let successor = successors.get(&name).and_then(|ranking| ranking.first());
+            self.hand_over(now, &name, &stored, claim, cause, successor, actions);
+        }
+    }
+
+    /// Nothing asks for the move any more.
+    fn withdraw(&mut self, now: Instant, name: &LeaseName, stored: Stored<Claim>, actions: &mut Vec<Action>) {
+        if self.is_pending(&Target::Claim(name.clone())) || !self.has_room() {
+            return;
+        }
+        self.with(name, |tenure| tenure.handover = None);
+        let record = Claim { successor: None, ..stored.record.clone() };
+        self.put_claim(now, name, Some(stored), record, Purpose::Refresh, actions);
+    }
+
+    /// All that moves is placed jointly.
+    fn choose_successors(
+        &self,
+        now: Instant,
+        moving: &[(LeaseName, Stored<Claim>, &DesiredClaim, &'static str)],
+        desired: &Desired,
+    ) -> BTreeMap<LeaseName, Vec<NodeName>> {
+        let orphans: Vec<Ranked<'_>> = moving
+            .iter()
+            .map(|(name, _, claim, _)| {
+                let excluded = self.tenures.get(name).map(|tenure| &tenure.excluded);
+                let willing = |node: &&NodeName| {
+                    **node != self.config.node
+                        && excluded.and_then(|e| e.get(*node)).is_none_or(|until| now >= *until)
+                };
+                let candidates = self.candidates(claim, desired).into_iter().filter(willing).collect();
+                Ranked { name, addresses: claim.addresses.len(), candidates, last: None }
+            })
+            .collect();
+        rank(&orphans, &self.loads())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one move, told apart by what is known of it")]
+    fn hand_over(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        stored: &Stored<Claim>,
+        claim: &DesiredClaim,
+        cause: &str,
+        successor: Option<&NodeName>,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.is_pending(&Target::Claim(name.clone())) || !self.has_room() {
+            return;
+        }
+        let Some(tenure) = self.tenures.get_mut(name) else { return };
+        if let Some(handover) = &tenure.handover {
+            if now < handover.until {
+                return;
+            }
+            if let Some(late) = handover.successor.clone() {
+                // It did not take the claim in time: another is named, or none.
+                tenure.excluded.insert(late.clone(), now + EXCLUDED);
+                tenure.handover = None;
+                if successor == Some(&late) {
+                    tenure.handover = Some(Handover { successor: None, until: now });
+                    return;
+                }
+            }
+        }
+        let Some((node, session)) =
+            successor.and_then(|node| Some((node.clone(), self.live_session(node)?)))
+        else {
+            self.stay_or_leave(now, name, stored, claim, cause, actions);
+            return;
+        };
+        self.with(name, |tenure| {
+            tenure.handover = Some(Handover { successor: Some(node.clone()), until: now + TAKE });
+        });
+        let transitions = stored.record.transitions;
+        let record = Claim {
+            successor: Some(Successor { node, session, transitions }),
+            cause: format!("handing over: {cause}"),
+            ..stored.record.clone()
+        };
+        self.put_claim(now, name, Some(stored.clone()), record, Purpose::Refresh, actions);
+    }
+
+    /// Nobody is willing. A node that is merely cordoned keeps what it has: an address that answers
+    /// is better than none.
+    fn stay_or_leave(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        stored: &Stored<Claim>,
+        claim: &DesiredClaim,
+        cause: &str,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.own.is_leaving() || !claim.nodes.contains(&self.config.node) {
+            self.leave_claim(now, name, stored, cause, actions);
+        } else {
+            self.with(name, |tenure| {
+                tenure.handover = Some(Handover { successor: None, until: now + RETRY });
+            });
+        }
+    }
+
+    /// Takes a claim whose owner names this node as its successor.
+    pub(super) fn succeed(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        claim: &DesiredClaim,
+        stored: &Stored<Claim>,
+        desired: &Desired,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(successor) = &stored.record.successor else { return };
+        let meant = successor.node == self.config.node
+            && self.own.id.as_ref() == Some(&successor.session)
+            && successor.transitions == stored.record.transitions;
+        let willing = self.candidates(claim, desired).contains(&&self.config.node);
+        let able = self.tenures.get(name).is_some_and(|t| self.may_take(now, t, claim).is_some());
+        if meant && willing && able {
+            let holder = stored.record.holder.as_ref().map(ToString::to_string).unwrap_or_default();
+            let why = stored.record.cause.strip_prefix("handing over: ").unwrap_or("handed over");
+            let cause = format!("moved from {holder}: {why}");
+            self.put_taken(now, name, claim, Some(stored.clone()), &cause, actions);
+        }
+    }
+
+    fn advance_yields(&mut self, now: Instant, desired: &Desired, actions: &mut Vec<Action>) {
+        let due: Vec<LeaseName> = self
+            .tenures
+            .iter()
+            .filter(|(_, t)| t.yielding.as_ref().and_then(Yielding::deadline).is_some_and(|at| now >= at))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in due {
+            self.advance_yield(now, &name, desired, actions);
+        }
+    }
+
+    fn advance_yield(&mut self, now: Instant, name: &LeaseName, desired: &Desired, actions: &mut Vec<Action>) {
+        let heard_before = |mac: Option<MacAddr>| mac.is_some_and(|mac| self.conflicts.has_heard(mac));
+        let Some(claim) = desired.claims.get(name) else {
+            self.with(name, |tenure| tenure.yielding = None);
+            return;
+        };
+        let Some(tenure) = self.tenures.get(name) else { return };
+        let (Some(yielding), Some(interface)) = (&tenure.yielding, tenure.interface.clone()) else { return };
+        let node = yielding.node.clone();
+        let phase = match yielding.phase {
+            Phase::Listening { .. } => Some(Phase::Probed { until: now + PROBE }),
+            Phase::Probed { .. } => Some(Phase::ProbedTwice { until: now + PROBE }),
+            // Silent on a segment where it was heard: it does not serve what it owns.
+            Phase::ProbedTwice { .. } if heard_before(yielding.mac) => Some(Phase::TakingBack),
+            Phase::ProbedTwice { .. } | Phase::TakingBack => None,
+        };
+        let stored = self.claims.get(name).cloned();
+        if let (Some(Phase::TakingBack), Some(stored)) = (phase, stored) {
+            self.with(name, |tenure| {
+                tenure.excluded.insert(node.clone(), now + EXCLUDED);
+            });
+            let cause = format!("taken back: {node} did not announce it");
+            self.put_taken(now, name, claim, Some(stored), &cause, actions);
+        } else if matches!(phase, Some(Phase::Probed { .. } | Phase::ProbedTwice { .. })) {
+            for address in &claim.addresses {
+                let frame = Frame::Probe(*address);
+                actions.push(Action::Transmit { interface: interface.clone(), frame });
+            }
+        }
+        self.with(name, |tenure| match (phase, &mut tenure.yielding) {
+            (Some(phase), Some(yielding)) => yielding.phase = phase,
+            (_, yielding) => *yielding = None,
+        });
+    }
+}

@@ -1,0 +1,146 @@
+//! The lease path: a session that is not renewed for as long as it said is fenced.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold_crds::lease::{LeaseName, Record as _, Session, Stored};
+
+use super::election::{Config, Election, Pending, Purpose};
+use super::event::{Action, Answer, Change, Fact, Target, Write};
+use super::rank::weight;
+use crate::clock::Instant;
+
+/// By how much each speaker waits for those before it, so that a silent session is read and fenced
+/// by one of them and not by all at once.
+const STAGGER: Duration = Duration::from_millis(20);
+/// Among how many places the speakers spread.
+const PLACES: u64 = 16;
+/// How long after a failed read or fence the next is tried.
+const RETRY: Duration = Duration::from_millis(250);
+/// The longest duration that is believed: a lease edited to a larger one would never end.
+const LONGEST: Duration = Duration::from_mins(5);
+
+/// The sessions of others that are under suspicion.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    suspects: BTreeMap<LeaseName, Suspect>,
+}
+
+/// A session that was silent for as long as it said.
+#[derive(Debug)]
+struct Suspect {
+    /// The version that an uncached read confirmed.
+    confirmed: Option<String>,
+    next: Instant,
+}
+
+/// For how long a session may be silent: as long as it says, but never less than L.
+pub(super) fn duration(session: &Session, config: &Config) -> Duration {
+    let seconds = u64::try_from(session.duration_seconds).unwrap_or(0);
+    Duration::from_secs(seconds).clamp(config.lease_duration, LONGEST.max(config.lease_duration))
+}
+
+impl Election {
+    /// When each session of others is to be suspected.
+    fn suspicions(&self) -> impl Iterator<Item = (&LeaseName, Instant)> {
+        self.sessions.iter().filter(|(name, _)| **name != self.own_name).filter_map(|(name, entry)| {
+            let stored = entry.stored.as_ref()?;
+            stored.record.holder.as_ref()?;
+            let since = entry.changed.max(self.own.counting_since);
+            let place = weight(name.as_str(), self.own_name.as_str()) % PLACES;
+            let stagger = STAGGER.saturating_mul(u32::try_from(place).unwrap_or(0));
+            Some((name, since + duration(&stored.record, &self.config) + stagger))
+        })
+    }
+
+    pub(super) fn peers_deadline(&self) -> Option<Instant> {
+        self.own.id.as_ref()?;
+        let due = |(name, at): (&LeaseName, Instant)| {
+            let pending = self.is_pending(&Target::Session(name.clone()));
+            (!pending).then(|| self.peers.suspects.get(name).map_or(at, |suspect| at.max(suspect.next)))
+        };
+        self.suspicions().filter_map(due).min()
+    }
+
+    pub(super) fn advance_peers(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.own.id.is_none() || self.own.is_ending() {
+            return;
+        }
+        let silent: Vec<LeaseName> = self
+            .suspicions()
+            .filter(|(_, at)| now >= *at)
+            .map(|(name, _)| name.clone())
+            .collect();
+        self.peers.suspects.retain(|name, _| silent.contains(name));
+        for name in silent {
+            self.suspect(now, name, actions);
+        }
+    }
+
+    /// Confirms the silence by a read that no cache serves, then fences.
+    fn suspect(&mut self, now: Instant, name: LeaseName, actions: &mut Vec<Action>) {
+        let answering = self.is_api_answering(now);
+        let target = Target::Session(name.clone());
+        if self.is_pending(&target) {
+            return;
+        }
+        let Some(stored) = self.sessions.get(&name).cloned() else { return };
+        let suspect = self
+            .peers
+            .suspects
+            .entry(name.clone())
+            .or_insert_with(|| Suspect { confirmed: None, next: now });
+        if now < suspect.next {
+            return;
+        }
+        suspect.next = now + RETRY;
+        // Whoever cannot renew is in no position to say that others do not.
+        if !answering {
+            return;
+        }
+        if suspect.confirmed.as_ref() == Some(&stored.resource_version) {
+            let record = fenced(&stored, &self.config);
+            let change = Change { name, base: Some(stored), record };
+            self.write(now, Write::Session(change), Purpose::Fence, actions);
+        } else {
+            self.read(now, target, actions);
+        }
+    }
+
+    pub(super) fn peer_answered(
+        &mut self,
+        name: &LeaseName,
+        pending: &Pending,
+        answer: &Answer,
+        now: Instant,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(suspect) = self.peers.suspects.get_mut(name) else { return };
+        match (pending.purpose, answer) {
+            (Purpose::Read, Answer::Session(stored)) => {
+                suspect.confirmed = Some(stored.resource_version.clone());
+                suspect.next = now;
+            }
+            (Purpose::Fence, Answer::Session(_)) => {
+                if let Ok(node) = name.as_str().parse() {
+                    Self::report(Fact::Fenced { node }, actions);
+                }
+            }
+            // It was renewed or fenced meanwhile, or this cannot be known: from the start.
+            (_, Answer::Conflict | Answer::Unknown(_)) => suspect.confirmed = None,
+            (_, _) => {}
+        }
+    }
+}
+
+/// The record that ends a session: with it all its claims are orphans, for good.
+fn fenced(stored: &Stored<Session>, config: &Config) -> Session {
+    let holder = stored.record.holder().map(ToString::to_string).unwrap_or_default();
+    Session {
+        holder: None,
+        transitions: stored.record.transitions.saturating_add(1),
+        restarting: false,
+        cause: format!("{holder} fenced by {}: session was not renewed", config.node),
+        ..stored.record.clone()
+    }
+}

@@ -1,0 +1,33 @@
+//! What a process leaves for the next one on the same boot of the same host.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use leasehold_crds::lease::{Incarnation, LeaseName, SessionId};
+use leasehold_crds::names::{InterfaceName, NodeName};
+use serde::{Deserialize, Serialize};
+
+/// The record in the state folder. It gives no right to anything: it says which addresses a
+/// starting process keeps alive until it has seen the cluster's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnRecord {
+    /// The node whose speaker wrote it.
+    pub node: NodeName,
+    /// The boot on which it was written; void on any other.
+    pub incarnation: Incarnation,
+    /// The session that was held.
+    pub session: Option<SessionId>,
+    /// The claims that were held.
+    pub claims: BTreeMap<LeaseName, HeldClaim>,
+}
+
+/// A claim that was held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldClaim {
+    /// Its addresses.
+    pub addresses: BTreeSet<IpAddr>,
+    /// The interface that carries them.
+    pub interface: InterfaceName,
+}

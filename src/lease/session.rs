@@ -1,0 +1,511 @@
+//! The own session: acquiring, renewing, losing, releasing, and the end of the process.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use leasehold_crds::lease::{Session, SessionId, SessionInterface, Stored};
+
+use super::election::{Config, Election, KERNEL_GRACE, Pending, Purpose, id_of};
+use super::event::{Action, Answer, Change, Fact, Target, Write};
+use crate::clock::Instant;
+
+/// How long the watch may take to deliver an own renewal.
+const ECHO: Duration = Duration::from_secs(1);
+/// How long after a request without an answer the next one is sent.
+const RETRY: Duration = Duration::from_millis(250);
+/// How long the end of the process may wait for the API and the kernel.
+const EXIT: Duration = Duration::from_secs(3);
+/// How long it may wait for other nodes to take what this one holds.
+const EXIT_MOVED: Duration = Duration::from_secs(15);
+
+/// The session of this speaker.
+#[derive(Debug)]
+pub(super) struct OwnSession {
+    /// The tenure that this process holds.
+    pub(super) id: Option<SessionId>,
+    /// Former tenures that nobody ended: their lease was deleted or edited. What is held under
+    /// them is held on.
+    pub(super) held_over: BTreeSet<SessionId>,
+    /// When the last answered renewal was sent.
+    pub(super) answered: Option<Instant>,
+    /// The silence of others counts from here at the earliest: while own renewals are not answered,
+    /// theirs may not be either.
+    pub(super) counting_since: Instant,
+    /// The end of the kernel lifetime of all addresses.
+    pub(super) kernel_until: Instant,
+    /// The watch does not deliver own renewals.
+    pub(super) watch_void: bool,
+    /// The whole session is to be released: the carrier of all its claims is lost.
+    pub(super) release: bool,
+    /// What a former process of this boot held.
+    continued: Option<SessionId>,
+    /// The decision whether a former process's session goes on has been made.
+    settled: bool,
+    due: Instant,
+    must_read: bool,
+    hold_due: Instant,
+    list_due: Instant,
+    echoes: VecDeque<(String, Instant)>,
+    ending: Ending,
+}
+
+/// How the process is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Not asked to.
+    No,
+    /// Asked to at this time.
+    Asked(Instant),
+    /// Everything stays: the session is being lengthened.
+    Restarting { asked: Instant },
+    /// Everything stays: the kernel is being told. At the latest then.
+    Restarted { until: Instant },
+    /// Everything goes to other nodes. At the latest then.
+    Leaving { until: Instant },
+    /// The session is released.
+    Left,
+    /// Said so.
+    Done,
+}
+
+impl OwnSession {
+    pub(super) fn new(now: Instant, continued: Option<SessionId>, config: &Config) -> Self {
+        Self {
+            id: None,
+            held_over: BTreeSet::new(),
+            answered: None,
+            counting_since: now,
+            kernel_until: if continued.is_some() { now + config.lease_duration + KERNEL_GRACE } else { now },
+            watch_void: false,
+            release: false,
+            continued,
+            settled: false,
+            due: now,
+            must_read: false,
+            hold_due: now + config.renew_interval(),
+            list_due: now,
+            echoes: VecDeque::new(),
+            ending: Ending::No,
+        }
+    }
+
+    pub(super) const fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    pub(super) const fn terminate(&mut self, now: Instant) {
+        if matches!(self.ending, Ending::No) {
+            self.ending = Ending::Asked(now);
+        }
+    }
+
+    /// The node hands over everything that it holds.
+    pub(super) const fn is_leaving(&self) -> bool {
+        matches!(self.ending, Ending::Leaving { .. })
+    }
+
+    /// Nothing may be taken or moved any more.
+    pub(super) const fn is_ending(&self) -> bool {
+        !matches!(self.ending, Ending::No)
+    }
+
+    /// The watch delivered a session: was it one of our renewals?
+    pub(super) fn echoed(&mut self, stored: &Stored<Session>) {
+        if let Some(at) = self.echoes.iter().position(|(version, _)| *version == stored.resource_version) {
+            self.echoes.drain(..=at);
+            self.watch_void = false;
+        }
+    }
+
+    /// Whether the process may end now. `kept`: the kernel keeps what is to be kept for as long as
+    /// it is to be kept; `clear`: nothing is held and the kernel has nothing.
+    pub(super) fn may_exit(&mut self, now: Instant, kept: bool, clear: bool) -> bool {
+        let done = match self.ending {
+            Ending::Restarted { until } => kept || now >= until,
+            Ending::Left => clear || self.kernel_until <= now,
+            Ending::No
+            | Ending::Asked(_)
+            | Ending::Restarting { .. }
+            | Ending::Leaving { .. }
+            | Ending::Done => false,
+        };
+        if done {
+            self.ending = Ending::Done;
+        }
+        done
+    }
+}
+
+impl Election {
+    pub(super) fn session_deadline(&self) -> Option<Instant> {
+        let own = &self.own;
+        let mut deadlines = vec![own.hold_due];
+        if !self.is_pending(&Target::Session(self.own_name.clone())) {
+            deadlines.push(own.due);
+            if own.id.is_none() {
+                deadlines.extend(self.foreign_tenure_ends());
+            }
+        }
+        deadlines.extend(own.echoes.front().map(|(_, due)| *due).filter(|_| !own.watch_void));
+        if own.watch_void {
+            deadlines.push(own.list_due);
+        }
+        if let Ending::Restarted { until } | Ending::Leaving { until } = own.ending {
+            deadlines.push(until);
+        }
+        deadlines.into_iter().min()
+    }
+
+    pub(super) fn advance_session(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.hold(now);
+        if !self.is_informed() {
+            self.own.due = now + RETRY;
+            if matches!(self.own.ending, Ending::Asked(_)) {
+                // What a former process left stays for its lifetime; nothing is known to leave.
+                self.own.ending = Ending::Restarted { until: now };
+            }
+            return;
+        }
+        self.check_echoes(now, actions);
+        self.begin_ending(now);
+        if self.is_pending(&Target::Session(self.own_name.clone())) {
+            return;
+        }
+        if self.own.must_read {
+            if now >= self.own.due {
+                self.own.must_read = false;
+                self.read(now, Target::Session(self.own_name.clone()), actions);
+            }
+            return;
+        }
+        if self.own.id.is_some() {
+            self.keep_session(now, actions);
+        } else {
+            self.acquire_session(now, actions);
+        }
+    }
+
+    /// Without an answer from the API the addresses stay, as long as they never lapsed.
+    fn hold(&mut self, now: Instant) {
+        if now < self.own.hold_due {
+            return;
+        }
+        let interval = self.config.renew_interval();
+        let renewed = self.own.answered.is_some_and(|sent| now.saturating_since(sent) < interval * 2);
+        let holds = self.own.id.is_some() || !self.own.settled;
+        let staying = matches!(self.own.ending, Ending::Restarted { .. } | Ending::Done);
+        if !renewed && holds && !staying && now < self.own.kernel_until {
+            self.own.kernel_until = now + self.config.lease_duration + KERNEL_GRACE;
+        }
+        self.own.hold_due = now + interval;
+    }
+
+    fn check_echoes(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.own.echoes.front().is_some_and(|(_, due)| now >= *due) {
+            self.own.watch_void = true;
+            self.own.echoes.clear();
+        }
+        if self.own.watch_void && now >= self.own.list_due {
+            self.own.list_due = now + self.config.renew_interval();
+            actions.push(Action::List);
+        }
+    }
+
+    fn begin_ending(&mut self, now: Instant) {
+        let Ending::Asked(asked) = self.own.ending else { return };
+        if self.own.id.is_none() {
+            self.own.ending = Ending::Left;
+            return;
+        }
+        let node = self.desired.as_ref().and_then(|desired| desired.nodes.get(&self.config.node));
+        let stays = node.is_some_and(|node| !node.cordoned && !node.leaving);
+        self.own.ending = if stays {
+            Ending::Restarting { asked }
+        } else {
+            Ending::Leaving { until: now + EXIT_MOVED }
+        };
+        self.own.due = now;
+    }
+
+    fn own_stored(&self) -> Option<Stored<Session>> {
+        self.sessions.get(&self.own_name).cloned()
+    }
+
+    /// Whether `stored` is a tenure of this boot of this host.
+    fn is_ours(&self, stored: &Stored<Session>) -> bool {
+        stored.record.holder.as_ref() == Some(&self.config.node)
+            && stored.record.incarnation.as_ref() == Some(&self.config.incarnation)
+    }
+
+    fn own_record(&self, transitions: i32, cause: &str) -> Session {
+        Session {
+            holder: Some(self.config.node.clone()),
+            transitions,
+            duration_seconds: self.config.lease_seconds(),
+            incarnation: Some(self.config.incarnation.clone()),
+            interfaces: self.own_interfaces(),
+            restarting: false,
+            cause: cause.to_owned(),
+        }
+    }
+
+    /// The interfaces of this node that can announce.
+    fn own_interfaces(&self) -> Vec<SessionInterface> {
+        self.interfaces
+            .iter()
+            .filter(|(_, interface)| interface.carrier)
+            .map(|(name, interface)| SessionInterface {
+                name: name.clone(),
+                mac: interface.mac,
+                addresses: interface.addresses.iter().map(ToString::to_string).collect(),
+            })
+            .collect()
+    }
+
+    fn keep_session(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let Some(id) = self.own.id.clone() else { return };
+        let Some(stored) = self.own_stored() else {
+            // Deleted: nobody fenced it. What is held is held on while it is created again.
+            if now >= self.own.due {
+                self.put_session(now, None, self.next_transitions(), "lease was deleted", actions);
+            }
+            return;
+        };
+        if !self.is_ours(&stored) {
+            let cause = match &stored.record.holder {
+                None => format!("session ended: {}", stored.record.cause),
+                Some(holder) => format!("session is held by {holder} on another host or boot"),
+            };
+            self.lose_session(now, &cause, actions);
+            return;
+        }
+        let found = id_of(&stored);
+        if found != id {
+            self.own.held_over.insert(id);
+            if found.transitions < self.sessions.highest(&self.own_name) {
+                let transitions = self.next_transitions();
+                self.put_session(now, Some(stored), transitions, "lease was edited", actions);
+                return;
+            }
+            self.own.id = Some(found);
+        }
+        if self.own.release && self.is_kernel_clear() {
+            self.release_session(now, stored, "carrier lost", actions);
+        } else if self.own.is_leaving() {
+            self.leave(now, stored, actions);
+        } else if now >= self.own.due || self.own_interfaces() != stored.record.interfaces {
+            match self.own.ending {
+                Ending::Restarting { asked } => self.lengthen(now, asked, stored, actions),
+                Ending::Restarted { .. } | Ending::Left | Ending::Done => {}
+                Ending::No | Ending::Asked(_) | Ending::Leaving { .. } => {
+                    let (transitions, cause) = (stored.record.transitions, stored.record.cause.clone());
+                    self.put_session(now, Some(stored), transitions, &cause, actions);
+                }
+            }
+        }
+    }
+
+    /// Hands the session on to the next process of this boot.
+    fn lengthen(&mut self, now: Instant, asked: Instant, stored: Stored<Session>, actions: &mut Vec<Action>) {
+        if now.saturating_since(asked) > EXIT {
+            // No success: lifetimes stay as they are.
+            self.own.ending = Ending::Restarted { until: now };
+            return;
+        }
+        let grace = self.config.restart_grace.max(self.config.lease_duration).as_secs();
+        let record = Session {
+            duration_seconds: i32::try_from(grace).unwrap_or(i32::MAX),
+            restarting: true,
+            ..self.own_record(stored.record.transitions, "restarting")
+        };
+        let change = Change { name: self.own_name.clone(), base: Some(stored), record };
+        self.write(now, Write::Session(change), Purpose::Restart, actions);
+    }
+
+    /// Releases the session once others have taken, or nobody will take, what it held.
+    fn leave(&mut self, now: Instant, stored: Stored<Session>, actions: &mut Vec<Action>) {
+        let Ending::Leaving { until } = self.own.ending else { return };
+        let held = self.tenures.values().any(|tenure| tenure.mine);
+        let yielding = self.tenures.values().any(|tenure| tenure.yielding.is_some());
+        if (!held && !yielding) || now >= until {
+            self.release_session(now, stored, "speaker left", actions);
+        } else if now >= self.own.due {
+            let transitions = stored.record.transitions;
+            self.put_session(now, Some(stored), transitions, "leaving", actions);
+        }
+    }
+
+    fn release_session(&mut self, now: Instant, stored: Stored<Session>, cause: &str, actions: &mut Vec<Action>) {
+        let record = Session {
+            holder: None,
+            transitions: self.next_transitions(),
+            restarting: false,
+            cause: cause.to_owned(),
+            duration_seconds: self.config.lease_seconds(),
+            ..stored.record.clone()
+        };
+        let change = Change { name: self.own_name.clone(), base: Some(stored), record };
+        self.write(now, Write::Session(change), Purpose::ReleaseSession, actions);
+    }
+
+    fn acquire_session(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.own.is_ending() && self.own.settled {
+            self.own.ending = match self.own.ending {
+                Ending::Done => Ending::Done,
+                _ => Ending::Left,
+            };
+            return;
+        }
+        let stored = self.own_stored();
+        if let Some(stored) = stored.as_ref().filter(|stored| self.is_ours(stored)) {
+            let low = stored.record.transitions < self.sessions.highest(&self.own_name);
+            let (stored, transitions) = if low {
+                (stored.clone(), self.next_transitions())
+            } else {
+                (stored.clone(), stored.record.transitions)
+            };
+            let continued = !self.own.settled && self.own.continued.as_ref() == Some(&id_of(&stored));
+            if continued && !low {
+                // The former process's tenure is ours: what it held stays.
+                self.own.id = Some(id_of(&stored));
+                self.own.settled = true;
+            }
+            self.put_session(now, Some(stored), transitions, "speaker restarted", actions);
+            return;
+        }
+        // From here on a former process's session is over: first its addresses go.
+        self.own.settled = true;
+        if !self.is_kernel_clear() || now < self.own.due {
+            return;
+        }
+        // A node that the cluster does not know takes part in nothing.
+        if self.node_exists() != Some(true) {
+            self.own.due = now + RETRY;
+            return;
+        }
+        if self.foreign_tenure_ends().is_some_and(|end| now < end) {
+            return;
+        }
+        self.put_session(now, stored, self.next_transitions(), "speaker started", actions);
+    }
+
+    /// When another host or boot that holds our session will have been silent for as long as it
+    /// said.
+    fn foreign_tenure_ends(&self) -> Option<Instant> {
+        let entry = self.sessions.entry(&self.own_name)?;
+        let stored = entry.stored.as_ref().filter(|stored| !self.is_ours(stored))?;
+        stored.record.holder.as_ref()?;
+        Some(entry.changed + super::peers::duration(&stored.record, &self.config))
+    }
+
+    fn next_transitions(&self) -> i32 {
+        self.sessions.highest(&self.own_name).saturating_add(1)
+    }
+
+    fn put_session(
+        &mut self,
+        now: Instant,
+        base: Option<Stored<Session>>,
+        transitions: i32,
+        cause: &str,
+        actions: &mut Vec<Action>,
+    ) {
+        let record = self.own_record(transitions, cause);
+        let change = Change { name: self.own_name.clone(), base, record };
+        self.write(now, Write::Session(change), Purpose::Renew, actions);
+    }
+
+    pub(super) fn lose_session(&mut self, now: Instant, cause: &str, actions: &mut Vec<Action>) {
+        self.own.id = None;
+        self.own.held_over.clear();
+        self.own.answered = None;
+        self.own.release = false;
+        self.own.due = now;
+        self.own.echoes.clear();
+        self.lose_all_claims(cause, actions);
+        Self::report(Fact::SessionLost { cause: cause.to_owned() }, actions);
+    }
+
+    pub(super) fn session_answered(
+        &mut self,
+        now: Instant,
+        pending: &Pending,
+        answer: &Answer,
+        actions: &mut Vec<Action>,
+    ) {
+        match (pending.purpose, answer) {
+            (Purpose::Renew, Answer::Session(stored)) => self.renewed(now, pending.sent, stored, actions),
+            (Purpose::Restart, Answer::Session(stored)) => {
+                let seconds = u64::try_from(stored.record.duration_seconds).unwrap_or(0);
+                self.own.kernel_until = pending.sent + Duration::from_secs(seconds) + KERNEL_GRACE;
+                self.own.ending = Ending::Restarted { until: now + EXIT };
+            }
+            (Purpose::ReleaseSession, Answer::Session(stored)) => {
+                let leaving = self.own.is_leaving();
+                self.lose_session(now, &stored.record.cause, actions);
+                if leaving {
+                    self.own.ending = Ending::Left;
+                }
+            }
+            (Purpose::Read, Answer::Session(_) | Answer::Absent) | (_, Answer::Absent) => self.own.due = now,
+            (_, Answer::Conflict) => {
+                self.own.must_read = true;
+                self.own.due = now;
+            }
+            (_, Answer::Unknown(cause)) => {
+                self.own.must_read = true;
+                self.own.due = now + RETRY;
+                self.renewal_failed(cause, actions);
+            }
+            (_, Answer::Refused(cause)) => {
+                self.own.due = now + self.config.renew_interval();
+                self.renewal_failed(cause, actions);
+            }
+            (_, Answer::Throttled) => {
+                self.own.due = now + self.config.renew_interval() / 2;
+                self.renewal_failed("throttled", actions);
+            }
+            (_, Answer::Session(_) | Answer::Claim(_)) => {}
+        }
+    }
+
+    fn renewal_failed(&self, cause: &str, actions: &mut Vec<Action>) {
+        Self::report(Fact::RenewalFailed { cause: cause.to_owned() }, actions);
+    }
+
+    fn renewed(&mut self, now: Instant, sent: Instant, stored: &Stored<Session>, actions: &mut Vec<Action>) {
+        let interval = self.config.renew_interval();
+        let id = id_of(stored);
+        if self.own.id.as_ref() != Some(&id) {
+            match self.own.id.take() {
+                Some(old) => {
+                    self.own.held_over.insert(old);
+                }
+                None => Self::report(
+                    Fact::SessionAcquired { transitions: id.transitions, continued: false },
+                    actions,
+                ),
+            }
+        } else if self.own.answered.is_none() {
+            Self::report(Fact::SessionAcquired { transitions: id.transitions, continued: true }, actions);
+        }
+        // After a gap the others may not have been able to renew either: they get a full L anew.
+        if self.own.answered.is_none_or(|last| now.saturating_since(last) > interval * 2) {
+            self.own.counting_since = now;
+        }
+        self.own.id = Some(id);
+        self.own.settled = true;
+        self.own.answered = Some(sent);
+        self.own.due = sent + interval;
+        if !matches!(self.own.ending, Ending::Restarted { .. }) {
+            let until = sent + self.config.lease_duration + KERNEL_GRACE;
+            self.own.kernel_until = self.own.kernel_until.max(until);
+        }
+        if !self.own.watch_void || self.own.echoes.is_empty() {
+            let seen = self.sessions.entry(&self.own_name).is_some_and(super::cache::Entry::is_echoed);
+            if !seen {
+                self.own.echoes.push_back((stored.resource_version.clone(), now + ECHO));
+            }
+        }
+    }
+}

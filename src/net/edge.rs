@@ -1,0 +1,297 @@
+//! The task that owns the packet sockets, and the start of the whole kernel edge.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use leasehold_crds::names::InterfaceName;
+use pnet_base::MacAddr;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::clock::{Instant, sleep_until};
+use crate::net::arp::ArpFrame;
+use crate::net::hearing::{Attention, Hearing, Question};
+use crate::net::links::{Link, Links, LinksTask};
+use crate::net::ndp::NdpFrame;
+use crate::net::netlink::{self, Netlink, NetlinkError};
+use crate::net::packet::{FrameBuffer, PacketError, PacketKind, PacketSocket};
+use crate::net::wire::{Heard, Transmit};
+
+/// Frames that wait to be sent. Full: the producer waits.
+const TRANSMIT_CAPACITY: usize = 1_024;
+/// Frames that wait for the core. Full: further ones are dropped and counted.
+const HEARD_CAPACITY: usize = 1_024;
+/// Frames read in one go before anything else gets its turn.
+const READ_AT_ONCE: usize = 256;
+
+/// Why the edge could not start, or has ended.
+#[derive(Debug, thiserror::Error)]
+pub enum EdgeError {
+    /// The packet socket.
+    #[error(transparent)]
+    Packet(#[from] PacketError),
+    /// Netlink.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+}
+
+/// What the edge has counted since it started.
+#[derive(Debug, Default)]
+pub struct EdgeCounters {
+    /// Frames sent.
+    pub sent: AtomicU64,
+    /// Frames that could not be sent: link down or gone, queue full, no source address.
+    pub unsent: AtomicU64,
+    /// Frames for the core that were dropped because it did not keep up.
+    pub unheard: AtomicU64,
+}
+
+/// The running kernel edge. Dropping it ends its tasks.
+#[derive(Debug)]
+pub struct Edge {
+    /// Links, addresses and gateways, current.
+    pub links: watch::Receiver<Links>,
+    /// What the core attends to; nothing is heard before it is told.
+    pub attention: watch::Sender<Attention>,
+    /// What other hosts say of the addresses attended to, and their answers to this node's
+    /// questions. Bounded; full: dropped and counted.
+    pub heard: mpsc::Receiver<Heard>,
+    /// When a question of this node was last answered on each interface.
+    pub hearing: watch::Receiver<BTreeMap<InterfaceName, Instant>>,
+    /// Frames to send. Bounded; full: the producer waits.
+    pub transmit: mpsc::Sender<Transmit>,
+    /// Requests to the kernel.
+    pub netlink: Netlink,
+    /// Counters for metrics.
+    pub counters: Arc<EdgeCounters>,
+    /// The tasks. All are essential: the end of one is an error.
+    pub tasks: JoinSet<EdgeError>,
+}
+
+impl Edge {
+    /// Opens all sockets in the network namespace of the calling thread, reads the kernel's state
+    /// once and starts the tasks.
+    pub async fn start() -> Result<Self, EdgeError> {
+        let sockets = Sockets {
+            arp: PacketSocket::open(PacketKind::Arp)?,
+            ndp: PacketSocket::open(PacketKind::Ndp)?,
+        };
+        let mut tasks = JoinSet::new();
+        let (events, subscription) = netlink::subscribe()?;
+        let (netlink, connection) = Netlink::open()?;
+        tasks.spawn(async {
+            subscription.await;
+            NetlinkError::Closed.into()
+        });
+        tasks.spawn(async {
+            connection.await;
+            NetlinkError::Closed.into()
+        });
+        let (links_task, links) = LinksTask::new(netlink.clone(), events).await?;
+        tasks.spawn(async { links_task.run().await.into() });
+
+        let (attention, attention_receiver) = watch::channel(Attention::default());
+        let (transmit, transmit_receiver) = mpsc::channel(TRANSMIT_CAPACITY);
+        let (heard_sender, heard) = mpsc::channel(HEARD_CAPACITY);
+        let (hearing_sender, hearing) = watch::channel(BTreeMap::new());
+        let counters = Arc::new(EdgeCounters::default());
+        let task = EdgeTask {
+            sockets,
+            links: links.clone(),
+            attention: attention_receiver,
+            transmit: transmit_receiver,
+            heard: heard_sender,
+            hearing_at: hearing_sender,
+            counters: Arc::clone(&counters),
+            hearing: Hearing::default(),
+            attended: BTreeMap::new(),
+            own: BTreeSet::new(),
+        };
+        tasks.spawn(async { task.run().await.into() });
+        Ok(Self { links, attention, heard, hearing, transmit, netlink, counters, tasks })
+    }
+}
+
+#[derive(Debug)]
+struct Sockets {
+    arp: PacketSocket,
+    ndp: PacketSocket,
+}
+
+impl Sockets {
+    fn of(&self, kind: PacketKind) -> &PacketSocket {
+        match kind {
+            PacketKind::Arp => &self.arp,
+            PacketKind::Ndp => &self.ndp,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct EdgeTask {
+    sockets: Sockets,
+    links: watch::Receiver<Links>,
+    attention: watch::Receiver<Attention>,
+    transmit: mpsc::Receiver<Transmit>,
+    heard: mpsc::Sender<Heard>,
+    hearing_at: watch::Sender<BTreeMap<InterfaceName, Instant>>,
+    counters: Arc<EdgeCounters>,
+    hearing: Hearing,
+    /// The interfaces attended to, by index.
+    attended: BTreeMap<u32, InterfaceName>,
+    /// The MACs of this host: two of its interfaces may be on one segment.
+    own: BTreeSet<MacAddr>,
+}
+
+impl EdgeTask {
+    async fn run(mut self) -> PacketError {
+        let mut buffer = FrameBuffer::default();
+        self.update();
+        loop {
+            let received = tokio::select! {
+                ready = self.sockets.arp.readable() => {
+                    ready.and_then(|()| self.receive(PacketKind::Arp, &mut buffer))
+                }
+                ready = self.sockets.ndp.readable() => {
+                    ready.and_then(|()| self.receive(PacketKind::Ndp, &mut buffer))
+                }
+                Some(transmit) = self.transmit.recv() => {
+                    self.transmit(&transmit);
+                    Ok(())
+                }
+                Ok(()) = self.links.changed() => {
+                    self.update();
+                    Ok(())
+                }
+                Ok(()) = self.attention.changed() => {
+                    self.update();
+                    Ok(())
+                }
+                () = sleep_until(self.hearing.next_round()) => {
+                    self.ask_around();
+                    Ok(())
+                }
+            };
+            if let Err(error) = received {
+                return error;
+            }
+        }
+    }
+
+    fn update(&mut self) {
+        let attention = self.attention.borrow_and_update().clone();
+        let links = self.links.borrow_and_update();
+        self.own = links.0.values().map(|link| link.mac).filter(|mac| !mac.is_zero()).collect();
+        self.attended = attention
+            .interfaces
+            .iter()
+            .filter_map(|name| links.get(name).map(|link| (link.index, name.clone())))
+            .collect();
+        self.hearing.update(Instant::now(), &links, &attention);
+        drop(links);
+        self.publish_hearing();
+    }
+
+    fn receive(&mut self, kind: PacketKind, buffer: &mut FrameBuffer) -> Result<(), PacketError> {
+        let mut answered = false;
+        for _ in 0..READ_AT_ONCE {
+            let Some(received) = self.sockets.of(kind).receive(buffer)? else { break };
+            let Some(interface) = self.attended.get(&received.index) else { continue };
+            let decoded = Heard::decode(Instant::now(), interface, kind, received.frame);
+            let Some(mut heard) = decoded else { continue };
+            if self.own.contains(&heard.sender_mac) {
+                continue;
+            }
+            heard.answer = self.hearing.hear(&heard, &self.links.borrow());
+            answered |= heard.answer;
+            let wanted = self.attention.borrow().vips.contains(&heard.sender_ip);
+            if (wanted || heard.answer) && self.heard.try_send(heard).is_err() {
+                self.counters.unheard.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if answered {
+            self.publish_hearing();
+        }
+        Ok(())
+    }
+
+    fn publish_hearing(&self) {
+        let heard_at = self.hearing.heard_at();
+        self.hearing_at.send_if_modified(|known| {
+            let modified = *known != heard_at;
+            *known = heard_at;
+            modified
+        });
+    }
+
+    fn transmit(&mut self, transmit: &Transmit) {
+        if let Some(ip) = transmit.asks_for() {
+            self.hearing.asked(Instant::now(), transmit.interface(), ip);
+        }
+        let frame = self
+            .links
+            .borrow()
+            .get(transmit.interface())
+            .and_then(|link| transmit.encode(link).map(|frame| (link.index, frame)));
+        self.send(transmit.interface(), frame);
+    }
+
+    fn ask_around(&mut self) {
+        let questions = self.hearing.ask(Instant::now(), &self.links.borrow());
+        for question in questions {
+            let frame =
+                self.links.borrow().get(&question.interface).and_then(|link| {
+                    encode_question(&question, link).map(|frame| (link.index, frame))
+                });
+            self.send(&question.interface, frame);
+        }
+    }
+
+    fn send(&self, interface: &InterfaceName, frame: Option<(u32, (PacketKind, Vec<u8>))>) {
+        let sent = frame.map(|(index, (kind, frame))| self.sockets.of(kind).send(index, &frame));
+        match sent {
+            Some(Ok(())) => {
+                self.counters.sent.fetch_add(1, Ordering::Relaxed);
+            }
+            Some(Err(error)) => {
+                self.counters.unsent.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(%interface, error = %error_chain(&error), "a frame was not sent");
+            }
+            None => {
+                self.counters.unsent.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(%interface, "a frame was not sent: no source address there");
+            }
+        }
+    }
+}
+
+fn error_chain(error: &PacketError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+fn encode_question(question: &Question, link: &Link) -> Option<(PacketKind, Vec<u8>)> {
+    if link.mac.is_zero() {
+        return None;
+    }
+    Some(match question.ip {
+        IpAddr::V4(ip) => {
+            let own = link.node_addresses().find_map(|address| match address.ip {
+                IpAddr::V4(own) if question.named && address.contains(question.ip) => Some(own),
+                _ => None,
+            });
+            let destination = question.mac.unwrap_or(MacAddr::broadcast());
+            let sender = own.unwrap_or(Ipv4Addr::UNSPECIFIED);
+            (PacketKind::Arp, ArpFrame::request(destination, link.mac, sender, ip).encode())
+        }
+        IpAddr::V6(ip) => {
+            let from = link.link_local()?;
+            let frame = NdpFrame::solicitation(question.mac, link.mac, from, ip);
+            (PacketKind::Ndp, frame.encode())
+        }
+    })
+}

@@ -1,0 +1,184 @@
+//! What the kernel says of links, their addresses and gateways, kept current.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::channel::mpsc::UnboundedReceiver;
+use leasehold_crds::names::InterfaceName;
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::SocketAddr;
+use pnet_base::MacAddr;
+use tokio::sync::watch;
+
+use crate::clock::{Instant, sleep_until};
+use crate::net::netlink::{Netlink, NetlinkError};
+use crate::net::table::{Change, Table};
+
+/// Everything is read anew this often, whatever the events have said: a message that could not be
+/// decoded is not reported as lost.
+const RESYNC: Duration = Duration::from_secs(30);
+
+/// All links of this network namespace, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Links(pub BTreeMap<InterfaceName, Link>);
+
+impl Links {
+    /// The link with the given name.
+    pub fn get(&self, name: &InterfaceName) -> Option<&Link> {
+        self.0.get(name)
+    }
+
+    /// The link with the given index.
+    pub fn by_index(&self, index: u32) -> Option<&Link> {
+        self.0.values().find(|link| link.index == index)
+    }
+}
+
+/// A link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: InterfaceName,
+    /// Its Ethernet address; zero for a link that has none.
+    pub mac: MacAddr,
+    /// Whether it is up and can carry traffic.
+    pub carrier: bool,
+    /// Its kind as iproute2 writes it (`veth`, `bridge`, …); none for a physical device.
+    pub kind: Option<String>,
+    /// The bridge or bond that it is a port of.
+    pub master: Option<u32>,
+    /// Whether it is the loopback device.
+    pub loopback: bool,
+    /// Its addresses.
+    pub addresses: Vec<LinkAddress>,
+    /// Next hops of default routes through it.
+    pub gateways: Vec<IpAddr>,
+}
+
+impl Link {
+    /// The node's own addresses on it: all that do not bear our mark.
+    pub fn node_addresses(&self) -> impl Iterator<Item = &LinkAddress> {
+        self.addresses.iter().filter(|address| !address.ours)
+    }
+
+    /// Whether `ip` lies in a subnet of one of the node's own addresses on it.
+    pub fn reaches(&self, ip: IpAddr) -> bool {
+        self.node_addresses().any(|address| address.contains(ip))
+    }
+
+    /// The link-local IPv6 address, once it is usable.
+    pub fn link_local(&self) -> Option<Ipv6Addr> {
+        self.node_addresses().find_map(|address| match address.ip {
+            IpAddr::V6(ip) if ip.is_unicast_link_local() && !address.tentative => Some(ip),
+            _ => None,
+        })
+    }
+}
+
+/// An address on a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkAddress {
+    /// The address.
+    pub ip: IpAddr,
+    /// The length of its subnet's prefix.
+    pub prefix_len: u8,
+    /// Whether it bears our mark.
+    pub ours: bool,
+    /// The lifetime that was left when `seen`, rounded up to whole seconds; none if it is forever.
+    pub valid: Option<Duration>,
+    /// When the kernel said so; kept while the kernel repeats what was known.
+    pub seen: Instant,
+    /// IPv6: duplicate address detection has not ended, or has found a duplicate.
+    pub tentative: bool,
+}
+
+impl LinkAddress {
+    /// Whether `ip` lies in its subnet.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        ipnet::IpNet::new(self.ip, self.prefix_len).is_ok_and(|subnet| subnet.contains(&ip))
+    }
+}
+
+/// Netlink's stream of events.
+pub(crate) type Events = UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>;
+
+/// Keeps [`Links`] current from the kernel's events.
+#[derive(Debug)]
+pub(crate) struct LinksTask {
+    netlink: Netlink,
+    events: Events,
+    table: Table,
+    links: watch::Sender<Links>,
+}
+
+impl LinksTask {
+    /// Reads everything once. `events` has to be subscribed already, so that nothing falls
+    /// between.
+    pub(crate) async fn new(
+        netlink: Netlink,
+        events: Events,
+    ) -> Result<(Self, watch::Receiver<Links>), NetlinkError> {
+        let table = netlink.table().await?;
+        let (sender, receiver) = watch::channel(table.links());
+        Ok((Self { netlink, events, table, links: sender }, receiver))
+    }
+
+    /// Runs until netlink ends, which is an error.
+    pub(crate) async fn run(mut self) -> NetlinkError {
+        let mut resync = Instant::now() + RESYNC;
+        loop {
+            let change = tokio::select! {
+                event = self.events.next() => match event {
+                    Some((message, _)) => self.apply_all(message),
+                    None => return NetlinkError::Closed,
+                },
+                () = sleep_until(resync) => Change::Everything,
+            };
+            let read = match change {
+                Change::Nothing => continue,
+                Change::Applied => Ok(()),
+                Change::Routes => self.netlink.routes(&mut self.table).await,
+                Change::Everything => {
+                    resync = Instant::now() + RESYNC;
+                    self.netlink.table().await.map(|table| self.table.replace_by(table))
+                }
+            };
+            match read {
+                Ok(()) => {}
+                Err(NetlinkError::Closed) => return NetlinkError::Closed,
+                // A dump that was interrupted by changes: read it again soon.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read links, addresses and routes: trying again");
+                    resync = resync.min(Instant::now() + Duration::from_millis(100));
+                }
+            }
+            let links = self.table.links();
+            self.links.send_if_modified(|known| {
+                let modified = *known != links;
+                *known = links;
+                modified
+            });
+        }
+    }
+
+    /// Applies an event and all that wait behind it, so that a batch of changes is published once.
+    fn apply_all(&mut self, first: NetlinkMessage<RouteNetlinkMessage>) -> Change {
+        let now = Instant::now();
+        let mut change = Change::Nothing;
+        let mut next = Some(first);
+        while let Some(message) = next {
+            change = change.max(match message.payload {
+                NetlinkPayload::InnerMessage(message) => self.table.apply(now, &message),
+                NetlinkPayload::Overrun(_) => Change::Everything,
+                _ => Change::Nothing,
+            });
+            next = self.events.try_recv().ok().map(|(message, _)| message);
+        }
+        change
+    }
+}

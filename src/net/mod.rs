@@ -1,0 +1,37 @@
+//! The kernel edge.
+//!
+//! ```text
+//!             ┌────────────── edge (task) ──────────────┐
+//! Transmit ──►│ frames out   arp, ndp codecs   frames in│──► Heard
+//! Attention ─►│ packet (AF_PACKET)   hearing (pure)     │──► when each interface was answered
+//!             └─────────────────────▲───────────────────┘
+//!                                   │ Links
+//!             ┌──── links (task) ───┴───────────────────┐
+//!             │ table (pure) ◄── netlink events, dumps  │──► Links
+//!             └─────────────────────────────────────────┘
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`arp`], [`ndp`] | packet codecs |
+//! | [`packet`] | the `AF_PACKET` socket, the one file with `unsafe` |
+//! | [`netlink`] | addresses with a lifetime and our mark, dumps, events |
+//! | [`links`] | what the kernel says of links, addresses and gateways, kept current |
+//! | [`table`] | netlink messages to [`links::Links`] |
+//! | [`hearing`] | whether a segment answers us |
+//! | [`wire`] | what is sent and heard, independent of the address family |
+//! | [`edge`] | the task that owns the sockets, and how to start it all |
+//! | [`sysctl`] | kernel settings of an interface that carries VIPs |
+
+pub mod arp;
+pub mod edge;
+pub mod hearing;
+pub mod links;
+pub mod ndp;
+pub mod netlink;
+pub mod packet;
+pub mod sysctl;
+pub mod table;
+pub mod wire;
+
+pub use pnet_base::MacAddr;

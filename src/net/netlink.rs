@@ -1,0 +1,237 @@
+//! Addresses with a lifetime and our mark, and dumps, by rtnetlink.
+//!
+//! An address is always a /32 or /128: removing the first address of a wider subnet would take the
+//! others of that subnet with it.
+
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+
+use futures::{Stream, TryStreamExt, pin_mut};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressProtocol, CacheInfo,
+};
+use netlink_packet_route::link::LinkExtentMask;
+use netlink_packet_route::route::RouteMessage;
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::AsyncSocket;
+use rtnetlink::{Handle, MulticastGroup};
+
+use crate::clock::Instant;
+use crate::net::links::{Events, LinkAddress};
+use crate::net::table::{Table, parse_address};
+
+/// `IFA_PROTO` of our addresses: `L`. The kernel uses 0 to 3; iproute2 prints it as `proto 0x4c`.
+pub const MARK: u8 = 76;
+
+/// Room for the events of a few thousand addresses that are refreshed at once.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// Why the kernel did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum NetlinkError {
+    /// The address is there already.
+    #[error("the address exists already on the interface")]
+    Exists,
+    /// The address to delete is not there.
+    #[error("there is no such address on the interface")]
+    NotFound,
+    /// The process may not change addresses.
+    #[error("no permission to change addresses: the speaker needs CAP_NET_ADMIN")]
+    NoPermission,
+    /// The interface is gone.
+    #[error("there is no such interface")]
+    NoInterface,
+    /// IPv6 is switched off on the interface.
+    #[error("the interface does not accept IPv6 addresses (disable_ipv6)")]
+    Disabled,
+    /// Another answer of the kernel.
+    #[error("the kernel refused")]
+    Refused(#[source] io::Error),
+    /// A message that the kernel does not send in answer to this.
+    #[error("unexpected answer from the kernel: {0}")]
+    Unexpected(String),
+    /// The socket could not be opened.
+    #[error("cannot open a netlink socket")]
+    Open(#[source] io::Error),
+    /// The connection has ended.
+    #[error("the netlink connection has ended")]
+    Closed,
+}
+
+impl From<rtnetlink::Error> for NetlinkError {
+    fn from(error: rtnetlink::Error) -> Self {
+        match error {
+            rtnetlink::Error::NetlinkError(message) => {
+                let error = message.to_io();
+                match error.raw_os_error() {
+                    Some(libc::EEXIST) => Self::Exists,
+                    Some(libc::EADDRNOTAVAIL) => Self::NotFound,
+                    Some(libc::EPERM) => Self::NoPermission,
+                    Some(libc::ENODEV | libc::ENXIO) => Self::NoInterface,
+                    Some(libc::EACCES) => Self::Disabled,
+                    _ => Self::Refused(error),
+                }
+            }
+            rtnetlink::Error::RequestFailed => Self::Closed,
+            other => Self::Unexpected(other.to_string()),
+        }
+    }
+}
+
+/// A connection for requests to the kernel; clones share it.
+#[derive(Clone, Debug)]
+pub struct Netlink {
+    handle: Handle,
+}
+
+impl Netlink {
+    /// Opens a connection in the network namespace of the calling thread. The future drives it and
+    /// ends only with it.
+    pub fn open() -> Result<(Self, impl Future<Output = ()> + Send), NetlinkError> {
+        let (connection, handle, _) = rtnetlink::new_connection().map_err(NetlinkError::Open)?;
+        Ok((Self { handle }, connection))
+    }
+
+    /// Adds an address for `lifetime` seconds; refused as [`NetlinkError::Exists`] if the
+    /// interface has it with the same prefix, whosever it is.
+    pub async fn add(
+        &self,
+        index: u32,
+        ip: IpAddr,
+        lifetime: NonZeroU32,
+    ) -> Result<(), NetlinkError> {
+        self.put(index, ip, lifetime, false).await
+    }
+
+    /// Sets the lifetime of an address that a dump has just shown with our mark. On an address of
+    /// somebody else it would give that a lifetime; a missing one it creates.
+    pub async fn refresh(
+        &self,
+        index: u32,
+        ip: IpAddr,
+        lifetime: NonZeroU32,
+    ) -> Result<(), NetlinkError> {
+        self.put(index, ip, lifetime, true).await
+    }
+
+    async fn put(
+        &self,
+        index: u32,
+        ip: IpAddr,
+        lifetime: NonZeroU32,
+        replace: bool,
+    ) -> Result<(), NetlinkError> {
+        let mut request = self.handle.address().add(index, ip, full_prefix(ip));
+        if replace {
+            request = request.replace();
+        }
+        let message = request.message_mut();
+        let mut lifetimes = CacheInfo::default();
+        lifetimes.ifa_valid = lifetime.get();
+        // A deprecated IPv6 address answers but is never chosen as a source. An IPv4 /32 is not
+        // chosen either way, and a deprecated one would only be put behind all others in lists.
+        lifetimes.ifa_preferred = if ip.is_ipv6() { 0 } else { lifetime.get() };
+        message.attributes.push(AddressAttribute::CacheInfo(lifetimes));
+        message.attributes.push(AddressAttribute::Protocol(AddressProtocol::Other(MARK)));
+        if ip.is_ipv6() {
+            // Without, the address is unusable until duplicate address detection ends.
+            message.header.flags |= AddressHeaderFlags::Nodad;
+            message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+        }
+        Ok(request.execute().await?)
+    }
+
+    /// Removes an address that a dump has just shown with our mark.
+    pub async fn delete(&self, index: u32, ip: IpAddr) -> Result<(), NetlinkError> {
+        let mut message = AddressMessage::default();
+        message.header.family = family(ip);
+        message.header.prefix_len = full_prefix(ip);
+        message.header.index = index;
+        message.attributes.push(AddressAttribute::Local(ip));
+        message.attributes.push(AddressAttribute::Address(ip));
+        Ok(self.handle.address().del(message).execute().await?)
+    }
+
+    /// All addresses of the namespace, by the index of their link.
+    pub async fn addresses(&self) -> Result<Vec<(u32, LinkAddress)>, NetlinkError> {
+        let now = Instant::now();
+        let rows = self.handle.address().get().execute();
+        pin_mut!(rows);
+        let mut addresses = Vec::new();
+        while let Some(row) = rows.try_next().await? {
+            addresses.extend(parse_address(now, &row));
+        }
+        Ok(addresses)
+    }
+
+    /// Reads links, addresses and default routes.
+    pub(crate) async fn table(&self) -> Result<Table, NetlinkError> {
+        let mut table = Table::default();
+        let now = Instant::now();
+        let skip = vec![LinkExtentMask::SkipStats];
+        let links = self.handle.link().get().set_filter_mask(AddressFamily::Unspec, skip).execute();
+        pin_mut!(links);
+        while let Some(row) = links.try_next().await? {
+            table.apply(now, &RouteNetlinkMessage::NewLink(row));
+        }
+        let addresses = self.handle.address().get().execute();
+        pin_mut!(addresses);
+        while let Some(row) = addresses.try_next().await? {
+            table.apply(now, &RouteNetlinkMessage::NewAddress(row));
+        }
+        self.routes(&mut table).await?;
+        Ok(table)
+    }
+
+    /// Reads the default routes into `table`.
+    pub(crate) async fn routes(&self, table: &mut Table) -> Result<(), NetlinkError> {
+        table.clear_gateways();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut request = RouteMessage::default();
+            request.header.address_family = family;
+            read_routes(self.handle.route().get(request).execute(), table).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn read_routes(
+    rows: impl Stream<Item = Result<RouteMessage, rtnetlink::Error>>,
+    table: &mut Table,
+) -> Result<(), NetlinkError> {
+    pin_mut!(rows);
+    while let Some(row) = rows.try_next().await? {
+        table.add_route(&row);
+    }
+    Ok(())
+}
+
+/// Subscribes to the events of links, addresses and routes. The future drives the connection.
+pub(crate) fn subscribe() -> Result<(Events, impl Future<Output = ()> + Send), NetlinkError> {
+    let groups = [
+        MulticastGroup::Link,
+        MulticastGroup::Ipv4Ifaddr,
+        MulticastGroup::Ipv6Ifaddr,
+        MulticastGroup::Ipv4Route,
+        MulticastGroup::Ipv6Route,
+    ];
+    let (mut connection, _, events) =
+        rtnetlink::new_multicast_connection(&groups).map_err(NetlinkError::Open)?;
+    let socket = connection.socket_mut().socket_ref();
+    // Beyond net.core.rmem_max where the process may, else up to it.
+    rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER)
+        .or_else(|_| rustix::net::sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER))
+        .map_err(|error| NetlinkError::Open(error.into()))?;
+    Ok((events, connection))
+}
+
+/// The prefix length of a single address.
+pub fn full_prefix(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 32 } else { 128 }
+}
+
+fn family(ip: IpAddr) -> AddressFamily {
+    if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}

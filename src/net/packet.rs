@@ -1,0 +1,219 @@
+//! Ethernet frames through an `AF_PACKET` socket, under tokio.
+//!
+//! One socket serves all interfaces: the address of each frame names its interface. A socket that
+//! is bound to none sees no error when a link goes down or a device is deleted; only a frame sent
+//! there does.
+#![allow(unsafe_code, reason = "socket2 has no safe form of sockaddr_ll and of a received buffer")]
+
+use std::io;
+use std::mem::MaybeUninit;
+
+use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, Socket, Type};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Longer than any ARP, Neighbor Solicitation or Advertisement frame; the rest is cut off.
+const FRAME_MAX: usize = 512;
+
+/// Room for the frames of a busy segment while this process waits for its turn on the CPU.
+const RECEIVE_BUFFER: usize = 1 << 20;
+
+/// Why there is no packet socket, or why a frame was not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum PacketError {
+    /// The process may not open packet sockets.
+    #[error("no permission to open a packet socket: the speaker needs CAP_NET_RAW")]
+    Permission,
+    /// The socket could not be opened.
+    #[error("cannot open a packet socket")]
+    Open(#[source] io::Error),
+    /// A frame was not sent: the link is down, or gone, or its queue is full.
+    #[error("cannot send a frame")]
+    Send(#[source] io::Error),
+    /// The socket cannot be read.
+    #[error("cannot read from the packet socket")]
+    Receive(#[source] io::Error),
+}
+
+/// What a socket receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacketKind {
+    /// ARP packets.
+    Arp,
+    /// IPv6 Neighbor Solicitations and Advertisements.
+    Ndp,
+}
+
+impl PacketKind {
+    /// The `EtherType`, in host order.
+    const fn ether_type(self) -> u16 {
+        match self {
+            Self::Arp => 0x0806,
+            Self::Ndp => 0x86dd,
+        }
+    }
+}
+
+/// A frame as it came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received<'a> {
+    /// The index of the interface.
+    pub index: u32,
+    /// The frame, from its Ethernet header on.
+    pub frame: &'a [u8],
+}
+
+/// A packet socket for one kind of frame on all interfaces.
+#[derive(Debug)]
+pub struct PacketSocket {
+    socket: AsyncFd<Socket>,
+    kind: PacketKind,
+}
+
+impl PacketSocket {
+    /// Opens the socket in the network namespace of the calling thread.
+    pub fn open(kind: PacketKind) -> Result<Self, PacketError> {
+        // Protocol 0 receives nothing until the filter is in place and bind names the protocol.
+        let socket =
+            Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0))).map_err(|error| {
+                match error.raw_os_error() {
+                    Some(libc::EPERM | libc::EACCES) => PacketError::Permission,
+                    _ => PacketError::Open(error),
+                }
+            })?;
+        socket.set_nonblocking(true).map_err(PacketError::Open)?;
+        socket.attach_filter(&filter(kind)).map_err(PacketError::Open)?;
+        // The kernel caps it at net.core.rmem_max.
+        socket.set_recv_buffer_size(RECEIVE_BUFFER).map_err(PacketError::Open)?;
+        socket.bind(&link_address(kind, 0, None)).map_err(PacketError::Open)?;
+        // SAFETY: a Socket owns its descriptor and keeps it open, and the same, until it is dropped.
+        let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }
+            .map_err(|error| PacketError::Open(error.into()))?;
+        Ok(Self { socket, kind })
+    }
+
+    /// Sends a frame, from its Ethernet header on, at once; a full queue is an error.
+    pub fn send(&self, index: u32, frame: &[u8]) -> Result<(), PacketError> {
+        let destination = frame.first_chunk::<6>().copied();
+        let address = link_address(self.kind, index, destination);
+        self.socket.get_ref().send_to(frame, &address).map(drop).map_err(PacketError::Send)
+    }
+
+    /// Waits until there is something to receive.
+    pub async fn readable(&self) -> Result<(), PacketError> {
+        // The readiness stays until `receive` finds the socket empty.
+        self.socket
+            .readable()
+            .await
+            .map(|mut guard| guard.retain_ready())
+            .map_err(PacketError::Receive)
+    }
+
+    /// The next frame that is waiting, into `buffer`; `None` when none is.
+    pub fn receive<'a>(
+        &self,
+        buffer: &'a mut FrameBuffer,
+    ) -> Result<Option<Received<'a>>, PacketError> {
+        let Some((index, length)) = self.receive_into(buffer)? else { return Ok(None) };
+        let received = buffer.0.get(..length).map(|bytes| {
+            // SAFETY: recv_from has initialised the first `length` bytes of the buffer.
+            let frame = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), length) };
+            Received { index, frame }
+        });
+        Ok(received)
+    }
+
+    /// The interface and the length of the next frame.
+    fn receive_into(&self, buffer: &mut FrameBuffer) -> Result<Option<(u32, usize)>, PacketError> {
+        loop {
+            let received =
+                self.socket.try_io(Interest::READABLE, |socket| socket.recv_from(&mut buffer.0));
+            let (length, mut address) = match received {
+                Ok((length, address)) => (length, address.as_storage()),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) => return Ok(None),
+                    // Errors of a link are pending errors: the socket goes on receiving.
+                    Some(libc::EINTR | libc::ENETDOWN | libc::ENXIO) => continue,
+                    _ if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                    _ => return Err(PacketError::Receive(error)),
+                },
+            };
+            // SAFETY: an AF_PACKET socket fills in a sockaddr_ll, which is one of the platform's
+            // sockaddr types; storage that the kernel did not fill is zeroed.
+            let address = unsafe { address.view_as::<libc::sockaddr_ll>() };
+            if address.sll_pkttype == libc::PACKET_OUTGOING {
+                continue;
+            }
+            if let Ok(index) = u32::try_from(address.sll_ifindex) {
+                return Ok(Some((index, length)));
+            }
+        }
+    }
+}
+
+/// Where a frame is received.
+#[derive(Debug)]
+pub struct FrameBuffer([MaybeUninit<u8>; FRAME_MAX]);
+
+impl Default for FrameBuffer {
+    fn default() -> Self {
+        Self([MaybeUninit::uninit(); FRAME_MAX])
+    }
+}
+
+fn link_address(kind: PacketKind, index: u32, destination: Option<[u8; 6]>) -> SockAddr {
+    let mut storage = SockAddrStorage::zeroed();
+    // SAFETY: sockaddr_ll is one of the platform's sockaddr types.
+    let address = unsafe { storage.view_as::<libc::sockaddr_ll>() };
+    address.sll_family = u16::try_from(libc::AF_PACKET).unwrap_or_default();
+    address.sll_protocol = kind.ether_type().to_be();
+    // The kernel's indices are positive ints.
+    address.sll_ifindex = i32::try_from(index).unwrap_or_default();
+    if let Some(mac) = destination {
+        address.sll_halen = 6;
+        for (byte, octet) in address.sll_addr.iter_mut().zip(mac) {
+            *byte = octet;
+        }
+    }
+    let length = u32::try_from(size_of::<libc::sockaddr_ll>()).unwrap_or_default();
+    // SAFETY: the storage holds an initialised sockaddr_ll, and `length` is its size.
+    unsafe { SockAddr::new(storage, length) }
+}
+
+/// A classic BPF program: frames that this host sends never pass, and of IPv6 only Neighbor
+/// Solicitations and Advertisements directly behind the fixed header, which have to come unrouted.
+fn filter(kind: PacketKind) -> Vec<SockFilter> {
+    const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
+    const LOAD_HALF: u16 = 0x28; // BPF_LD | BPF_H | BPF_ABS
+    const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+    const PACKET_TYPE: u32 = 0xffff_f004; // SKF_AD_OFF + SKF_AD_PKTTYPE
+    const OUTGOING: u32 = 4; // PACKET_OUTGOING
+
+    // The bytes that are looked at: EtherType, next header, hop limit.
+    let checks: &[(u16, u32, u32)] = match kind {
+        PacketKind::Arp => &[(LOAD_HALF, 12, 0x0806)],
+        PacketKind::Ndp => &[(LOAD_HALF, 12, 0x86dd), (LOAD_BYTE, 20, 58), (LOAD_BYTE, 21, 255)],
+    };
+    // Each check jumps over itself to the next; a failure falls through to a refusal.
+    let refuse = || SockFilter::new(RETURN, 0, 0, 0);
+    let mut program = vec![
+        SockFilter::new(LOAD_BYTE, 0, 0, PACKET_TYPE),
+        SockFilter::new(JUMP_EQUAL, 0, 1, OUTGOING),
+        refuse(),
+    ];
+    for &(load, offset, value) in checks {
+        program.push(SockFilter::new(load, 0, 0, offset));
+        program.push(SockFilter::new(JUMP_EQUAL, 1, 0, value));
+        program.push(refuse());
+    }
+    if kind == PacketKind::Ndp {
+        // The type of the ICMPv6 message: 135 or 136.
+        program.push(SockFilter::new(LOAD_BYTE, 0, 0, 54));
+        program.push(SockFilter::new(JUMP_EQUAL, 2, 0, 135));
+        program.push(SockFilter::new(JUMP_EQUAL, 1, 0, 136));
+        program.push(refuse());
+    }
+    program.push(SockFilter::new(RETURN, 0, 0, u32::MAX));
+    program
+}

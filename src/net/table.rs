@@ -1,0 +1,273 @@
+//! Netlink messages to [`Links`]: a pure table that events and dumps are applied to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use leasehold_crds::names::InterfaceName;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::link::{
+    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType, RouteVia,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use pnet_base::MacAddr;
+
+use crate::clock::Instant;
+use crate::net::links::{Link, LinkAddress, Links};
+use crate::net::netlink::MARK;
+
+/// `IFA_CACHEINFO`'s way to say forever.
+const FOREVER: u32 = u32::MAX;
+
+/// What an event means for the table, in the order of what has to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// It was not about what the table holds.
+    Nothing,
+    /// The table is current.
+    Applied,
+    /// The default routes have to be read anew.
+    Routes,
+    /// Events were lost: everything has to be read anew.
+    Everything,
+}
+
+/// Links, addresses and default routes by index.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    links: BTreeMap<u32, Link>,
+    addresses: BTreeMap<u32, BTreeMap<(IpAddr, u8), LinkAddress>>,
+    gateways: BTreeMap<u32, BTreeSet<IpAddr>>,
+}
+
+impl Table {
+    /// Applies one event or one row of a dump.
+    ///
+    /// Routes are told apart only as "some default route changed": the kernel sends no event for
+    /// IPv4 routes that go away with their link, so a change of a link means the same.
+    pub fn apply(&mut self, now: Instant, message: &RouteNetlinkMessage) -> Change {
+        match message {
+            RouteNetlinkMessage::NewLink(message) => self.new_link(message),
+            RouteNetlinkMessage::DelLink(message) => self.delete_link(message),
+            RouteNetlinkMessage::NewAddress(message) => {
+                let Some((index, address)) = parse_address(now, message) else {
+                    return Change::Nothing;
+                };
+                let key = (address.ip, address.prefix_len);
+                self.addresses.entry(index).or_default().insert(key, address);
+                Change::Applied
+            }
+            RouteNetlinkMessage::DelAddress(message) => {
+                let Some((index, address)) = parse_address(now, message) else {
+                    return Change::Nothing;
+                };
+                if let Some(addresses) = self.addresses.get_mut(&index) {
+                    addresses.remove(&(address.ip, address.prefix_len));
+                }
+                Change::Applied
+            }
+            RouteNetlinkMessage::NewRoute(message) | RouteNetlinkMessage::DelRoute(message)
+                if is_default(message) =>
+            {
+                Change::Routes
+            }
+            _ => Change::Nothing,
+        }
+    }
+
+    fn new_link(&mut self, message: &LinkMessage) -> Change {
+        // Bridges report their ports in a family of their own, with other attributes.
+        if message.header.interface_family == AddressFamily::Bridge {
+            return Change::Nothing;
+        }
+        let Some(link) = parse_link(message) else { return Change::Nothing };
+        let previous = self.links.insert(link.index, link.clone());
+        if previous.is_some_and(|previous| previous.carrier == link.carrier) {
+            Change::Applied
+        } else {
+            Change::Routes
+        }
+    }
+
+    fn delete_link(&mut self, message: &LinkMessage) -> Change {
+        // In the bridge's family it means that a port has left its bridge.
+        if message.header.interface_family == AddressFamily::Bridge {
+            return Change::Nothing;
+        }
+        let index = message.header.index;
+        self.addresses.remove(&index);
+        self.gateways.remove(&index);
+        if self.links.remove(&index).is_some() { Change::Routes } else { Change::Nothing }
+    }
+
+    /// Forgets the gateways, before a dump of the routes.
+    pub fn clear_gateways(&mut self) {
+        self.gateways.clear();
+    }
+
+    /// Takes the gateways from one row of a dump of the routes.
+    pub fn add_route(&mut self, message: &RouteMessage) {
+        if !is_default(message) {
+            return;
+        }
+        for (index, gateway) in next_hops(message) {
+            self.gateways.entry(index).or_default().insert(gateway);
+        }
+    }
+
+    /// Takes over what a dump has read, keeping the time at which an unchanged address was first
+    /// seen with the lifetime that it still has.
+    pub fn replace_by(&mut self, dumped: Self) {
+        let known = std::mem::replace(self, dumped);
+        for (index, addresses) in &mut self.addresses {
+            for (key, address) in addresses {
+                let Some(before) = known.addresses.get(index).and_then(|known| known.get(key))
+                else {
+                    continue;
+                };
+                let runs_on = match (before.valid, address.valid) {
+                    (None, None) => true,
+                    (Some(before_valid), Some(valid)) => {
+                        let expected = (before.seen + before_valid).saturating_since(address.seen);
+                        expected.abs_diff(valid) <= Duration::from_millis(1_100)
+                    }
+                    _ => false,
+                };
+                if runs_on {
+                    address.valid = before.valid;
+                    address.seen = before.seen;
+                }
+            }
+        }
+    }
+
+    /// The snapshot.
+    pub fn links(&self) -> Links {
+        let links = self.links.values().map(|link| {
+            let mut link = link.clone();
+            if let Some(addresses) = self.addresses.get(&link.index) {
+                link.addresses = addresses.values().cloned().collect();
+            }
+            if let Some(gateways) = self.gateways.get(&link.index) {
+                link.gateways = gateways.iter().copied().collect();
+            }
+            (link.name.clone(), link)
+        });
+        Links(links.collect())
+    }
+}
+
+fn parse_link(message: &LinkMessage) -> Option<Link> {
+    let flags = message.header.flags;
+    let mut name = None;
+    let mut mac = MacAddr::zero();
+    let mut state = State::Unknown;
+    let mut kind = None;
+    let mut master = None;
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(text) => name = text.parse::<InterfaceName>().ok(),
+            LinkAttribute::Address(bytes) => {
+                if let Ok(bytes) = <[u8; 6]>::try_from(bytes.as_slice()) {
+                    mac = bytes.into();
+                }
+            }
+            LinkAttribute::OperState(reported) => state = *reported,
+            LinkAttribute::Controller(index) => master = Some(*index).filter(|index| *index != 0),
+            LinkAttribute::LinkInfo(infos) => {
+                kind = infos.iter().find_map(|info| match info {
+                    LinkInfo::Kind(kind) => Some(InfoKind::to_string(kind)),
+                    _ => None,
+                });
+            }
+            _ => {}
+        }
+    }
+    // Drivers that report no state say Unknown.
+    let operational = matches!(state, State::Up | State::Unknown);
+    Some(Link {
+        index: message.header.index,
+        name: name?,
+        mac,
+        carrier: flags.contains(LinkFlags::Up | LinkFlags::LowerUp) && operational,
+        kind,
+        master,
+        loopback: flags.contains(LinkFlags::Loopback),
+        addresses: Vec::new(),
+        gateways: Vec::new(),
+    })
+}
+
+/// The interface and the address of a message.
+pub fn parse_address(now: Instant, message: &AddressMessage) -> Option<(u32, LinkAddress)> {
+    let mut address = None;
+    let mut local = None;
+    let mut ours = false;
+    let mut valid = None;
+    let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Address(ip) => address = Some(*ip),
+            AddressAttribute::Local(ip) => local = Some(*ip),
+            AddressAttribute::CacheInfo(info) if info.ifa_valid != FOREVER => {
+                valid = Some(Duration::from_secs(info.ifa_valid.into()));
+            }
+            AddressAttribute::Flags(all) => flags = *all,
+            AddressAttribute::Protocol(protocol) => ours = u8::from(*protocol) == MARK,
+            _ => {}
+        }
+    }
+    // On a point-to-point link IFA_ADDRESS is the peer's.
+    let ip = local.or(address)?;
+    Some((
+        message.header.index,
+        LinkAddress {
+            ip,
+            prefix_len: message.header.prefix_len,
+            ours,
+            valid,
+            seen: now,
+            tentative: flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed),
+        },
+    ))
+}
+
+fn is_default(message: &RouteMessage) -> bool {
+    message.header.destination_prefix_length == 0
+        && message.header.table == RouteHeader::RT_TABLE_MAIN
+        && message.header.kind == RouteType::Unicast
+}
+
+fn next_hops(message: &RouteMessage) -> Vec<(u32, IpAddr)> {
+    let mut hops = Vec::new();
+    let single = message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Oif(index) => Some(*index),
+        _ => None,
+    });
+    if let (Some(index), Some(ip)) = (single, gateway(&message.attributes)) {
+        hops.push((index, ip));
+    }
+    for attribute in &message.attributes {
+        if let RouteAttribute::MultiPath(paths) = attribute {
+            hops.extend(
+                paths
+                    .iter()
+                    .filter_map(|path| Some((path.interface_index, gateway(&path.attributes)?))),
+            );
+        }
+    }
+    hops
+}
+
+fn gateway(attributes: &[RouteAttribute]) -> Option<IpAddr> {
+    attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(RouteAddress::Inet(ip))
+        | RouteAttribute::Via(RouteVia::Inet(ip)) => Some(IpAddr::V4(*ip)),
+        RouteAttribute::Gateway(RouteAddress::Inet6(ip))
+        | RouteAttribute::Via(RouteVia::Inet6(ip)) => Some(IpAddr::V6(*ip)),
+        _ => None,
+    })
+}

@@ -1,0 +1,186 @@
+//! What is sent and what is heard on a segment, independent of the address family.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use leasehold_crds::names::InterfaceName;
+use pnet_base::MacAddr;
+
+use crate::clock::Instant;
+use crate::net::arp::{ArpFrame, ArpOperation};
+use crate::net::links::Link;
+use crate::net::ndp::{NdpFrame, Neighbor};
+use crate::net::packet::PacketKind;
+
+/// A frame to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transmit {
+    /// Tells the segment that the interface has `vip`: gratuitous ARP request, or unsolicited
+    /// Neighbor Advertisement.
+    Announce {
+        /// The address.
+        vip: IpAddr,
+        /// The interface that has it.
+        interface: InterfaceName,
+    },
+    /// Asks everybody on the segment for `ip` without claiming an address: RFC 5227 probe, or the
+    /// solicitation of duplicate address detection. IPv6 is answered by a multicast advertisement,
+    /// which makes neighbours update their entries.
+    Probe {
+        /// The address.
+        ip: IpAddr,
+        /// Where to ask.
+        interface: InterfaceName,
+    },
+    /// Asks `mac` alone for `ip`: ARP from 0.0.0.0, IPv6 from the link-local address.
+    Ask {
+        /// The address.
+        ip: IpAddr,
+        /// Whom to ask.
+        mac: MacAddr,
+        /// Where to ask.
+        interface: InterfaceName,
+    },
+}
+
+impl Transmit {
+    /// The interface to send on.
+    pub fn interface(&self) -> &InterfaceName {
+        match self {
+            Self::Announce { interface, .. }
+            | Self::Probe { interface, .. }
+            | Self::Ask { interface, .. } => interface,
+        }
+    }
+
+    /// The address that the frame asks for; none for an announcement.
+    pub fn asks_for(&self) -> Option<IpAddr> {
+        match self {
+            Self::Announce { .. } => None,
+            Self::Probe { ip, .. } | Self::Ask { ip, .. } => Some(*ip),
+        }
+    }
+
+    /// The frame as it leaves from `link`; `None` when the link lacks the address that it needs: an
+    /// Ethernet address, or for an IPv6 question a link-local one.
+    pub fn encode(&self, link: &Link) -> Option<(PacketKind, Vec<u8>)> {
+        if link.mac.is_zero() {
+            return None;
+        }
+        Some(match *self {
+            Self::Announce { vip: IpAddr::V4(vip), .. } => {
+                (PacketKind::Arp, ArpFrame::announcement(vip, link.mac).encode())
+            }
+            Self::Announce { vip: IpAddr::V6(vip), .. } => {
+                (PacketKind::Ndp, NdpFrame::announcement(vip, link.mac).encode())
+            }
+            Self::Probe { ip: IpAddr::V4(ip), .. } => {
+                (PacketKind::Arp, ArpFrame::probe(ip, link.mac).encode())
+            }
+            Self::Probe { ip: IpAddr::V6(ip), .. } => {
+                (PacketKind::Ndp, NdpFrame::probe(ip, link.mac).encode())
+            }
+            Self::Ask { ip: IpAddr::V4(ip), mac, .. } => {
+                let unspecified = Ipv4Addr::UNSPECIFIED;
+                (PacketKind::Arp, ArpFrame::request(mac, link.mac, unspecified, ip).encode())
+            }
+            Self::Ask { ip: IpAddr::V6(ip), mac, .. } => {
+                let from = link.link_local()?;
+                let frame = NdpFrame::solicitation(Some(mac), link.mac, from, ip);
+                (PacketKind::Ndp, frame.encode())
+            }
+        })
+    }
+}
+
+/// What kind of packet was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HeardKind {
+    /// An ARP request, gratuitous ones among them.
+    ArpRequest,
+    /// An ARP reply.
+    ArpReply,
+    /// An IPv6 Neighbor Solicitation.
+    NeighborSolicitation,
+    /// An IPv6 Neighbor Advertisement.
+    NeighborAdvertisement,
+}
+
+/// A packet from another host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// When it was read from the socket.
+    pub at: Instant,
+    /// Where it was heard.
+    pub interface: InterfaceName,
+    /// What kind of packet it is.
+    pub kind: HeardKind,
+    /// It tells the whole segment of an address of its sender: gratuitous ARP, or an advertisement
+    /// to all nodes (which answers a probe, too).
+    pub announcement: bool,
+    /// It asks without claiming an address: RFC 5227 probe, or duplicate address detection.
+    pub probe: bool,
+    /// It answers a question that this node has asked there within the last 2 s.
+    pub answer: bool,
+    /// Who says so: the MAC that has `sender_ip`.
+    pub sender_mac: MacAddr,
+    /// The address that the sender says to have; unspecified in a probe.
+    pub sender_ip: IpAddr,
+    /// The address that is asked for, or to which the answer goes.
+    pub target_ip: IpAddr,
+}
+
+impl Heard {
+    /// Reads a frame; `None` for one that is neither ARP nor a solicitation or advertisement.
+    pub fn decode(
+        at: Instant,
+        interface: &InterfaceName,
+        kind: PacketKind,
+        frame: &[u8],
+    ) -> Option<Self> {
+        match kind {
+            PacketKind::Arp => ArpFrame::decode(frame).map(|frame| Self {
+                at,
+                interface: interface.clone(),
+                kind: match frame.operation {
+                    ArpOperation::Request => HeardKind::ArpRequest,
+                    ArpOperation::Reply => HeardKind::ArpReply,
+                },
+                announcement: frame.is_gratuitous(),
+                probe: frame.is_probe(),
+                answer: false,
+                sender_mac: frame.sender_mac,
+                sender_ip: frame.sender_ip.into(),
+                target_ip: frame.target_ip.into(),
+            }),
+            PacketKind::Ndp => {
+                NdpFrame::decode(frame).map(|frame| Self::from_ndp(at, interface, &frame))
+            }
+        }
+    }
+
+    fn from_ndp(at: Instant, interface: &InterfaceName, frame: &NdpFrame) -> Self {
+        let (kind, announcement, link_layer, sender_ip, target_ip) = match frame.message {
+            Neighbor::Solicitation { target, link_layer } => {
+                (HeardKind::NeighborSolicitation, false, link_layer, frame.source_ip, target)
+            }
+            Neighbor::Advertisement { target, link_layer, .. } => (
+                HeardKind::NeighborAdvertisement,
+                frame.destination_ip.is_multicast(),
+                link_layer,
+                target,
+                frame.destination_ip,
+            ),
+        };
+        Self {
+            at,
+            interface: interface.clone(),
+            kind,
+            announcement,
+            probe: sender_ip == Ipv6Addr::UNSPECIFIED,
+            answer: false,
+            sender_mac: link_layer.unwrap_or(frame.source),
+            sender_ip: sender_ip.into(),
+            target_ip: target_ip.into(),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Whether the speaker takes part, and if not, why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use kube::runtime::watcher;
+use tokio::sync::watch;
+
+use crate::api::causes;
+
+/// What is listed before anything is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Session leases.
+    Sessions,
+    /// Claim leases.
+    Claims,
+    /// Services.
+    Services,
+    /// EndpointSlices.
+    EndpointSlices,
+    /// Nodes.
+    Nodes,
+    /// AnnouncementPolicies.
+    Policies,
+}
+
+impl Part {
+    const ALL: [Self; 6] = [
+        Self::Sessions,
+        Self::Claims,
+        Self::Services,
+        Self::EndpointSlices,
+        Self::Nodes,
+        Self::Policies,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sessions => "session Leases",
+            Self::Claims => "claim Leases",
+            Self::Services => "Services",
+            Self::EndpointSlices => "EndpointSlices",
+            Self::Nodes => "Nodes",
+            Self::Policies => "AnnouncementPolicies",
+        }
+    }
+}
+
+/// The health of this process; shown by `/readyz`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    listed: BTreeSet<Part>,
+    failures: BTreeMap<Part, String>,
+    /// Whether another speaker has this host.
+    pub host_is_taken: bool,
+    /// The Node of this name does not exist.
+    pub unknown_node: Option<String>,
+    /// Whether the speaker holds a session.
+    pub has_session: bool,
+    /// Why the last renewal failed.
+    pub renewal_failure: Option<String>,
+}
+
+impl Health {
+    /// `part` has been listed.
+    pub fn listed(health: &watch::Sender<Self>, part: Part) {
+        health.send_if_modified(|health| {
+            let recovered = health.failures.remove(&part).is_some();
+            if recovered {
+                tracing::info!(what = part.name(), "the watch works again");
+            }
+            health.listed.insert(part) || recovered
+        });
+    }
+
+    /// The watch on `part` failed; it will be tried again.
+    pub fn failed(health: &watch::Sender<Self>, part: Part, error: &watcher::Error) {
+        let cause = causes(error);
+        health.send_if_modified(|health| {
+            let before = health.failures.insert(part, cause.clone());
+            if before.as_ref() != Some(&cause) {
+                tracing::warn!(what = part.name(), error = cause, "cannot watch; trying again");
+            }
+            before.as_ref() != Some(&cause)
+        });
+    }
+
+    /// Whether the speaker takes part in the election.
+    pub fn is_ready(&self) -> bool {
+        self.has_session && self.listed.len() == Part::ALL.len()
+    }
+}
+
+impl fmt::Display for Health {
+    /// `ok`, or a line for each reason why not.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_ready() {
+            return writeln!(f, "ok");
+        }
+        if self.host_is_taken {
+            writeln!(f, "another speaker runs on this host: waiting until it ends")?;
+        }
+        for part in Part::ALL.iter().filter(|part| !self.listed.contains(part)) {
+            match self.failures.get(part) {
+                Some(cause) => writeln!(f, "cannot list {}: {cause}", part.name())?,
+                None => writeln!(f, "waiting for the list of {}", part.name())?,
+            }
+        }
+        if let Some(node) = &self.unknown_node {
+            writeln!(f, "the cluster has no Node `{node}`: check --node-name")?;
+        }
+        if !self.has_session {
+            writeln!(f, "no session yet")?;
+        }
+        if let Some(cause) = &self.renewal_failure {
+            writeln!(f, "the session cannot be renewed: {cause}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_says_what_is_missing() {
+        let mut health = Health::default();
+        assert!(health.to_string().contains("waiting for the list of Services"));
+        health.unknown_node = Some("node-9".to_owned());
+        assert!(health.to_string().contains("no Node `node-9`: check --node-name"));
+        health.listed.extend(Part::ALL);
+        assert!(!health.is_ready());
+        health.has_session = true;
+        assert_eq!(health.to_string(), "ok\n");
+    }
+}

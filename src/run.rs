@@ -1,0 +1,90 @@
+//! The wiring: what is started, in which order, and what it is connected to.
+
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::api::client;
+use crate::api::leases::Leases;
+use crate::clock::Instant;
+use crate::config::Config;
+use crate::drive::Driver;
+use crate::host::{self, StateFolder};
+use crate::lease::{self, Election, Serving};
+use crate::net::edge::Edge;
+use crate::report::facts::Reports;
+use crate::report::health::Health;
+use crate::report::metrics::Metrics;
+use crate::report::server;
+use crate::{announce, watch as watches};
+
+/// Within which time a request on a lease must be answered.
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(1500);
+/// For how long a restarting speaker's addresses stay.
+const RESTART_GRACE: Duration = Duration::from_secs(30);
+/// By how much each rank waits for the ranks before it.
+const RANK_STEP: Duration = Duration::from_millis(180);
+/// Events of the watches that wait for the core.
+const EVENTS: usize = 1024;
+
+/// Runs the speaker until it is asked to end.
+pub async fn run(config: Config) -> anyhow::Result<()> {
+    host::check_capabilities()?;
+    // From here on a signal is an event, not the end.
+    let signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let incarnation = host::incarnation()?;
+    let state = StateFolder::open(&config.state_dir)?;
+    let api = client::configuration(config.kubeconfig.as_deref()).await?;
+    let lease_client = client::connect(&api)?;
+    let client = client::connect(&api)?;
+
+    let metrics = Metrics::default();
+    let mut registry = Registry::default();
+    metrics.register(&mut registry);
+    let (health, health_seen) = watch::channel(Health::default());
+    let listener = server::listen(config.metrics_bind_address).await?;
+    let mut background = JoinSet::new();
+    background.spawn(server::serve(listener, health_seen, registry));
+
+    let _lock = host::lock(&health).await?;
+    let edge = Edge::start().await?;
+    let (serving, served) = watch::channel(Serving::default());
+    let announcement = announce::start(served, &edge);
+    let (sender, events) = mpsc::channel(EVENTS);
+    let leases =
+        Leases::new(&lease_client, &config.session_namespace, &config.namespace, REQUEST_TIMEOUT);
+    let watches = watches::start(&client, &leases, &sender, &health);
+    let (reports, recorder) = Reports::new(client, &config.node_name);
+    background.spawn(recorder);
+
+    let settings = lease::Config {
+        node: config.node_name,
+        incarnation,
+        lease_duration: config.lease_duration,
+        request_timeout: REQUEST_TIMEOUT,
+        restart_grace: RESTART_GRACE,
+        rank_step: RANK_STEP,
+    };
+    tracing::info!(node = %settings.node, version = env!("CARGO_PKG_VERSION"), "speaker started");
+    let driver = Driver {
+        election: Election::new(Instant::now(), settings, state.read()),
+        leases,
+        edge,
+        serving,
+        announcement,
+        events,
+        watches,
+        signals,
+        state,
+        health,
+        metrics,
+        reports,
+        requests: JoinSet::new(),
+    };
+    driver.run().await?;
+    tracing::info!("speaker ended");
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! The watches: from the API server's streams to events of the core.
+//!
+//! ```text
+//! Leases (sessions, claims) ───────────────────────────► Event::Session, Event::Claim …
+//! Services, EndpointSlices, Nodes, Policies ► Snapshot ► desired::build ► Event::Desired
+//! ```
+//!
+//! All tasks send into one bounded channel that the driver of the core reads; a full channel makes
+//! them wait, and the streams with them.
+
+mod leases;
+mod objects;
+mod pause;
+
+use kube::Client;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::api::leases::Leases;
+use crate::lease::Event;
+use crate::report::health::Health;
+
+/// For how long a watch lasts before it is renewed, which bounds how long a dead one goes
+/// unnoticed.
+const WATCH_SECONDS: u32 = 30;
+
+/// Starts all watches. The tasks end only when `events` is closed.
+pub fn start(
+    client: &Client,
+    leases: &Leases,
+    events: &mpsc::Sender<Event>,
+    health: &watch::Sender<Health>,
+) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(leases::sessions(leases.sessions(), events.clone(), health.clone()));
+    tasks.spawn(leases::claims(leases.claims(), events.clone(), health.clone()));
+    tasks.spawn(objects::desired(client.clone(), events.clone(), health.clone()));
+    tasks
+}

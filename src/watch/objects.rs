@@ -1,0 +1,210 @@
+//! The watches on what the cluster asks for.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::core::DeserializeGuard;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event as Watched, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use leasehold_crds::AnnouncementPolicy;
+use serde::de::DeserializeOwned;
+use tokio::sync::{mpsc, watch};
+
+use super::WATCH_SECONDS;
+use super::pause::Pause;
+use crate::desired::{Desired, NodeObject, ServiceFacts, SliceFacts, Snapshot, build};
+use crate::lease::Event;
+use crate::report::health::{Health, Part};
+
+/// Changes that come within this time lead to one result.
+const GATHER: Duration = Duration::from_millis(3);
+
+/// What a watch brings; objects that cannot be read are passed over.
+enum Change {
+    Service(Watched<DeserializeGuard<Service>>),
+    Slice(Watched<DeserializeGuard<EndpointSlice>>),
+    Node(Watched<DeserializeGuard<Node>>),
+    Policy(Watched<DeserializeGuard<AnnouncementPolicy>>),
+    Failed(Part, watcher::Error),
+}
+
+/// Keeps the snapshot and sends what the cluster asks for at each change, from when everything has
+/// been listed.
+pub(super) async fn desired(client: Client, events: mpsc::Sender<Event>, health: watch::Sender<Health>) {
+    let mut changes = stream::select_all([
+        observe(Api::all(client.clone()), Part::Services, Change::Service),
+        observe(Api::all(client.clone()), Part::EndpointSlices, Change::Slice),
+        observe(Api::all(client.clone()), Part::Nodes, Change::Node),
+        observe(Api::all(client), Part::Policies, Change::Policy),
+    ]);
+    let mut state = State::default();
+    let mut sent: Option<Arc<Desired>> = None;
+    while let Some(change) = changes.next().await {
+        state.apply(change, &health);
+        // What belongs together arrives together.
+        let until = tokio::time::Instant::now() + GATHER;
+        while let Ok(Some(change)) = tokio::time::timeout_at(until, changes.next()).await {
+            state.apply(change, &health);
+        }
+        if !state.is_complete() {
+            continue;
+        }
+        let (desired, errors) = build(&state.snapshot);
+        for error in errors {
+            tracing::debug!(%error, "a policy cannot be followed");
+        }
+        if sent.as_deref() != Some(&desired) {
+            let desired = Arc::new(desired);
+            sent = Some(Arc::clone(&desired));
+            if events.send(Event::Desired(desired)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn observe<K>(
+    api: Api<DeserializeGuard<K>>,
+    part: Part,
+    wrap: fn(Watched<DeserializeGuard<K>>) -> Change,
+) -> BoxStream<'static, Change>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K::DynamicType: Default,
+    DeserializeGuard<K>: Resource<DynamicType = K::DynamicType>,
+{
+    watcher(api, watcher::Config::default().timeout(WATCH_SECONDS))
+        .backoff(Pause::default())
+        .map(move |event| event.map_or_else(|error| Change::Failed(part, error), wrap))
+        .boxed()
+}
+
+/// The snapshot, and the parts of it that are being listed anew.
+#[derive(Default)]
+struct State {
+    snapshot: Snapshot,
+    listing: Snapshot,
+    services: bool,
+    slices: bool,
+    nodes: bool,
+    policies: bool,
+}
+
+impl State {
+    const fn is_complete(&self) -> bool {
+        self.services && self.slices && self.nodes && self.policies
+    }
+
+    fn apply(&mut self, change: Change, health: &watch::Sender<Health>) {
+        let (snapshot, listing) = (&mut self.snapshot, &mut self.listing);
+        match change {
+            Change::Service(event) => {
+                let listed = merge(event, &mut snapshot.services, &mut listing.services, |object| {
+                    ServiceFacts::of(object)
+                });
+                self.services |= done(listed, Part::Services, health);
+            }
+            Change::Slice(event) => {
+                let listed =
+                    merge(event, &mut snapshot.slices, &mut listing.slices, |object| SliceFacts::of(object));
+                self.slices |= done(listed, Part::EndpointSlices, health);
+            }
+            Change::Node(event) => {
+                let listed = merge_nodes(event, &mut snapshot.nodes, &mut listing.nodes);
+                self.nodes |= done(listed, Part::Nodes, health);
+            }
+            Change::Policy(event) => {
+                let listed = merge(event, &mut snapshot.policies, &mut listing.policies, |object| {
+                    Some((key(object), object.clone()))
+                });
+                self.policies |= done(listed, Part::Policies, health);
+            }
+            Change::Failed(part, error) => Health::failed(health, part, &error),
+        }
+    }
+}
+
+fn done(listed: bool, part: Part, health: &watch::Sender<Health>) -> bool {
+    if listed {
+        Health::listed(health, part);
+    }
+    listed
+}
+
+fn key(object: &impl ResourceExt) -> String {
+    match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
+    }
+}
+
+type Facts<F> = std::collections::BTreeMap<String, F>;
+
+/// Applies a change to `kept`; returns whether a list has become complete with it.
+fn merge<K, F>(
+    event: Watched<DeserializeGuard<K>>,
+    kept: &mut Facts<F>,
+    listing: &mut Facts<F>,
+    facts: impl Fn(&K) -> Option<(String, F)>,
+) -> bool
+where
+    K: Resource,
+    DeserializeGuard<K>: ResourceExt,
+{
+    let read = |object: &DeserializeGuard<K>| match &object.0 {
+        Ok(object) => facts(object),
+        Err(error) => {
+            tracing::warn!(object = key(object), %error, "an object cannot be read and is passed over");
+            None
+        }
+    };
+    match event {
+        Watched::Init => listing.clear(),
+        Watched::InitApply(object) => listing.extend(read(&object)),
+        Watched::InitDone => {
+            *kept = std::mem::take(listing);
+            return true;
+        }
+        Watched::Apply(object) => match read(&object) {
+            Some((key, facts)) => {
+                kept.insert(key, facts);
+            }
+            None => {
+                kept.remove(&key(&object));
+            }
+        },
+        Watched::Delete(object) => {
+            kept.remove(&key(&object));
+        }
+    }
+    false
+}
+
+/// As [`merge`], for what is kept under a parsed name.
+fn merge_nodes(
+    event: Watched<DeserializeGuard<Node>>,
+    kept: &mut std::collections::BTreeMap<leasehold_crds::names::NodeName, NodeObject>,
+    listing: &mut std::collections::BTreeMap<leasehold_crds::names::NodeName, NodeObject>,
+) -> bool {
+    let read = |object: &DeserializeGuard<Node>| object.0.as_ref().ok().and_then(NodeObject::of);
+    match event {
+        Watched::Init => listing.clear(),
+        Watched::InitApply(object) => listing.extend(read(&object)),
+        Watched::InitDone => {
+            *kept = std::mem::take(listing);
+            return true;
+        }
+        Watched::Apply(object) => kept.extend(read(&object)),
+        Watched::Delete(object) => {
+            if let Ok(name) = object.name_any().parse() {
+                kept.remove(&name);
+            }
+        }
+    }
+    false
+}

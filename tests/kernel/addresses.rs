@@ -1,0 +1,358 @@
+//! What happens to the kernel's addresses.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use leasehold::announce;
+use leasehold::clock::Instant;
+use leasehold::lease::Serving;
+use leasehold::net::netlink::{Netlink, NetlinkError};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use tokio::sync::watch;
+
+use crate::world::{Namespace, Speaker, Test, World, eth0, eventually, interface};
+
+pub const TESTS: &[Test] = &[
+    ("an_address_has_our_mark_and_a_lifetime_and_lapses_by_itself", lapses_by_itself),
+    ("a_renewed_address_stays", a_renewed_address_stays),
+    ("a_nodes_own_address_is_never_touched", a_nodes_own_address_is_never_touched),
+    ("an_address_is_usable_at_once", usable_at_once),
+    ("an_address_removed_by_hand_is_back_at_once", removed_by_hand),
+    ("a_lifetime_made_endless_by_hand_is_limited_again", made_endless_by_hand),
+    ("addresses_survive_a_flap_of_the_link", a_flap_of_the_link),
+    ("what_is_no_longer_served_goes_at_once", no_longer_served),
+    ("a_former_process_leaves_what_the_next_adopts_or_removes", adoption),
+    ("an_address_moves_to_another_interface_make_before_break", another_interface),
+    ("what_the_kernel_refuses_is_reported_and_tried_again", refusals),
+    ("without_the_capability_the_reason_is_reported", without_the_capability),
+    ("two_hundred_addresses_are_added_and_renewed", two_hundred),
+];
+
+const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 10));
+const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x10));
+const BOTH: [IpAddr; 2] = [V4, V6];
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+fn shown(node: &Namespace, ip: IpAddr) -> Result<Option<String>> {
+    let all = node.ip("-o addr show")?;
+    let prefix = format!("{ip}/");
+    let line =
+        all.lines().find(|line| line.split_whitespace().any(|word| word.starts_with(&prefix)));
+    Ok(line.map(str::to_owned))
+}
+
+fn lapses_by_itself(world: &World) -> Result<()> {
+    world.node.speak(|speaker| async move {
+        let start = Instant::now();
+        speaker.serve(&BOTH, seconds(2.5));
+        let view = speaker.have(&BOTH, true).await?;
+        for (ip, prefix) in [(V4, "/32"), (V6, "/128")] {
+            let line = shown(&world.node, ip)?.context("iproute2 does not show it")?;
+            for part in [format!("{ip}{prefix}"), "proto 0x4c".into(), "valid_lft 2sec".into()] {
+                ensure!(line.contains(&part), "{part} is missing in: {line}");
+            }
+            let until = view.ours.get(&ip).context("not in the view")?.until;
+            ensure!(until >= start + seconds(2.0) && until <= start + seconds(2.5), "{until}");
+        }
+        ensure!(shown(&world.node, V6)?.is_some_and(|line| line.contains("deprecated")));
+        speaker.have(&BOTH, false).await?;
+        let after = Instant::now().saturating_since(start);
+        // Late by 1.03 s at most, rarely 20 ms early.
+        ensure!(after > seconds(1.97) && after < seconds(3.6), "lapsed after {after:?}");
+        // Its time is over: it is not added again.
+        tokio::time::sleep(seconds(0.3)).await;
+        ensure!(shown(&world.node, V4)?.is_none() && shown(&world.node, V6)?.is_none());
+        Ok(())
+    })
+}
+
+fn a_renewed_address_stays(world: &World) -> Result<()> {
+    world.node.speak(|speaker| async move {
+        speaker.serve(&BOTH, seconds(2.2));
+        speaker.have(&BOTH, true).await?;
+        let start = Instant::now();
+        let mut renewed = start;
+        while Instant::now() < start + seconds(5.0) {
+            if Instant::now() > renewed + seconds(1.0) {
+                renewed = Instant::now();
+                speaker.serve(&BOTH, seconds(2.2));
+            }
+            let addresses = speaker.edge.netlink.addresses().await?;
+            let there = |ip| addresses.iter().any(|(_, address)| address.ip == ip && address.ours);
+            ensure!(there(V4) && there(V6), "gone although renewed");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    })
+}
+
+fn a_nodes_own_address_is_never_touched(world: &World) -> Result<()> {
+    let node = &world.node;
+    let own: IpAddr = Ipv4Addr::new(192, 0, 2, 50).into();
+    // On the same link as a single address, within the subnet, and on another link.
+    node.ip("addr add 192.0.2.50/32 dev eth0")?;
+    node.ip("addr add 203.0.113.5/32 dev lo")?;
+    let all: [IpAddr; 4] = [
+        own,
+        Ipv4Addr::new(192, 0, 2, 1).into(),
+        Ipv4Addr::new(203, 0, 113, 5).into(),
+        "fd00::1".parse()?,
+    ];
+    let before = node.ip("-o addr show")?;
+    node.speak(|speaker| async move {
+        speaker.serve(&all, seconds(5.0));
+        let view = speaker
+            .kernel("all are reported", seconds(2.0), |view| view.foreign.len() == all.len())
+            .await?;
+        ensure!(view.ours.is_empty() && view.refused.is_empty(), "{view:?}");
+        ensure!(view.foreign.get(&all[2]) == Some(&interface("lo")), "{view:?}");
+        speaker.serve(&[], seconds(5.0));
+        speaker.kernel("no longer served", seconds(2.0), |view| view.foreign.is_empty()).await?;
+        let index = speaker.edge.links.borrow().get(&eth0()).context("eth0")?.index;
+        let exists = speaker.edge.netlink.add(index, own, NonZeroU32::MIN).await;
+        ensure!(matches!(exists, Err(NetlinkError::Exists)), "{exists:?}");
+        Ok(())
+    })?;
+    let after = node.ip("-o addr show")?;
+    ensure!(before == after, "before:\n{before}\nafter:\n{after}");
+    Ok(())
+}
+
+fn usable_at_once(world: &World) -> Result<()> {
+    let client = &world.client;
+    client.ip("route add 198.51.100.10/32 via 192.0.2.1")?;
+    world.node.speak(|speaker| async move {
+        speaker.serve(&BOTH, seconds(10.0));
+        speaker.have(&BOTH, true).await?;
+        for ip in BOTH {
+            let took = client.refused_after(ip, seconds(0.5))?;
+            ensure!(took < seconds(0.5), "{ip} answered after {took:?}");
+        }
+        Ok(())
+    })
+}
+
+fn removed_by_hand(world: &World) -> Result<()> {
+    let node = &world.node;
+    node.speak(|speaker| async move {
+        speaker.serve(&BOTH, seconds(20.0));
+        speaker.have(&BOTH, true).await?;
+        for (ip, prefix) in [(V4, 32), (V6, 128)] {
+            node.ip(&format!("addr del {ip}/{prefix} dev eth0"))?;
+            let again = eventually("it is back", seconds(1.0), || Ok(shown(node, ip)?.is_some()));
+            again.await?;
+        }
+        Ok(())
+    })
+}
+
+fn made_endless_by_hand(world: &World) -> Result<()> {
+    let node = &world.node;
+    node.speak(|speaker| async move {
+        speaker.serve(&[V4], seconds(20.0));
+        speaker.have(&[V4], true).await?;
+        node.ip(&format!("addr change {V4}/32 dev eth0 proto 76 valid_lft forever"))?;
+        eventually("it has a lifetime again", seconds(1.0), || {
+            Ok(shown(node, V4)?.is_some_and(|line| !line.contains("valid_lft forever")))
+        })
+        .await?;
+        Ok(())
+    })
+}
+
+fn a_flap_of_the_link(world: &World) -> Result<()> {
+    let node = &world.node;
+    node.speak(|speaker| async move {
+        speaker.serve(&BOTH, seconds(20.0));
+        speaker.have(&BOTH, true).await?;
+        node.ip("link set eth0 down")?;
+        tokio::time::sleep(seconds(0.1)).await;
+        node.ip("link set eth0 up")?;
+        eventually("both are there", seconds(2.0), || {
+            Ok(shown(node, V4)?.is_some() && shown(node, V6)?.is_some())
+        })
+        .await?;
+        let took = world.client.refused_after(V6, seconds(1.0))?;
+        ensure!(took < seconds(1.0), "{took:?}");
+        ensure!(!shown(node, V6)?.is_some_and(|line| line.contains("tentative")));
+        Ok(())
+    })
+}
+
+fn no_longer_served(world: &World) -> Result<()> {
+    world.node.speak(|speaker| async move {
+        let mut worst = Duration::ZERO;
+        for _ in 0..20 {
+            speaker.serve(&BOTH, seconds(20.0));
+            speaker.have(&BOTH, true).await?;
+            let start = Instant::now();
+            speaker.serve(&[], seconds(0.0));
+            let generation = speaker.serving.borrow().generation;
+            speaker
+                .kernel("gone", seconds(1.0), |view| {
+                    view.ours.is_empty() && view.applied == generation
+                })
+                .await?;
+            worst = worst.max(Instant::now().saturating_since(start));
+        }
+        println!("no longer served -> seen to be gone: {worst:?} at most of 20");
+        ensure!(worst < seconds(0.1), "{worst:?}");
+        Ok(())
+    })
+}
+
+fn adoption(world: &World) -> Result<()> {
+    let node = &world.node;
+    let other: IpAddr = Ipv4Addr::new(198, 51, 100, 11).into();
+    node.speak(|speaker| async move {
+        speaker.serve(&[V4, V6, other], seconds(6.0));
+        speaker.have(&[V4, V6, other], true).await?;
+        Ok(())
+    })?;
+    node.speak(|speaker| async move {
+        speaker.have(&[V4, V6, other], true).await?;
+        // Nothing is known yet: what is served is renewed, the rest stays.
+        let until = Instant::now() + seconds(30.0);
+        speaker.serve(&[V4], seconds(30.0));
+        speaker.serving.send_modify(|serving| serving.complete = false);
+        let view = speaker
+            .kernel("renewed", seconds(1.0), |view| {
+                view.ours.get(&V4).is_some_and(|address| address.until > until - seconds(1.1))
+            })
+            .await?;
+        ensure!(view.ours.len() == 3, "{view:?}");
+        speaker.serve(&BOTH, seconds(30.0));
+        let view = speaker.have(&[other], false).await?;
+        ensure!(view.ours.len() == 2, "{view:?}");
+        Ok(())
+    })
+}
+
+fn another_interface(world: &World) -> Result<()> {
+    let node = &world.node;
+    world.attach(node, "eth1", "second", None)?;
+    node.speak(|speaker| async move {
+        speaker.serve(&BOTH, seconds(20.0));
+        speaker.have(&BOTH, true).await?;
+        speaker.serve_on(&interface("eth1"), &BOTH, seconds(20.0));
+        // A dump never finds them missing.
+        let generation = speaker.serving.borrow().generation;
+        loop {
+            let addresses = speaker.edge.netlink.addresses().await?;
+            let there = |ip| addresses.iter().any(|(_, address)| address.ip == ip && address.ours);
+            ensure!(there(V4) && there(V6), "gone while it moved");
+            if speaker.announcement.kernel.borrow().applied == generation {
+                break;
+            }
+        }
+        for ip in BOTH {
+            let line = shown(node, ip)?.context("it is gone")?;
+            ensure!(line.contains("eth1"), "{line}");
+        }
+        Ok(())
+    })
+}
+
+fn refusals(world: &World) -> Result<()> {
+    let node = &world.node;
+    node.speak(|speaker| async move {
+        speaker.serve_on(&interface("eth7"), &[V4], seconds(20.0));
+        let view =
+            speaker.kernel("reported", seconds(1.0), |view| view.refused.contains_key(&V4)).await?;
+        ensure!(view.refused.get(&V4).is_some_and(|reason| reason.contains("eth7")), "{view:?}");
+        world.attach(node, "eth7", "seventh", None)?;
+        speaker.have(&[V4], true).await?;
+
+        node.enter(|| Ok(std::fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "1")?))?;
+        speaker.serve(&[V6], seconds(20.0));
+        let view =
+            speaker.kernel("reported", seconds(1.0), |view| view.refused.contains_key(&V6)).await?;
+        ensure!(view.refused.get(&V6).is_some_and(|why| why.contains("disable_ipv6")), "{view:?}");
+        let generation = speaker.serving.borrow().generation;
+        ensure!(view.applied == generation, "it is settled as far as it can be: {view:?}");
+        node.enter(|| Ok(std::fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "0")?))?;
+        let view = speaker.have(&[V6], true).await?;
+        ensure!(view.refused.is_empty(), "{view:?}");
+        Ok(())
+    })
+}
+
+/// Takes a capability from the calling thread.
+fn without(capability: CapabilitySet) -> Result<()> {
+    let mut sets = capabilities(None)?;
+    sets.effective.remove(capability);
+    sets.permitted.remove(capability);
+    set_capabilities(None, sets)?;
+    Ok(())
+}
+
+fn without_the_capability(world: &World) -> Result<()> {
+    let node = &world.node;
+    node.speak(|speaker| async move {
+        speaker.serve(&[V4], seconds(20.0));
+        speaker.have(&[V4], true).await?;
+        Ok(())
+    })?;
+    node.block_on(|| async {
+        without(CapabilitySet::NET_ADMIN)?;
+        let speaker = Speaker::start().await?;
+        speaker.serve(&[V6], seconds(20.0));
+        let view =
+            speaker.kernel("reported", seconds(1.0), |view| view.refused.contains_key(&V6)).await?;
+        let reason = view.refused.get(&V6).context("no reason")?;
+        ensure!(reason.contains("CAP_NET_ADMIN"), "{reason}");
+        Ok(())
+    })?;
+    node.block_on(|| async {
+        without(CapabilitySet::NET_RAW)?;
+        let error = Speaker::start().await.err().context("it started without CAP_NET_RAW")?;
+        ensure!(error.to_string().contains("CAP_NET_RAW"), "{error:?}");
+        Ok(())
+    })
+}
+
+fn two_hundred(world: &World) -> Result<()> {
+    let vips: Vec<IpAddr> = (0..200).map(|last| Ipv4Addr::new(198, 51, 100, last).into()).collect();
+    world.node.block_on(|| async {
+        let (netlink, connection) = Netlink::open()?;
+        let driver = connection;
+        let count = async {
+            let addresses = netlink.addresses().await?;
+            Ok::<_, anyhow::Error>(addresses.iter().filter(|(_, address)| address.ours).count())
+        };
+        let work = async {
+            let edge = leasehold::net::edge::Edge::start().await?;
+            let (serving, receiver) = watch::channel(Serving::default());
+            let announcement = announce::start(receiver, &edge);
+            let speaker = Speaker { edge, announcement, serving };
+            let start = Instant::now();
+            speaker.serve(&vips, seconds(6.5));
+            speaker.have(&vips, true).await?;
+            let added = Instant::now();
+            println!("200 addresses added and seen after {:?}", added.saturating_since(start));
+            speaker.serve(&vips, seconds(20.5));
+            let until = added + seconds(19.0);
+            speaker
+                .kernel("all are renewed", seconds(2.0), |view| {
+                    view.ours.len() == 200 && view.ours.values().all(|vip| vip.until > until)
+                })
+                .await?;
+            let renewed = Instant::now();
+            println!("200 renewed after {:?}", renewed.saturating_since(added));
+            speaker.serve(&[], seconds(0.0));
+            speaker.have(&vips, false).await?;
+            println!("200 removed after {:?}", Instant::now().saturating_since(renewed));
+            ensure!(count.await? == 0);
+            Ok(())
+        };
+        tokio::select! {
+            () = driver => anyhow::bail!("netlink has ended"),
+            done = work => done,
+        }
+    })
+}

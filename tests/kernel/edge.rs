@@ -1,0 +1,156 @@
+//! What the edge knows of links, and how soon.
+
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use leasehold::clock::Instant;
+use leasehold::net::links::Links;
+
+use crate::world::{Speaker, Test, World, eth0, eventually, interface};
+
+pub const TESTS: &[Test] = &[
+    ("a_lost_carrier_is_seen_and_the_vip_is_gone_at_once", carrier_lost),
+    ("links_addresses_and_gateways_are_kept_current", links_are_current),
+];
+
+fn carrier(links: &Links) -> bool {
+    links.get(&eth0()).is_some_and(|link| link.carrier)
+}
+
+fn carrier_lost(world: &World) -> Result<()> {
+    let vip: IpAddr = Ipv4Addr::new(192, 0, 2, 100).into();
+    world.node.speak(|speaker| async move {
+        let mut links = speaker.edge.links.clone();
+        let mut worst = Duration::ZERO;
+        for _ in 0..5 {
+            links.wait_for(carrier).await?;
+            speaker.serve(&[vip], Duration::from_secs(20));
+            speaker.have(&[vip], true).await?;
+            // The other end of the cable goes down. The runtime is not blocked meanwhile.
+            let lan = &world.lan;
+            let cut = async {
+                let start = Instant::now();
+                lan.ip("link set node down")?;
+                Ok::<_, anyhow::Error>((start, Instant::now()))
+            };
+            let (start, done) = cut.await?;
+            links.wait_for(|links| !carrier(links)).await?;
+            let seen = Instant::now();
+            speaker.serve(&[], Duration::ZERO);
+            speaker.have(&[vip], false).await?;
+            let gone = Instant::now();
+            println!(
+                "cut within {:?}, seen {:?} and VIP gone {:?} after it",
+                done.saturating_since(start),
+                seen.saturating_since(done),
+                gone.saturating_since(done),
+            );
+            worst = worst.max(gone.saturating_since(done));
+            lan.ip("link set node up")?;
+        }
+        ensure!(worst < Duration::from_millis(200), "{worst:?}");
+        Ok(())
+    })
+}
+
+async fn becomes(
+    speaker: &Speaker,
+    what: &str,
+    condition: impl FnMut(&Links) -> bool,
+) -> Result<()> {
+    let mut links = speaker.edge.links.clone();
+    let waited = tokio::time::timeout(Duration::from_secs(2), links.wait_for(condition)).await;
+    waited.with_context(|| format!("{what}: {:?}", *speaker.edge.links.borrow()))??;
+    Ok(())
+}
+
+fn links_are_current(world: &World) -> Result<()> {
+    let node = &world.node;
+    let gateway: IpAddr = Ipv4Addr::new(192, 0, 2, 254).into();
+    let gateway_v6: IpAddr = "fd00::ff".parse()?;
+    let mac = node.mac()?;
+    node.speak(|speaker| async move {
+        let links = speaker.edge.links.borrow().clone();
+        let link = links.get(&eth0()).context("eth0 is missing")?;
+        ensure!(link.mac == mac && link.carrier && !link.loopback, "{link:?}");
+        ensure!(link.kind.as_deref() == Some("veth") && link.master.is_none(), "{link:?}");
+        ensure!(link.reaches(gateway) && link.reaches(gateway_v6), "{link:?}");
+        ensure!(!link.reaches(Ipv4Addr::new(198, 51, 100, 1).into()), "{link:?}");
+        ensure!(link.link_local().is_some() && link.gateways.is_empty(), "{link:?}");
+        let lo = links.get(&interface("lo")).context("lo is missing")?;
+        ensure!(lo.loopback, "{lo:?}");
+
+        let has = |ip: IpAddr| {
+            move |links: &Links| links.get(&eth0()).is_some_and(|link| link.gateways.contains(&ip))
+        };
+        node.ip("route add default via 192.0.2.254")?;
+        becomes(&speaker, "an IPv4 gateway", has(gateway)).await?;
+        node.ip("-6 route add default via fd00::ff")?;
+        becomes(&speaker, "an IPv6 gateway", has(gateway_v6)).await?;
+        node.ip("link set eth0 down")?;
+        becomes(&speaker, "no gateway without the link", |links| {
+            links.get(&eth0()).is_some_and(|link| link.gateways.is_empty() && !link.carrier)
+        })
+        .await?;
+        node.ip("link set eth0 up")?;
+        node.ip("route add default nexthop via 192.0.2.254 nexthop via 192.0.2.253")?;
+        becomes(&speaker, "one of two gateways", has(gateway)).await?;
+
+        world.attach(node, "eth1", "second", None)?;
+        node.ip("link add br7 type bridge")?;
+        node.ip("link set eth1 master br7")?;
+        becomes(&speaker, "a port", |links| {
+            let bridge = links.get(&interface("br7")).map(|link| link.index);
+            let port = links.get(&interface("eth1"));
+            bridge.is_some() && port.is_some_and(|port| port.master == bridge)
+        })
+        .await?;
+        node.ip("link set eth1 nomaster")?;
+        becomes(&speaker, "no port", |links| {
+            links.get(&interface("eth1")).is_some_and(|link| link.master.is_none())
+        })
+        .await?;
+        node.ip("link set eth1 down")?;
+        node.ip("link set eth1 name lan1")?;
+        becomes(&speaker, "renamed", |links| {
+            links.get(&interface("lan1")).is_some() && links.get(&interface("eth1")).is_none()
+        })
+        .await?;
+        node.ip("link del lan1")?;
+        becomes(&speaker, "deleted", |links| links.get(&interface("lan1")).is_none()).await?;
+        many_changes(world, &speaker).await
+    })
+}
+
+/// More events than the socket holds: what was lost is read again.
+async fn many_changes(world: &World, speaker: &Speaker) -> Result<()> {
+    let mut batch = String::new();
+    for number in 0..30_000 {
+        let (add, octet) = (number % 2 == 0, number / 2 % 250 + 1);
+        let verb = if add { "add" } else { "del" };
+        writeln!(batch, "addr {verb} 10.9.0.{octet}/32 dev eth0")?;
+    }
+    batch.push_str("addr add 10.9.1.1/32 dev eth0\n");
+    let file = std::env::temp_dir().join(format!("leasehold-kernel-{}", std::process::id()));
+    std::fs::write(&file, batch)?;
+    // Blocks this thread, and with it the reader of the events.
+    let done = world.node.ip(&format!("-batch {}", file.display()));
+    std::fs::remove_file(&file)?;
+    done?;
+    let last: IpAddr = Ipv4Addr::new(10, 9, 1, 1).into();
+    eventually("the last change is known, and only that", Duration::from_secs(5), || {
+        let links = speaker.edge.links.borrow();
+        let link = links.get(&eth0()).context("eth0")?;
+        let known: Vec<IpAddr> = link
+            .addresses
+            .iter()
+            .map(|address| address.ip)
+            .filter(|ip| matches!(ip, IpAddr::V4(ip) if ip.octets()[0] == 10))
+            .collect();
+        Ok(known == [last])
+    })
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! The kernel edge and the announcement against a real kernel, in network namespaces of their own.
+//!
+//! The binary enters a sandbox first: private network, mount and process namespaces. Whatever
+//! happens to it, the kernel cleans up, and nothing outside is touched. Needs root.
+
+mod addresses;
+mod edge;
+mod segment;
+mod world;
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::world::World;
+
+/// Set inside the sandbox.
+const SANDBOX: &str = "LEASEHOLD_KERNEL_TEST_SANDBOX";
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::from_args();
+    if !arguments.list && std::env::var_os(SANDBOX).is_none() {
+        return Err(enter_sandbox());
+    }
+    if !arguments.list {
+        world::run("mkdir", &["-p", "/run/netns"])?;
+        world::run("mount", &["-t", "tmpfs", "tmpfs", "/run/netns"])?;
+        world::run("ip", &["link", "set", "lo", "up"])?;
+    }
+    let tests = [addresses::TESTS, edge::TESTS, segment::TESTS].concat();
+    let trials = tests.into_iter().enumerate().map(|(number, (name, test))| {
+        Trial::test(name, move || {
+            let world = World::new(&format!("t{number}"))?;
+            test(&world).map_err(|error| Failed::from(format!("{error:#}")))
+        })
+    });
+    Ok(libtest_mimic::run(&arguments, trials.collect()).exit_code())
+}
+
+/// Starts this binary anew in the sandbox; comes back only with an error.
+fn enter_sandbox() -> anyhow::Error {
+    let start = || -> Result<std::io::Error> {
+        if !rustix::process::geteuid().is_root() {
+            bail!("the kernel tests need root: they make network namespaces");
+        }
+        let binary = std::env::current_exe()?;
+        let error = Command::new("unshare")
+            .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
+            .arg(binary)
+            .args(std::env::args_os().skip(1))
+            .env(SANDBOX, "1")
+            .exec();
+        Ok(error)
+    };
+    match start().context("cannot enter the sandbox") {
+        Ok(error) => anyhow::Error::new(error).context("cannot execute unshare (util-linux)"),
+        Err(error) => error,
+    }
+}

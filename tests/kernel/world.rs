@@ -1,0 +1,295 @@
+//! A segment with hosts: network namespaces on a bridge.
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use leasehold::announce::{self, Announcement};
+use leasehold::clock::Instant;
+use leasehold::lease::{KernelView, ServedVip, Serving};
+use leasehold::net::MacAddr;
+use leasehold::net::edge::Edge;
+use leasehold::net::hearing::Attention;
+use leasehold_crds::names::InterfaceName;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tokio::sync::watch;
+
+/// A test: its name and what it does.
+pub type Test = (&'static str, fn(&World) -> Result<()>);
+
+/// Runs a command; its output, or an error that shows what it said.
+pub fn run(command: &str, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(command)
+        .args(arguments)
+        .output()
+        .with_context(|| format!("cannot execute {command}"))?;
+    if !output.status.success() {
+        bail!(
+            "{command} {}: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A segment: a bridge in a namespace of its own, a node (192.0.2.1, `fd00::1`) and a client
+/// (192.0.2.2, `fd00::2`), both with the interface `eth0`.
+#[derive(Debug)]
+pub struct World {
+    prefix: String,
+    /// Where the bridge is.
+    pub lan: Namespace,
+    /// The node under test.
+    pub node: Namespace,
+    /// Another host.
+    pub client: Namespace,
+}
+
+impl World {
+    /// A segment of its own for a test; `prefix` tells its namespaces apart.
+    pub fn new(prefix: &str) -> Result<Self> {
+        let lan = Namespace::new(format!("{prefix}-lan"))?;
+        lan.ip("link add br0 type bridge")?;
+        lan.ip("link set br0 up")?;
+        let node = Namespace::new(format!("{prefix}-node"))?;
+        let client = Namespace::new(format!("{prefix}-client"))?;
+        let world = Self { prefix: prefix.to_owned(), lan, node, client };
+        world.attach(&world.node, "eth0", "node", Some(1))?;
+        world.attach(&world.client, "eth0", "client", Some(2))?;
+        Ok(world)
+    }
+
+    /// Another host on the segment.
+    pub fn host(&self, name: &str, number: u8) -> Result<Namespace> {
+        let host = Namespace::new(format!("{}-{name}", self.prefix))?;
+        self.attach(&host, "eth0", name, Some(number))?;
+        Ok(host)
+    }
+
+    /// Connects an interface of `host` with the port `port` of the bridge.
+    pub fn attach(
+        &self,
+        host: &Namespace,
+        interface: &str,
+        port: &str,
+        number: Option<u8>,
+    ) -> Result<()> {
+        let (lan, name) = (&self.lan, &host.name);
+        lan.ip(&format!("link add {port} type veth peer name {interface} netns {name}"))?;
+        lan.ip(&format!("link set {port} master br0 up"))?;
+        host.ip(&format!("link set {interface} up"))?;
+        if let Some(number) = number {
+            host.ip(&format!("addr add 192.0.2.{number}/24 dev {interface}"))?;
+            host.ip(&format!("addr add fd00::{number}/64 dev {interface} nodad"))?;
+        }
+        Ok(())
+    }
+}
+
+/// A network namespace; removed when dropped.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    fn new(name: String) -> Result<Self> {
+        run("ip", &["netns", "add", &name])?;
+        let namespace = Self { name };
+        namespace.ip("link set lo up")?;
+        // Link-local addresses are usable at once.
+        for setting in ["all", "default"] {
+            namespace.write(&format!("/proc/sys/net/ipv6/conf/{setting}/accept_dad"), "0")?;
+        }
+        Ok(namespace)
+    }
+
+    /// `ip` with the given arguments, here.
+    pub fn ip(&self, arguments: &str) -> Result<String> {
+        let mut all = vec!["-n", self.name.as_str()];
+        all.extend(arguments.split_whitespace());
+        run("ip", &all)
+    }
+
+    fn write(&self, path: &str, value: &str) -> Result<()> {
+        self.enter(|| std::fs::write(path, value).with_context(|| format!("cannot write {path}")))
+    }
+
+    /// Runs `work` on a thread in this namespace.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let file = std::fs::File::open(format!("/run/netns/{}", self.name))?;
+                let kind = Some(LinkNameSpaceType::Network);
+                move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), kind)?;
+                work()
+            });
+            thread.join().map_err(|_| anyhow!("the thread panicked"))?
+        })
+    }
+
+    /// Runs `work` under tokio in this namespace.
+    pub fn block_on<F>(&self, work: impl FnOnce() -> F + Send) -> Result<()>
+    where
+        F: Future<Output = Result<()>>,
+    {
+        self.enter(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                tokio::time::timeout(Duration::from_secs(60), work())
+                    .await
+                    .context("the test did not end within 60 s")?
+            })
+        })
+    }
+
+    /// Runs `work` under tokio in this namespace, with a running speaker's edge.
+    pub fn speak<F>(&self, work: impl FnOnce(Speaker) -> F + Send) -> Result<()>
+    where
+        F: Future<Output = Result<()>>,
+    {
+        self.block_on(|| async { work(Speaker::start().await?).await })
+    }
+
+    /// The MAC of `eth0`.
+    pub fn mac(&self) -> Result<MacAddr> {
+        let text = self.ip("-o link show dev eth0")?;
+        let mac = text.split_whitespace().skip_while(|word| *word != "link/ether").nth(1);
+        mac.and_then(|mac| mac.parse().ok()).context("eth0 has no MAC")
+    }
+
+    /// The MAC that this host believes `ip` to have.
+    pub fn neighbour(&self, ip: IpAddr) -> Result<Option<MacAddr>> {
+        let text = self.ip(&format!("neigh show to {ip} dev eth0"))?;
+        let mac = text.split_whitespace().skip_while(|word| *word != "lladdr").nth(1);
+        Ok(mac.and_then(|mac| mac.parse().ok()))
+    }
+
+    /// How long a TCP connection to a closed port of `ip` takes until it is refused.
+    pub fn refused_after(&self, ip: IpAddr, timeout: Duration) -> Result<Duration> {
+        self.enter(|| {
+            let before = Instant::now();
+            match std::net::TcpStream::connect_timeout(&(ip, 9).into(), timeout) {
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                    Ok(Instant::now().saturating_since(before))
+                }
+                other => bail!("connecting to {ip} ended otherwise: {other:?}"),
+            }
+        })
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // The sandbox ends with the process and takes what is left with it.
+        let _ = run("ip", &["netns", "del", &self.name]);
+    }
+}
+
+/// The edge and the announcement of a speaker.
+#[derive(Debug)]
+pub struct Speaker {
+    pub edge: Edge,
+    pub announcement: Announcement,
+    pub serving: watch::Sender<Serving>,
+}
+
+impl Speaker {
+    /// Starts them in the namespace of the calling thread.
+    pub async fn start() -> Result<Self> {
+        let edge = Edge::start().await?;
+        let (serving, receiver) = watch::channel(Serving::default());
+        let announcement = announce::start(receiver, &edge);
+        let speaker = Self { edge, announcement, serving };
+        speaker.attend(|attention| {
+            attention.interfaces.insert(eth0());
+        });
+        Ok(speaker)
+    }
+
+    /// Changes what the edge attends to.
+    pub fn attend(&self, change: impl FnOnce(&mut Attention)) {
+        self.edge.attention.send_modify(change);
+    }
+
+    /// Serves exactly `vips` on `eth0` for `lifetime` from now.
+    pub fn serve(&self, vips: &[IpAddr], lifetime: Duration) {
+        self.serve_on(&eth0(), vips, lifetime);
+    }
+
+    /// Serves exactly `vips` on `interface` for `lifetime` from now.
+    pub fn serve_on(&self, interface: &InterfaceName, vips: &[IpAddr], lifetime: Duration) {
+        let until = Instant::now() + lifetime;
+        self.serving.send_modify(|serving| {
+            serving.generation += 1;
+            serving.complete = true;
+            serving.vips = vips.iter().map(|ip| (*ip, served(interface, until))).collect();
+        });
+    }
+
+    /// Waits until the kernel was last seen as `condition` wants it.
+    pub async fn kernel(
+        &self,
+        what: &str,
+        within: Duration,
+        condition: impl FnMut(&KernelView) -> bool,
+    ) -> Result<KernelView> {
+        let mut kernel = self.announcement.kernel.clone();
+        let waited = tokio::time::timeout(within, kernel.wait_for(condition)).await;
+        match waited {
+            Ok(view) => Ok(view?.clone()),
+            Err(_) => bail!(
+                "not within {within:?}: {what}; the kernel was last seen as {:?}",
+                *self.announcement.kernel.borrow()
+            ),
+        }
+    }
+
+    /// Waits until all of `vips` are there, or gone.
+    pub async fn have(&self, vips: &[IpAddr], present: bool) -> Result<KernelView> {
+        let what = format!("{vips:?} {}", if present { "present" } else { "absent" });
+        self.kernel(&what, Duration::from_secs(5), |view| {
+            vips.iter().all(|ip| view.ours.contains_key(ip) == present)
+        })
+        .await
+    }
+}
+
+pub fn eth0() -> InterfaceName {
+    interface("eth0")
+}
+
+#[expect(clippy::expect_used, reason = "the names of the tests are valid")]
+pub fn interface(name: &str) -> InterfaceName {
+    name.parse().expect("a valid interface name")
+}
+
+#[expect(clippy::expect_used, reason = "the name is valid")]
+fn served(interface: &InterfaceName, until: Instant) -> ServedVip {
+    ServedVip {
+        claim: "default.web".parse().expect("a valid lease name"),
+        interface: interface.clone(),
+        until,
+        ownership: 1,
+        announced: true,
+    }
+}
+
+/// Looks at `condition` every 5 ms until it holds.
+pub async fn eventually(
+    what: &str,
+    within: Duration,
+    mut condition: impl FnMut() -> Result<bool>,
+) -> Result<Duration> {
+    let start = Instant::now();
+    loop {
+        if condition()? {
+            return Ok(Instant::now().saturating_since(start));
+        }
+        ensure!(Instant::now() < start + within, "not within {within:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

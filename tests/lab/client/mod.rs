@@ -1,0 +1,245 @@
+//! The client: a host on the segment that asks a VIP every few milliseconds and reports what a
+//! user would have felt, and an observer beside it that asks by ARP who owns the VIP.
+//!
+//! The observer is a host of its own because an ARP answer also refreshes the neighbour entry of
+//! the kernel that asked: on the client's host it would heal what is to be measured.
+
+mod arp;
+mod datagrams;
+mod owners;
+mod packet_socket;
+mod streams;
+mod track;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+
+pub use self::owners::{Announcement, Owners};
+pub use self::track::{Answer, Outage, Track};
+use crate::metrics;
+use crate::namespace::Namespace;
+use crate::network::{Bridge, Network};
+
+/// The host number of the client on its segment.
+const CLIENT: u8 = 200;
+/// The host number of the observer.
+const OBSERVER: u8 = 201;
+
+/// The hosts on the clients' segment that are not nodes.
+#[derive(Debug)]
+pub struct Client {
+    host: Arc<Namespace>,
+    observer: Arc<Namespace>,
+    /// Answers ARP as a gateway does; nothing is routed through it.
+    _router: Namespace,
+}
+
+impl Client {
+    /// Makes client, observer and router of a cluster.
+    pub(crate) fn create(cluster: &str, network: &Network) -> Result<Self> {
+        let plan = network.plan();
+        let host = |role: &str, number: u8| -> Result<Namespace> {
+            let namespace = Namespace::create(&format!("{cluster}{role}"))?;
+            network.plug(&namespace, Bridge::Clients, number)?;
+            let (v4, v6) = (plan.client_v4(number), plan.client_v6(number));
+            namespace.ip(&format!(
+                "link set dev eth0 up\n\
+                 address add {v4}/24 dev eth0\n\
+                 address add {v6}/64 dev eth0 nodad\n"
+            ))?;
+            Ok(namespace)
+        };
+        let router = host("router", 1)?;
+        router.sysctl(&[("net.ipv4.ip_forward", "1"), ("net.ipv6.conf.all.forwarding", "1")])?;
+        Ok(Self {
+            host: Arc::new(host("client", CLIENT)?),
+            observer: Arc::new(host("observer", OBSERVER)?),
+            _router: router,
+        })
+    }
+
+    /// The client's namespace, for commands of a test's own.
+    pub fn namespace(&self) -> &Namespace {
+        &self.host
+    }
+
+    /// Fetches a page of a VIP.
+    pub fn get(&self, vip: IpAddr, port: u16, path: &str) -> Result<String> {
+        self.host.within(|| metrics::get_here(SocketAddr::new(vip, port), path))?
+    }
+
+    /// Prepares a probe of a VIP; see [`ProbePlan`].
+    pub fn probe(&self, vip: IpAddr) -> ProbePlan<'_> {
+        ProbePlan { client: self, vip, udp: None, tcp: None, connection: None, owners: false }
+    }
+
+    /// Asks by ARP who owns a VIP for a while.
+    pub async fn arp_owners(&self, vip: IpAddr, time: Duration) -> Result<Owners> {
+        let probe = self.probe(vip).owners().start()?;
+        tokio::time::sleep(time).await;
+        probe.stop().await?.owners.ok_or_else(|| anyhow!("nobody watched the owners"))
+    }
+}
+
+/// What a probe asks; each part is optional.
+#[derive(Clone, Debug)]
+pub struct ProbePlan<'a> {
+    client: &'a Client,
+    vip: IpAddr,
+    udp: Option<u16>,
+    tcp: Option<(u16, Duration)>,
+    connection: Option<u16>,
+    owners: bool,
+}
+
+impl ProbePlan<'_> {
+    /// A datagram with a sequence number every 5 ms, from one socket.
+    #[must_use]
+    pub fn udp(mut self, port: u16) -> Self {
+        self.udp = Some(port);
+        self
+    }
+
+    /// A new TCP connection and an HTTP request each `every`.
+    #[must_use]
+    pub fn tcp(mut self, port: u16, every: Duration) -> Self {
+        self.tcp = Some((port, every));
+        self
+    }
+
+    /// One TCP connection, opened at the start, with an HTTP request every 5 ms.
+    #[must_use]
+    pub fn connection(mut self, port: u16) -> Self {
+        self.connection = Some(port);
+        self
+    }
+
+    /// An ARP request every 5 ms (IPv4 only).
+    #[must_use]
+    pub fn owners(mut self) -> Self {
+        self.owners = true;
+        self
+    }
+
+    /// Starts; the answers are counted from now on.
+    pub fn start(self) -> Result<Probe> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let host = &self.client.host;
+        let mut probe =
+            Probe { stop: Arc::clone(&stop), udp: None, tcp: None, connection: None, owners: None };
+        if let Some(port) = self.udp {
+            let server = SocketAddr::new(self.vip, port);
+            probe.udp = Some(datagrams::start(Arc::clone(host), server, Arc::clone(&stop)));
+        }
+        if let Some((port, every)) = self.tcp {
+            let server = SocketAddr::new(self.vip, port);
+            probe.tcp = Some(streams::connects(Arc::clone(host), server, every, Arc::clone(&stop)));
+        }
+        if let Some(port) = self.connection {
+            let server = SocketAddr::new(self.vip, port);
+            let connection = streams::connection(Arc::clone(host), server, Arc::clone(&stop));
+            probe.connection = Some(connection);
+        }
+        if self.owners {
+            let IpAddr::V4(vip) = self.vip else {
+                bail!("owners are asked for by ARP: {} is not an IPv4 address", self.vip)
+            };
+            probe.owners = Some(arp::watch(&self.client.observer, vip, stop)?);
+        }
+        Ok(probe)
+    }
+}
+
+/// A running probe.
+#[derive(Debug)]
+pub struct Probe {
+    stop: Arc<AtomicBool>,
+    udp: Option<JoinHandle<Result<Track>>>,
+    tcp: Option<JoinHandle<Result<Track>>>,
+    connection: Option<JoinHandle<Result<Track>>>,
+    owners: Option<JoinHandle<Result<Owners>>>,
+}
+
+impl Probe {
+    /// Ends the probe, and reports once late answers had their time.
+    pub async fn stop(mut self) -> Result<Report> {
+        self.stop.store(true, Ordering::Relaxed);
+        Ok(Report {
+            udp: join(self.udp.take()).await?,
+            tcp: join(self.tcp.take()).await?,
+            connection: join(self.connection.take()).await?,
+            owners: join(self.owners.take()).await?,
+        })
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+async fn join<T: Send + 'static>(thread: Option<JoinHandle<Result<T>>>) -> Result<Option<T>> {
+    let Some(thread) = thread else { return Ok(None) };
+    let result = tokio::task::spawn_blocking(|| thread.join()).await?;
+    result.map_err(|_| anyhow!("a probe panicked"))?.map(Some)
+}
+
+/// What a probe saw, for each part that was asked for.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Datagrams every 5 ms.
+    pub udp: Option<Track>,
+    /// New connections.
+    pub tcp: Option<Track>,
+    /// Requests on the one connection.
+    pub connection: Option<Track>,
+    /// Who answered ARP.
+    pub owners: Option<Owners>,
+}
+
+impl Report {
+    /// The datagrams.
+    pub fn udp(&self) -> Result<&Track> {
+        self.udp.as_ref().ok_or_else(|| anyhow!("the probe sent no datagrams"))
+    }
+
+    /// The new connections.
+    pub fn tcp(&self) -> Result<&Track> {
+        self.tcp.as_ref().ok_or_else(|| anyhow!("the probe made no connections"))
+    }
+
+    /// The one connection.
+    pub fn connection(&self) -> Result<&Track> {
+        self.connection.as_ref().ok_or_else(|| anyhow!("the probe held no connection"))
+    }
+
+    /// The owners by ARP.
+    pub fn owners(&self) -> Result<&Owners> {
+        self.owners.as_ref().ok_or_else(|| anyhow!("the probe asked nobody by ARP"))
+    }
+}
+
+/// Calls `tick` every `period` until told to stop. A late call is not made up for.
+fn every(
+    period: Duration,
+    stop: &AtomicBool,
+    mut tick: impl FnMut(Instant) -> Result<()>,
+) -> Result<()> {
+    let mut next = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        if now < next {
+            std::thread::sleep(next - now);
+            continue;
+        }
+        tick(now)?;
+        next = now + period;
+    }
+    Ok(())
+}

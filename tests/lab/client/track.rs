@@ -1,0 +1,225 @@
+//! A series of requests and their answers, and what they say about outages.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// An answer that takes longer than this is felt as an outage, though it is not lost.
+const PROMPT: Duration = Duration::from_millis(50);
+
+/// Who answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The pod.
+    pub pod: String,
+    /// The peer that the pod saw: the node that forwarded, where that masquerades.
+    pub via: IpAddr,
+}
+
+impl Answer {
+    /// Parses `<pod> <peer>`, as pods answer.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (pod, via) = text.trim().rsplit_once(' ')?;
+        Some(Self { pod: pod.rsplit(' ').next()?.to_owned(), via: via.parse().ok()? })
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+struct Request {
+    sent: Instant,
+    answered: Option<(Instant, Answer)>,
+}
+
+impl Request {
+    fn prompt(&self) -> bool {
+        self.answered.as_ref().is_some_and(|(at, _)| at.duration_since(self.sent) <= PROMPT)
+    }
+}
+
+/// A time in which requests were not answered promptly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// When the first request of it was sent.
+    pub from: Instant,
+    /// From there to the sending of the next request that was answered promptly, or to the last
+    /// request if there was none.
+    pub length: Duration,
+    /// How many of its requests were never answered.
+    pub lost: usize,
+}
+
+/// All requests of one kind.
+#[derive(Clone, Debug)]
+pub struct Track {
+    requests: Vec<Request>,
+    broken: Option<(Instant, String)>,
+}
+
+impl Track {
+    pub(super) fn new() -> Self {
+        Self { requests: Vec::new(), broken: None }
+    }
+
+    /// Adds a request and returns its number.
+    pub(super) fn sent(&mut self, at: Instant) -> usize {
+        self.requests.push(Request { sent: at, answered: None });
+        self.requests.len() - 1
+    }
+
+    pub(super) fn answered(&mut self, number: usize, at: Instant, answer: Answer) {
+        if let Some(request) = self.requests.get_mut(number) {
+            request.answered.get_or_insert((at, answer));
+        }
+    }
+
+    pub(super) fn broke(&mut self, at: Instant, why: String) {
+        self.broken.get_or_insert((at, why));
+    }
+
+    /// When the first request was sent.
+    pub fn started(&self) -> Option<Instant> {
+        self.requests.first().map(|request| request.sent)
+    }
+
+    /// How many requests were sent.
+    pub fn count(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// How many were never answered.
+    pub fn lost(&self) -> usize {
+        self.requests.iter().filter(|request| request.answered.is_none()).count()
+    }
+
+    /// Why the connection ended, for a track of one connection that did.
+    pub fn broken(&self) -> Option<&str> {
+        self.broken.as_ref().map(|(_, why)| why.as_str())
+    }
+
+    /// The outages, in order.
+    pub fn outages(&self) -> Vec<Outage> {
+        let mut outages = Vec::new();
+        let mut current: Option<Outage> = None;
+        for request in &self.requests {
+            if let Some(outage) = &mut current {
+                outage.length = request.sent.duration_since(outage.from);
+            }
+            if request.prompt() {
+                outages.extend(current.take());
+                continue;
+            }
+            let outage = current.get_or_insert(Outage {
+                from: request.sent,
+                length: Duration::ZERO,
+                lost: 0,
+            });
+            outage.lost += usize::from(request.answered.is_none());
+        }
+        outages.extend(current);
+        outages
+    }
+
+    /// The length of the longest outage; zero without one.
+    pub fn longest_outage(&self) -> Duration {
+        self.outages().iter().map(|outage| outage.length).max().unwrap_or_default()
+    }
+
+    /// The longest outage that began in a span of time.
+    pub fn outage_between(&self, from: Instant, to: Instant) -> Duration {
+        let within = |outage: &&Outage| outage.from >= from && outage.from < to;
+        self.outages().iter().filter(within).map(|outage| outage.length).max().unwrap_or_default()
+    }
+
+    /// How many requests sent in a span of time were never answered.
+    pub fn lost_between(&self, from: Instant, to: Instant) -> usize {
+        let within = |request: &&Request| request.sent >= from && request.sent < to;
+        let lost = |request: &&Request| request.answered.is_none();
+        self.requests.iter().filter(within).filter(lost).count()
+    }
+
+    /// The longest time that an answer took.
+    pub fn slowest(&self) -> Duration {
+        self.requests
+            .iter()
+            .filter_map(|request| Some(request.answered.as_ref()?.0.duration_since(request.sent)))
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// Who answered from when on: one entry for each change.
+    pub fn answered_by(&self) -> Vec<(Instant, Answer)> {
+        let mut changes: Vec<(Instant, Answer)> = Vec::new();
+        for request in &self.requests {
+            let Some((_, answer)) = &request.answered else { continue };
+            if changes.last().is_none_or(|(_, last)| last != answer) {
+                changes.push((request.sent, answer.clone()));
+            }
+        }
+        changes
+    }
+}
+
+impl fmt::Display for Track {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} sent, {} lost, longest outage {} ms",
+            self.count(),
+            self.lost(),
+            self.longest_outage().as_millis()
+        )?;
+        if let Some(why) = self.broken() {
+            write!(f, ", broken: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn track(answers: &[Option<u64>]) -> Track {
+        let start = Instant::now();
+        let mut track = Track::new();
+        for (number, delay) in answers.iter().enumerate() {
+            let sent = start + Duration::from_millis(5) * u32::try_from(number).unwrap();
+            let number = track.sent(sent);
+            if let Some(delay) = delay {
+                let answer = Answer::parse("7 web-1 10.1.0.11").unwrap();
+                track.answered(number, sent + Duration::from_millis(*delay), answer);
+            }
+        }
+        track
+    }
+
+    #[test]
+    fn an_outage_lasts_from_the_first_unanswered_request_to_the_next_answered_one() {
+        let track = track(&[Some(1), None, None, Some(1), Some(1), None, Some(1)]);
+        let lengths: Vec<_> = track.outages().iter().map(|o| o.length.as_millis()).collect();
+        assert_eq!(lengths, [10, 5]);
+        assert_eq!((track.count(), track.lost()), (7, 3));
+        assert_eq!(track.longest_outage(), Duration::from_millis(10));
+    }
+
+    #[test]
+    fn a_late_answer_is_felt_but_not_lost() {
+        let track = track(&[Some(1), Some(400), Some(1)]);
+        assert_eq!(track.lost(), 0);
+        assert_eq!(track.longest_outage(), Duration::from_millis(5));
+    }
+
+    #[test]
+    fn an_outage_that_does_not_end_counts_to_the_last_request() {
+        let track = track(&[Some(1), None, None, None]);
+        assert_eq!(track.longest_outage(), Duration::from_millis(10));
+    }
+
+    #[test]
+    fn an_answer_names_pod_and_peer() {
+        let answer = Answer::parse("12 web-1 fd1e:a5e:1:1::11\n").unwrap();
+        assert_eq!(answer.pod, "web-1");
+        assert_eq!(answer.via.to_string(), "fd1e:a5e:1:1::11");
+    }
+}

@@ -1,0 +1,280 @@
+//! A Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager, with TLS and RBAC.
+//!
+//! It runs in the network of the sandbox itself, on an address of its own on the management
+//! bridge, which every node reaches by its second link.
+
+mod apply;
+mod credentials;
+mod programs;
+
+use std::fmt;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+
+pub use self::apply::documents;
+pub use self::programs::Programs;
+use crate::process::{Process, Signal};
+use crate::shell;
+
+/// The API server's port on its address.
+const PORT: u16 = 6443;
+/// What the API server is given to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(3);
+/// What the API server is given to say that it is ready.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Controllers that run; the others want a cloud, kubelets, or do what no test looks at.
+const CONTROLLERS: &str = "endpointslice-controller,endpointslice-mirroring-controller,\
+    endpoints-controller,serviceaccount-controller,serviceaccount-token-controller,\
+    root-ca-certificate-publisher-controller,garbage-collector-controller,namespace-controller";
+
+/// A running control plane.
+pub struct ControlPlane {
+    folder: PathBuf,
+    programs: Programs,
+    address: Ipv4Addr,
+    etcd_port: u16,
+    etcd: Mutex<Option<Process>>,
+    api_server: RwLock<Option<Process>>,
+    controllers: Mutex<Option<Process>>,
+    admin: kube::Client,
+}
+
+impl ControlPlane {
+    /// Starts control plane number `number` (from 1) of this sandbox, with its files in `folder`,
+    /// and returns when its API server is ready.
+    pub async fn start(folder: &Path, number: u8) -> Result<Self> {
+        fs::create_dir_all(folder)?;
+        let programs = Programs::locate()?;
+        let address = Ipv4Addr::new(172, 31, 0, number);
+        crate::management::add_address(address)?;
+        credentials::write(folder, address)?;
+        let config = Kubeconfig::read_from(folder.join("admin.kubeconfig"))?;
+        let config =
+            kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+        let plane = Self {
+            folder: folder.to_owned(),
+            programs,
+            address,
+            // Two ports each; loopback is the sandbox's own.
+            etcd_port: 20_000 + 2 * u16::from(number),
+            etcd: Mutex::new(None),
+            api_server: RwLock::new(None),
+            controllers: Mutex::new(None),
+            admin: kube::Client::try_from(config)?,
+        };
+        plane.start_etcd()?;
+        plane.start_api_server().await?;
+        plane.start_controllers()?;
+        Ok(plane)
+    }
+
+    /// A client with all rights, for the tests themselves.
+    pub fn admin(&self) -> kube::Client {
+        self.admin.clone()
+    }
+
+    /// The API server's URL, as the nodes and this sandbox reach it.
+    pub fn url(&self) -> String {
+        format!("https://{}:{PORT}", self.address)
+    }
+
+    /// The API server's address and port.
+    pub fn socket(&self) -> SocketAddr {
+        SocketAddr::from((self.address, PORT))
+    }
+
+    /// The programs it was made of.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// A kubeconfig file by name: `admin` or `kube-proxy`.
+    pub fn kubeconfig(&self, user: &str) -> PathBuf {
+        self.folder.join(format!("{user}.kubeconfig"))
+    }
+
+    fn log(&self, program: &str) -> PathBuf {
+        self.folder.join(format!("{program}.log"))
+    }
+
+    /// Starts etcd on its data of before.
+    pub fn start_etcd(&self) -> Result<()> {
+        let client = format!("http://127.0.0.1:{}", self.etcd_port);
+        let peer = format!("http://127.0.0.1:{}", self.etcd_port + 1);
+        let mut command = Command::new(self.programs.path("etcd"));
+        command
+            .arg("--data-dir")
+            .arg(self.folder.join("etcd"))
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}")])
+            .args(["--unsafe-no-fsync", "--log-level", "warn"]);
+        let process = Process::spawn("etcd", &self.log("etcd"), &mut command)?;
+        *self.etcd.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+        Ok(())
+    }
+
+    /// Kills etcd: the API server answers errors from then on.
+    pub fn stop_etcd(&self) {
+        self.etcd.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// Starts the API server, on the address and data of before, and waits until it is ready.
+    pub async fn start_api_server(&self) -> Result<()> {
+        let at = |file: &str| self.folder.join(file).display().to_string();
+        let mut command = Command::new(self.programs.path("kube-apiserver"));
+        command
+            .arg(format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port))
+            .arg(format!("--bind-address={}", self.address))
+            .arg(format!("--advertise-address={}", self.address))
+            .arg(format!("--secure-port={PORT}"))
+            .arg(format!("--tls-cert-file={}", at("api-server.crt")))
+            .arg(format!("--tls-private-key-file={}", at("api-server.key")))
+            .arg(format!("--token-auth-file={}", at("tokens.csv")))
+            .arg(format!("--service-account-signing-key-file={}", at("service-account.key")))
+            .arg(format!("--service-account-key-file={}", at("service-account.pub")))
+            .arg(format!("--cert-dir={}", at("api-server")))
+            .args(["--service-account-issuer=https://kubernetes.default.svc"])
+            .args(["--authorization-mode=RBAC", "--profiling=false"])
+            .args(["--service-cluster-ip-range=10.96.0.0/16,fd1e:a5e:0:96::/112"])
+            // Pods here are made by hand, on Nodes that no controller marks as ready.
+            .args(["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"]);
+        let process = Process::spawn("kube-apiserver", &self.log("kube-apiserver"), &mut command)?;
+        *self.api_server.write().unwrap_or_else(PoisonError::into_inner) = Some(process);
+        self.await_ready().await
+    }
+
+    /// Runs `function` on the API server's process.
+    fn with_api_server<T>(&self, function: impl FnOnce(&Process) -> Result<T>) -> Result<T> {
+        let server = self.api_server.read().unwrap_or_else(PoisonError::into_inner);
+        function(server.as_ref().context("the API server is stopped")?)
+    }
+
+    async fn await_ready(&self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let request = http::Request::get("/readyz").body(Vec::new())?;
+            let answer =
+                tokio::time::timeout(Duration::from_secs(2), self.admin.request_text(request));
+            if matches!(answer.await, Ok(Ok(_))) {
+                return Ok(());
+            }
+            self.with_api_server(|server| {
+                if !server.alive() {
+                    bail!("the API server has ended\n{}", server.tail(30));
+                }
+                if Instant::now() > deadline {
+                    bail!("the API server is not ready\n{}", server.tail(30));
+                }
+                Ok(())
+            })?;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Stops the API server as a kubelet does: SIGTERM, and SIGKILL after a grace period. It stops
+    /// listening at the first, and would wait a minute for open watches.
+    pub async fn stop_api_server(&self) -> Result<()> {
+        let server = self.take_api_server()?;
+        if server.terminate(GRACE).await.is_err() {
+            server.kill().await?;
+        }
+        Ok(())
+    }
+
+    /// SIGKILL to the API server.
+    pub async fn kill_api_server(&self) -> Result<()> {
+        self.take_api_server()?.kill().await
+    }
+
+    fn take_api_server(&self) -> Result<Process> {
+        let server = self.api_server.write().unwrap_or_else(PoisonError::into_inner).take();
+        server.context("the API server is stopped")
+    }
+
+    /// SIGSTOP: connections stay, answers stop.
+    pub fn freeze_api_server(&self) -> Result<()> {
+        self.with_api_server(|server| server.signal(Signal::STOP))
+    }
+
+    /// SIGCONT.
+    pub fn thaw_api_server(&self) -> Result<()> {
+        self.with_api_server(|server| server.signal(Signal::CONT))
+    }
+
+    fn start_controllers(&self) -> Result<()> {
+        let at = |file: &str| self.folder.join(file).display().to_string();
+        let mut command = Command::new(self.programs.path("kube-controller-manager"));
+        command
+            .arg(format!("--kubeconfig={}", at("kube-controller-manager.kubeconfig")))
+            .arg(format!("--service-account-private-key-file={}", at("service-account.key")))
+            .arg(format!("--root-ca-file={}", at("ca.crt")))
+            .arg(format!("--controllers={CONTROLLERS}"))
+            .args(["--leader-elect=false", "--secure-port=0", "--profiling=false"])
+            .args(["--use-service-account-credentials=true"])
+            .args(["--kube-api-qps=200", "--kube-api-burst=400"]);
+        let log = self.log("kube-controller-manager");
+        let process = Process::spawn("kube-controller-manager", &log, &mut command)?;
+        *self.controllers.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+        Ok(())
+    }
+
+    /// Server-side applies every object of a YAML text or a JSON value's list.
+    pub async fn apply(&self, objects: &[serde_json::Value]) -> Result<()> {
+        apply::objects(&self.admin, objects).await
+    }
+
+    /// Server-side applies YAML files, leaving out kinds that `accept` does not want.
+    pub async fn apply_folder(&self, folder: &Path, accept: impl Fn(&str) -> bool) -> Result<()> {
+        apply::folder(&self.admin, folder, accept).await
+    }
+
+    /// Deletes an object that [`ControlPlane::apply`] would apply; it may be gone already.
+    pub async fn delete(&self, object: &serde_json::Value) -> Result<()> {
+        apply::delete(&self.admin, object).await
+    }
+
+    /// Writes a kubeconfig with a token of a service account, and returns its path.
+    pub async fn service_account(&self, namespace: &str, name: &str) -> Result<PathBuf> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin(), namespace);
+        let request = serde_json::from_value(json!({
+            "spec": { "audiences": [], "expirationSeconds": 24 * 3600 }
+        }))?;
+        let answer = accounts
+            .create_token_request(name, &kube::api::PostParams::default(), &request)
+            .await
+            .with_context(|| format!("ask for a token of {namespace}/{name}"))?;
+        let token = answer.status.context("a TokenRequest without status")?.token;
+        credentials::kubeconfig(&self.folder, name, &self.url(), &token)
+    }
+
+    /// Runs kubectl as the admin and returns what it prints.
+    pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new(self.programs.path("kubectl"));
+        command.arg("--kubeconfig").arg(self.kubeconfig("admin")).args(arguments);
+        // Its discovery cache would be written to the home folder.
+        command.arg("--cache-dir").arg(self.folder.join("kubectl-cache"));
+        shell::output(&mut command)
+    }
+
+    /// The last lines of every program's log.
+    pub fn tails(&self, lines: usize) -> String {
+        self.with_api_server(|server| Ok(server.tail(lines))).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for ControlPlane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlPlane").field("address", &self.address).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,71 @@
+//! Async tests with the usual arguments of a Rust test binary, inside the sandbox.
+
+use std::future::Future;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use anyhow::Result;
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::runtime::Runtime;
+
+use crate::sandbox::{self, Side};
+
+/// How many tests run at once unless `--test-threads` says otherwise: they measure milliseconds,
+/// on machines with few cores.
+const THREADS: usize = 2;
+
+/// A test: its function's name is the sentence that it proves.
+#[macro_export]
+macro_rules! trials {
+    ($($path:path),* $(,)?) => {
+        vec![$($crate::harness::trial(stringify!($path), $path)),*]
+    };
+}
+
+/// Makes a test of an async function.
+pub fn trial<F>(name: &str, function: fn() -> F) -> Trial
+where
+    F: Future<Output = Result<()>> + 'static,
+{
+    let name = name.replace(' ', "");
+    Trial::test(name.clone(), move || {
+        runtime()?.block_on(function()).map_err(|error| {
+            if let Ok(scratch) = sandbox::scratch() {
+                sandbox::keep_logs(&scratch);
+            }
+            Failed::from(format!("{error:#}"))
+        })
+    })
+}
+
+/// The runtime of all tests: clients that are shared belong to it.
+fn runtime() -> Result<&'static Runtime> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
+    Ok(RUNTIME.get_or_init(|| runtime))
+}
+
+/// Runs the tests that the arguments select; the `main` of a test binary.
+pub fn main(trials: Vec<Trial>) -> ExitCode {
+    run(trials).unwrap_or_else(|error| {
+        eprintln!("{error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(trials: Vec<Trial>) -> Result<ExitCode> {
+    crate::serve_if_pod()?;
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(THREADS);
+    if arguments.list {
+        return Ok(libtest_mimic::run(&arguments, trials).exit_code());
+    }
+    match sandbox::enter()? {
+        Side::Outside(code) => Ok(code),
+        Side::Inside(_) => Ok(libtest_mimic::run(&arguments, trials).exit_code()),
+    }
+}

@@ -1,0 +1,40 @@
+//! The network between the API servers and the nodes: a bridge in the sandbox's own namespace.
+//!
+//! API servers have 172.31.0.N, node N of cluster C has 172.31.C.N.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Result, anyhow};
+
+use crate::shell;
+
+/// The bridge.
+pub(crate) const BRIDGE: &str = "management";
+
+fn bridge() -> Result<()> {
+    static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let commands = format!(
+            "link add name {BRIDGE} type bridge\n\
+             link set dev {BRIDGE} up\n"
+        );
+        shell::feed(Command::new("ip").args(["-batch", "-"]), &commands)
+            .map_err(|error| error.to_string())
+    });
+    built.clone().map_err(|error| anyhow!(error))
+}
+
+/// Gives the sandbox an address for an API server.
+pub(crate) fn add_address(address: Ipv4Addr) -> Result<()> {
+    bridge()?;
+    let prefix = format!("{address}/16");
+    shell::run(Command::new("ip").args(["address", "add", &prefix, "dev", BRIDGE]))
+}
+
+/// Plugs a link of this namespace into the bridge.
+pub(crate) fn plug(link: &str) -> Result<()> {
+    bridge()?;
+    shell::run(Command::new("ip").args(["link", "set", "dev", link, "master", BRIDGE, "up"]))
+}

@@ -1,0 +1,181 @@
+//! A node's speaker: the real binary, with the rights that its manifest gives it and no others.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::binaries;
+use crate::controlplane::ControlPlane;
+use crate::namespace::Namespace;
+use crate::network::Plan;
+use crate::process::{Process, Signal};
+
+/// The port of its metrics, in the namespace of its node.
+pub(super) const METRICS: u16 = 9650;
+/// How long a speaker may take to end after SIGTERM.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Mounts the node's own machine id, then becomes the speaker with the given capabilities.
+const WRAPPER: &str = r#"set -eu
+mount --bind "$1" /etc/machine-id
+caps=$2
+shift 2
+exec setpriv --no-new-privs --bounding-set="$caps" --inh-caps="$caps" -- "$@"
+"#;
+
+/// How a speaker is started.
+#[derive(Clone, Debug)]
+pub struct SpeakerOptions {
+    /// Further arguments.
+    pub arguments: Vec<String>,
+    /// Further environment variables.
+    pub environment: Vec<(String, String)>,
+    /// Whether it has `CAP_NET_ADMIN` and `CAP_NET_RAW`; without, it has no capability at all.
+    pub capabilities: bool,
+    /// Another `--node-name` than the node's.
+    pub node_name: Option<String>,
+    /// Another kubeconfig than that of the speakers' service account.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+impl Default for SpeakerOptions {
+    fn default() -> Self {
+        Self {
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            capabilities: true,
+            node_name: None,
+            kubeconfig: None,
+        }
+    }
+}
+
+/// The speaker of a node; between its processes it is stopped.
+#[derive(Debug)]
+pub struct Speaker {
+    node: String,
+    folder: PathBuf,
+    options: Mutex<SpeakerOptions>,
+    process: Mutex<Option<Arc<Process>>>,
+}
+
+impl Speaker {
+    pub(crate) fn new(
+        node: &str,
+        folder: &Path,
+        plan: Plan,
+        number: u8,
+        options: SpeakerOptions,
+    ) -> Result<Self> {
+        // As machine-id(5) says: 32 hexadecimal digits. The address is unique in the sandbox.
+        let id = u32::from(plan.management(number));
+        fs::write(folder.join("machine-id"), format!("1ea5e401d{id:023x}\n"))?;
+        fs::create_dir_all(folder.join("state"))?;
+        Ok(Self {
+            node: node.to_owned(),
+            folder: folder.to_owned(),
+            options: Mutex::new(options),
+            process: Mutex::default(),
+        })
+    }
+
+    /// Changes how it is started the next time.
+    pub fn reconfigure(&self, change: impl FnOnce(&mut SpeakerOptions)) {
+        change(&mut self.options.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn start(&self, namespace: &Namespace, plane: &ControlPlane) -> Result<()> {
+        let options = self.options.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let kubeconfig = match options.kubeconfig {
+            Some(path) => path,
+            None => plane.kubeconfig(crate::SPEAKER_ACCOUNT),
+        };
+        let capabilities = if options.capabilities { "-all,+net_admin,+net_raw" } else { "-all" };
+        let mut command = namespace.command("unshare");
+        command
+            .args(["--mount", "--", "sh", "-c", WRAPPER, "speaker"])
+            .arg(self.folder.join("machine-id"))
+            .arg(capabilities)
+            .arg(binaries::speaker()?)
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .args(["--node-name", options.node_name.as_deref().unwrap_or(&self.node)])
+            .args(["--namespace", crate::SYSTEM_NAMESPACE])
+            .args(["--session-namespace", crate::SESSION_NAMESPACE])
+            .args(["--metrics-bind-address", &format!("127.0.0.1:{METRICS}")])
+            .arg("--state-dir")
+            .arg(self.folder.join("state"))
+            .args(&options.arguments)
+            .envs(options.environment.iter().map(|(name, value)| (name, value)));
+        let name = format!("speaker of {}", self.node);
+        let process = Process::spawn(&name, &self.folder.join("speaker.log"), &mut command)?;
+        *self.slot() = Some(Arc::new(process));
+        Ok(())
+    }
+
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Arc<Process>>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The process that was started last, running or not.
+    pub fn process(&self) -> Result<Arc<Process>> {
+        self.slot().clone().with_context(|| format!("the speaker of {} never ran", self.node))
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub async fn terminate(&self) -> Result<ExitStatus> {
+        self.process()?.terminate(PATIENCE).await
+    }
+
+    /// SIGKILL.
+    pub async fn kill(&self) -> Result<()> {
+        self.process()?.kill().await
+    }
+
+    /// SIGSTOP.
+    pub fn freeze(&self) -> Result<()> {
+        self.process()?.signal(Signal::STOP)
+    }
+
+    /// SIGCONT.
+    pub fn thaw(&self) -> Result<()> {
+        self.process()?.signal(Signal::CONT)
+    }
+
+    /// Whether it runs.
+    pub fn alive(&self) -> bool {
+        self.process().is_ok_and(|process| process.alive())
+    }
+
+    /// Resident memory in KiB.
+    pub fn resident_kib(&self) -> Result<u64> {
+        self.process()?.resident_kib()
+    }
+
+    /// Waits until its log has a text.
+    pub async fn logged(&self, text: &str, patience: Duration) -> Result<()> {
+        let process = self.process()?;
+        let deadline = Instant::now() + patience;
+        while !process.output().contains(text) {
+            if Instant::now() > deadline {
+                bail!("no `{text}` in the log after {patience:?}\n{}", process.tail(30));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Everything that its processes logged.
+    pub fn log(&self) -> String {
+        self.process().map(|process| process.output()).unwrap_or_default()
+    }
+
+    /// The last lines of its log.
+    pub fn tail(&self, lines: usize) -> String {
+        self.process().map(|process| process.tail(lines)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,138 @@
+//! Processes of the lab: each with a log file, signals, and an end with this value.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
+
+/// A running (or ended) process.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    log: PathBuf,
+    pid: Pid,
+    child: Mutex<Child>,
+}
+
+impl Process {
+    /// Starts a command in a process group of its own; its output is appended to `log`.
+    pub fn spawn(name: &str, log: &Path, command: &mut Command) -> Result<Self> {
+        let file = File::options().create(true).append(true).open(log)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("start {name}: {command:?}"))?;
+        let pid = i32::try_from(child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| anyhow!("{name} has no process id"))?;
+        Ok(Self { name: name.to_owned(), log: log.to_owned(), pid, child: Mutex::new(child) })
+    }
+
+    /// What it is, for messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its process id within the sandbox.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Where its output goes.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&self) -> Result<Option<ExitStatus>> {
+        Ok(self.child().try_wait()?)
+    }
+
+    /// Whether it runs.
+    pub fn alive(&self) -> bool {
+        matches!(self.ended(), Ok(None))
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        // The lock keeps the process from being reaped, so its id cannot be another's by now.
+        let mut child = self.child();
+        if let Some(status) = child.try_wait()? {
+            bail!("{} has already ended ({status})", self.name);
+        }
+        kill_process(self.pid, signal).with_context(|| format!("signal {}", self.name))
+    }
+
+    /// Waits for its end.
+    pub async fn wait(&self, patience: Duration) -> Result<ExitStatus> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.ended()? {
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                bail!("{} still runs after {patience:?}\n{}", self.name, self.tail(20));
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// SIGTERM, and the end that follows.
+    pub async fn terminate(&self, patience: Duration) -> Result<ExitStatus> {
+        self.signal(Signal::TERM)?;
+        self.wait(patience).await
+    }
+
+    /// SIGKILL.
+    pub async fn kill(&self) -> Result<()> {
+        self.signal(Signal::KILL)?;
+        self.wait(Duration::from_secs(10)).await.map(|_| ())
+    }
+
+    /// Resident memory in KiB (`VmRSS` in proc(5)).
+    pub fn resident_kib(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))
+            .with_context(|| format!("{} has ended", self.name))?;
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .and_then(|value| value.split_whitespace().next())
+            .and_then(|value| value.parse().ok())
+            .ok_or_else(|| anyhow!("no VmRSS for {}", self.name))
+    }
+
+    /// The whole log.
+    pub fn output(&self) -> String {
+        fs::read(&self.log).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default()
+    }
+
+    /// The last lines of its log, with a heading.
+    pub fn tail(&self, lines: usize) -> String {
+        let text = self.output();
+        let all: Vec<&str> = text.lines().collect();
+        let last = all.get(all.len().saturating_sub(lines)..).unwrap_or_default();
+        format!("--- {} ({})\n{}\n", self.name, self.log.display(), last.join("\n"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let mut child = self.child();
+        drop(child.kill());
+        drop(child.wait());
+    }
+}
