@@ -6,7 +6,8 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use leasehold_lab::{Lab, OPERATOR_ACCOUNT, Operator};
+use leasehold_lab::operator::Operator;
+use leasehold_lab::{Lab, OPERATOR_ACCOUNT};
 use serde_json::json;
 
 use super::{SOON, addresses};
@@ -33,7 +34,7 @@ impl Replicas {
             .eventually(&what, patience, async || {
                 // An operator that is not ready answers 503: the lab makes an error of it.
                 let answer = operator.http("/readyz").unwrap_or_else(|error| format!("{error:#}"));
-                Ok(answer.contains(role))
+                Ok(answer.lines().any(|line| line.starts_with(role)))
             })
             .await
     }

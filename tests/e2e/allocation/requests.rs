@@ -84,18 +84,19 @@ pub async fn requests_that_cannot_be_met_say_what_to_change_and_recover() -> Res
 pub async fn families_are_served_as_the_policy_of_the_service_says() -> Result<()> {
     let turn = Turn::take("families").await?;
     turn.pool("four", &["192.0.2.0/28"]).await?;
-    turn.service("require", json!({}), json!({"ipFamilyPolicy": "RequireDualStack"})).await?;
-    turn.fails("require", "NoPool", "IPv6").await?;
-    turn.service("prefer", json!({}), json!({"ipFamilyPolicy": "PreferDualStack"})).await?;
-    turn.has("prefer", &["192.0.2.0"]).await?;
-    turn.service("six", json!({}), json!({"ipFamilies": ["IPv6"]})).await?;
-    turn.fails("six", "NoPool", "IPv6").await?;
+    // Creation times have whole seconds; within one, names decide who is served first.
+    turn.service("a-requires", json!({}), json!({"ipFamilyPolicy": "RequireDualStack"})).await?;
+    turn.fails("a-requires", "NoPool", "IPv6").await?;
+    turn.service("b-prefers", json!({}), json!({"ipFamilyPolicy": "PreferDualStack"})).await?;
+    turn.has("b-prefers", &["192.0.2.0"]).await?;
+    turn.service("c-six", json!({}), json!({"ipFamilies": ["IPv6"]})).await?;
+    turn.fails("c-six", "NoPool", "IPv6").await?;
 
     turn.pool("four", &["192.0.2.0/28", "2001:db8::/64"]).await?;
-    turn.has("require", &["192.0.2.1", "2001:db8::"]).await?;
-    turn.has("prefer", &["192.0.2.0", "2001:db8::1"]).await?;
-    turn.has("six", &["2001:db8::2"]).await?;
+    turn.has("a-requires", &["192.0.2.1", "2001:db8::"]).await?;
+    turn.has("b-prefers", &["192.0.2.0", "2001:db8::1"]).await?;
+    turn.has("c-six", &["2001:db8::2"]).await?;
     let single = json!({"spec": {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"]}});
-    turn.merge("prefer", single).await?;
-    turn.has("prefer", &["192.0.2.0"]).await
+    turn.merge("b-prefers", single).await?;
+    turn.has("b-prefers", &["192.0.2.0"]).await
 }

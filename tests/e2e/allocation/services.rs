@@ -18,8 +18,8 @@ pub async fn a_service_gets_its_address_and_the_claim_that_governs_it_in_one_wri
     let params = WatchParams::default().timeout(10);
     let mut versions = pin!(services.watch(&params, "0").await?.boxed());
     turn.plain("web").await?;
-    turn.service("both", json!({}), json!({"ipFamilyPolicy": "RequireDualStack"})).await?;
     turn.has("web", &["192.0.2.10"]).await?;
+    turn.service("both", json!({}), json!({"ipFamilyPolicy": "RequireDualStack"})).await?;
     turn.has("both", &["192.0.2.11", "2001:db8::10"]).await?;
     let mut seen = 0;
     while seen < 2 {

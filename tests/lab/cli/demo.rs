@@ -110,10 +110,11 @@ impl<'a> Demo<'a> {
 
     async fn node_dies(&self, vip: IpAddr, table: &mut Table) -> Result<()> {
         let old = self.owner().await?;
-        chapter(&format!("3. {}, the owner, dies: nothing in, nothing out", old.name()));
+        chapter(&format!("3. {}, the owner, dies: no packet in or out, no process", old.name()));
         let probe = self.probe(vip)?;
         sleep(Duration::from_millis(500)).await;
         old.dies()?;
+        old.speaker()?.kill().await?;
         let died = Instant::now();
         let lapsed = async {
             let what = format!("the kernel of {} removes the address by itself", old.name());
@@ -136,6 +137,7 @@ impl<'a> Demo<'a> {
         let probe = self.probe(vip)?;
         sleep(Duration::from_millis(500)).await;
         old.heal()?;
+        old.start_speaker()?;
         let session = format!("{} has a session again", old.name());
         let healed = Instant::now();
         self.cluster
