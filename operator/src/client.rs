@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher;
 
 use crate::config::Config;
 use crate::error::StartError;
@@ -61,8 +62,27 @@ pub async fn call<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Resu
             400..=499 => CallError::Refused(status.message.clone()),
             _ => CallError::Unknown(status.message.clone()),
         }),
-        Ok(Err(error)) => Err(CallError::Unknown(causes(&error))),
+        Ok(Err(error)) => Err(CallError::Unknown(said(&error))),
         Err(_) => Err(CallError::Unknown(format!("timed out after {} s", CALL_TIMEOUT.as_secs()))),
+    }
+}
+
+/// What a failed watch says, without the layers around it.
+pub fn watch_trouble(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => said(error),
+        watcher::Error::WatchError(status) => status.message.clone(),
+        watcher::Error::NoResourceVersion => causes(error),
+    }
+}
+
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        kube::Error::Service(error) => causes(error.as_ref()),
+        error => causes(error),
     }
 }
 

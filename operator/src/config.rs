@@ -50,8 +50,14 @@ pub struct Config {
     )]
     pub metrics_bind_address: BindAddress,
 
-    /// What is logged, as tracing filters: `info`, or `info,leasehold_operator=debug`.
-    #[arg(long, env = "LEASEHOLD_LOG", default_value = "info", value_name = "FILTER")]
+    /// What is logged, as tracing filters: `info`, or `info,leasehold_operator=debug`. By default the
+    /// client library is silent: what it meets is logged by those who called it.
+    #[arg(
+        long,
+        env = "LEASEHOLD_LOG",
+        default_value = "info,kube_client=off,kube_runtime=off",
+        value_name = "FILTER"
+    )]
     pub log: String,
 
     /// How it is logged.

@@ -29,7 +29,8 @@ pub struct ServedVip {
     pub claim: LeaseName,
     /// The interface that carries it.
     pub interface: InterfaceName,
-    /// The end of its kernel lifetime; moves on with each answered renewal.
+    /// The end of its kernel lifetime; moves on with each answered renewal. The kernel is told whole
+    /// seconds, rounded down when it is told: it counts to up to 1 s before this, never beyond.
     pub until: Instant,
     /// Differs for each time that this node became the owner: a new burst of announcements is due.
     pub ownership: u64,

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, ensure};
 use leasehold::announce;
 use leasehold::clock::Instant;
 use leasehold::lease::Serving;
-use leasehold::net::netlink::{Netlink, NetlinkError};
+use leasehold::net::netlink::{MARK, Netlink, NetlinkError};
+use netlink_packet_route::address::{AddressAttribute, AddressProtocol};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tokio::sync::watch;
 
@@ -20,7 +21,7 @@ pub const TESTS: &[Test] = &[
     ("a_nodes_own_address_is_never_touched", a_nodes_own_address_is_never_touched),
     ("an_address_is_usable_at_once", usable_at_once),
     ("an_address_removed_by_hand_is_back_at_once", removed_by_hand),
-    ("a_lifetime_made_endless_by_hand_is_limited_again", made_endless_by_hand),
+    ("an_address_of_ours_without_end_gets_one_and_without_our_mark_is_left_alone", made_endless),
     ("addresses_survive_a_flap_of_the_link", a_flap_of_the_link),
     ("what_is_no_longer_served_goes_at_once", no_longer_served),
     ("a_former_process_leaves_what_the_next_adopts_or_removes", adoption),
@@ -151,16 +152,34 @@ fn removed_by_hand(world: &World) -> Result<()> {
     })
 }
 
-fn made_endless_by_hand(world: &World) -> Result<()> {
+fn made_endless(world: &World) -> Result<()> {
     let node = &world.node;
     node.speak(|speaker| async move {
         speaker.serve(&[V4], seconds(20.0));
         speaker.have(&[V4], true).await?;
-        node.ip(&format!("addr change {V4}/32 dev eth0 valid_lft forever preferred_lft forever"))?;
+        // With our mark: it gets a lifetime again.
+        let (connection, handle, _) = rtnetlink::new_connection()?;
+        let index = speaker.edge.links.borrow().get(&eth0()).context("eth0")?.index;
+        let mut request = handle.address().add(index, V4, 32).replace();
+        let mark = AddressAttribute::Protocol(AddressProtocol::Other(MARK));
+        request.message_mut().attributes.push(mark);
+        tokio::select! {
+            () = connection => anyhow::bail!("netlink has ended"),
+            done = request.execute() => done?,
+        }
         eventually("it has a lifetime again", seconds(1.0), || {
             Ok(shown(node, V4)?.is_some_and(|line| !line.contains("valid_lft forever")))
         })
         .await?;
+        // By hand, which takes our mark away: it is somebody else's from then on.
+        node.ip(&format!("addr change {V4}/32 dev eth0 valid_lft forever preferred_lft forever"))?;
+        let view = speaker
+            .kernel("it is somebody else's", seconds(1.0), |view| view.foreign.contains_key(&V4))
+            .await?;
+        ensure!(view.ours.is_empty(), "{view:?}");
+        speaker.serve(&[], seconds(0.0));
+        speaker.kernel("settled", seconds(1.0), |view| view.foreign.is_empty()).await?;
+        ensure!(shown(node, V4)?.is_some_and(|line| line.contains("valid_lft forever")));
         Ok(())
     })
 }

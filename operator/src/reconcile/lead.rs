@@ -17,7 +17,7 @@ use super::jobs::{Job, Target, jobs};
 use super::watch::{Change, Kind, changes};
 use super::write::{Done, Writer};
 use crate::allocate::Plan;
-use crate::client::{CallError, causes};
+use crate::client::{CALL_TIMEOUT, CallError, watch_trouble};
 use crate::clock::{self, Instant, sleep_until};
 use crate::elect::Tenure;
 use crate::report::events::{EventSink, Notice};
@@ -34,6 +34,9 @@ const MAX_NOTICES: usize = 512;
 const DEBOUNCE: Duration = Duration::from_millis(5);
 /// The longest time between two plans.
 const RESYNC: Duration = Duration::from_secs(10);
+/// A watch without news that has not failed for this long works: each try fails or connects within
+/// [`CALL_TIMEOUT`], and the pauses between tries are shorter than the rest.
+const QUIET: Duration = CALL_TIMEOUT.saturating_add(Duration::from_secs(3));
 /// The pause between two writes to the status of one pool, or one policy.
 const STATUS_PAUSE: Duration = Duration::from_millis(300);
 /// The pause after a lease was deleted or found to be needed.
@@ -71,6 +74,8 @@ struct Leader<'a> {
     queue: VecDeque<Job>,
     in_flight: FuturesUnordered<BoxFuture<'static, Done>>,
     notices: FuturesUnordered<BoxFuture<'static, ()>>,
+    /// The watches that fail, with the time of the last failure.
+    troubles: BTreeMap<Kind, Instant>,
     /// When the next plan is due.
     plan_at: Instant,
     /// What is queued was planned before something changed.
@@ -98,6 +103,7 @@ pub async fn lead(
         queue: VecDeque::new(),
         in_flight: FuturesUnordered::new(),
         notices: FuturesUnordered::new(),
+        troubles: BTreeMap::new(),
         plan_at: clock::now(),
         stale: false,
         plan_cost: Duration::ZERO,
@@ -131,18 +137,25 @@ impl Leader<'_> {
             Change::Claim(_) => Kind::Claim,
             Change::Session(_) => Kind::Session,
             Change::Failed(kind, error) => {
-                let trouble = format!("cannot watch {}: {}", kind.name(), causes(error));
+                let trouble = format!("cannot watch {}: {}", kind.name(), watch_trouble(error));
+                self.troubles.insert(*kind, clock::now());
+                self.plan_by(clock::now() + QUIET);
                 if self.context.health.trouble(kind.name(), Some(trouble.clone())) {
                     tracing::warn!(kind = kind.name(), "{trouble}; retrying");
                 }
                 return;
             }
         };
-        if self.context.health.trouble(kind.name(), None) {
-            tracing::info!(kind = kind.name(), "the watch works again");
-        }
+        self.recovered(kind);
         if self.index.apply(change, clock::now()) {
             self.changed();
+        }
+    }
+
+    fn recovered(&mut self, kind: Kind) {
+        if self.troubles.remove(&kind).is_some() {
+            self.context.health.trouble(kind.name(), None);
+            tracing::info!(kind = kind.name(), "the watch works again");
         }
     }
 
@@ -166,6 +179,10 @@ impl Leader<'_> {
         }
         self.plan_at = begin + RESYNC;
         self.stale = false;
+        let quiet = self.troubles.iter().filter(|(_, at)| **at + QUIET <= begin);
+        for kind in quiet.map(|(kind, _)| *kind).collect::<Vec<_>>() {
+            self.recovered(kind);
+        }
         let missing = self.index.missing();
         if !missing.is_empty() {
             self.context.health.role(Role::Listing(missing));

@@ -124,8 +124,8 @@ pub async fn an_operator_without_an_api_server_waits_and_says_so() -> Result<()>
         .await?;
     ensure!(operator.http("/livez")?.contains("ok"));
     replicas.lab.plane().start_api_server().await?;
-    replicas.is(&operator, "active", SOON).await?;
     replicas.allocation("after-the-start", SOON).await?;
+    replicas.is(&operator, "active", SOON * 2).await?;
 
     // Away for a while: what is asked for meanwhile is served soon after.
     replicas.lab.plane().stop_api_server().await?;
