@@ -8,7 +8,10 @@ mod allocation;
 mod data_path;
 mod examples;
 mod faults;
+mod moves;
+mod restart;
 mod sandbox;
+mod scene;
 
 use std::process::ExitCode;
 
@@ -38,6 +41,12 @@ fn main() -> ExitCode {
         examples::every_example_is_accepted_by_the_api_server,
         faults::links_are_cut_one_way_and_lose_their_carrier,
         faults::the_api_server_freezes_dies_and_comes_back_with_its_data,
+        moves::a_cordoned_node_hands_its_addresses_over_and_keeps_none,
+        moves::a_policy_or_a_label_that_excludes_the_owner_moves_its_addresses,
+        moves::a_service_with_the_local_policy_is_owned_where_its_pods_are,
+        restart::a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices,
+        restart::an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection,
+        restart::all_speakers_are_upgraded_one_after_another_and_nothing_moves,
         sandbox::nothing_outlives_a_lab_that_is_killed,
     ])
 }

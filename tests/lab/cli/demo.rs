@@ -16,6 +16,8 @@ use super::table::{Table, mebibytes, milliseconds};
 
 /// How long the client watches after all is well again.
 const AFTERWARDS: Duration = Duration::from_secs(2);
+/// A change of who answers that lasts less is not told: the machine was busy elsewhere.
+const NOTABLE: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(scratch: &Path) -> Result<ExitCode> {
@@ -93,7 +95,7 @@ impl<'a> Demo<'a> {
         say(&format!("the client's datagrams: {}", report.udp()?));
         say(&format!("its open connection:    {}", report.connection()?));
         let owners = report.owners()?;
-        for (at, macs) in owners.changes() {
+        for (at, macs) in owners.changes_lasting(NOTABLE) {
             let since = report.udp()?.started().map(|start| at.saturating_duration_since(start));
             let names: Vec<_> = macs
                 .iter()

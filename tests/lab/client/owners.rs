@@ -51,6 +51,21 @@ impl Owners {
         changes
     }
 
+    /// As [`Self::changes`], without what lasted less than `least`: an answer that was merely late
+    /// counts for the next request.
+    pub fn changes_lasting(&self, least: Duration) -> Vec<(Instant, BTreeSet<MacAddr>)> {
+        let changes = self.changes();
+        let ends = changes.iter().skip(1).map(|(at, _)| Some(*at)).chain([None]);
+        let mut lasting: Vec<(Instant, BTreeSet<MacAddr>)> = Vec::new();
+        for ((at, macs), end) in changes.iter().zip(ends) {
+            let short = end.is_some_and(|end| end.duration_since(*at) < least);
+            if !short && lasting.last().is_none_or(|(_, last)| last != macs) {
+                lasting.push((*at, macs.clone()));
+            }
+        }
+        lasting
+    }
+
     /// How long the requests were answered by two or more, in sum.
     pub fn two_owners(&self) -> Duration {
         self.time_with(|macs| macs.len() > 1)
@@ -95,6 +110,9 @@ mod tests {
         assert_eq!(owners.two_owners(), Duration::from_millis(5));
         assert_eq!(owners.no_owner(), Duration::from_millis(5));
         assert_eq!(owners.changes().len(), 4);
+        let lasting = owners.changes_lasting(Duration::from_millis(6));
+        assert_eq!(lasting.last(), owners.changes().last());
+        assert_eq!(lasting.len(), 1);
         assert_eq!(owners.macs(), BTreeSet::from([a, b]));
     }
 }

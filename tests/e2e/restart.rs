@@ -1,0 +1,84 @@
+//! The owner's speaker ends and comes back: nothing moves, nobody notices.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use leasehold_lab::client::Probe;
+use tokio::time::sleep;
+
+use crate::scene::{Scene, UDP, annotation, holder_and_transitions, none_lost};
+
+/// Longer than a lease and its kernel lifetime: what was not continued would be gone by then.
+const AFTERWARDS: Duration = Duration::from_secs(8);
+
+const RESTARTING: &str = "leasehold.dev/restarting";
+
+async fn watch_with_connection(scene: &Scene) -> Result<Probe> {
+    let probe = scene.cluster.client().probe(scene.vip).udp(UDP).connection(80).owners().start()?;
+    sleep(Duration::from_millis(500)).await;
+    Ok(probe)
+}
+
+pub async fn a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices() -> Result<()> {
+    let scene = Scene::open("crash").await?;
+    let owner = scene.owner().await?;
+    let (claim, session) = (scene.claim().await?, scene.session(owner).await?);
+    let probe = watch_with_connection(&scene).await?;
+    owner.speaker()?.kill().await?;
+    sleep(Duration::from_secs(1)).await;
+    owner.start_speaker()?;
+    sleep(AFTERWARDS).await;
+    let report = scene.nothing_was_felt("SIGKILL, restarted after 1 s", probe).await?;
+    none_lost("... on one connection", report.connection()?)?;
+    ensure!(report.owners()?.macs().len() == 1, "a second owner");
+    scene.not_moved(&claim).await?;
+    let now = scene.session(owner).await?;
+    let (before, after) = (holder_and_transitions(&session), holder_and_transitions(&now));
+    ensure!(before == after, "the session was not continued: {before:?}, then {after:?}");
+    Ok(())
+}
+
+pub async fn an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection() -> Result<()> {
+    let scene = Scene::open("upgrade").await?;
+    let owner = scene.owner().await?;
+    let (claim, session) = (scene.claim().await?, scene.session(owner).await?);
+    let probe = watch_with_connection(&scene).await?;
+    let status = owner.speaker()?.terminate().await?;
+    ensure!(status.success(), "the speaker ended with {status}\n{}", owner.speaker()?.tail(20));
+
+    let meanwhile = scene.session(owner).await?;
+    let duration = meanwhile.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+    ensure!(annotation(&meanwhile, RESTARTING) == Some("true"), "{meanwhile:?}");
+    ensure!(duration == Some(30), "the session lasts {duration:?} s over a restart");
+    let left = owner.has_address(scene.vip)?.and_then(|address| address.valid_seconds);
+    ensure!(left.is_some_and(|left| (25..=31).contains(&left)), "the address has {left:?} s left");
+
+    sleep(Duration::from_secs(2)).await;
+    owner.start_speaker()?;
+    sleep(AFTERWARDS).await;
+    let report = scene.nothing_was_felt("SIGTERM, restarted after 2 s", probe).await?;
+    none_lost("... on one connection", report.connection()?)?;
+    scene.not_moved(&claim).await?;
+    let now = scene.session(owner).await?;
+    let (before, after) = (holder_and_transitions(&session), holder_and_transitions(&now));
+    ensure!(before == after, "the session was not continued: {before:?}, then {after:?}");
+    ensure!(annotation(&now, RESTARTING) != Some("true"), "still restarting: {now:?}");
+    Ok(())
+}
+
+pub async fn all_speakers_are_upgraded_one_after_another_and_nothing_moves() -> Result<()> {
+    let scene = Scene::open("rollout").await?;
+    let claim = scene.claim().await?;
+    let probe = watch_with_connection(&scene).await?;
+    for node in scene.cluster.nodes() {
+        node.speaker()?.terminate().await?;
+        sleep(Duration::from_millis(500)).await;
+        node.start_speaker()?;
+        let what = format!("the new speaker of {} is ready", node.name());
+        scene.until(&what, async || Ok(node.speaker_http("/readyz").is_ok())).await?;
+    }
+    sleep(AFTERWARDS).await;
+    let report = scene.nothing_was_felt("three upgrades in turn", probe).await?;
+    none_lost("... on one connection", report.connection()?)?;
+    scene.not_moved(&claim).await
+}

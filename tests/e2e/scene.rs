@@ -1,0 +1,235 @@
+//! Where most tests begin: three nodes with speakers, a worker with the pod, one Service that is
+//! owned and answers, and a client that watches it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
+use leasehold_lab::client::Probe;
+use leasehold_lab::{Cluster, ClusterPlan, Lab, Node, Report, Service, Track};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+/// How long to wait for what must come: machines may be slow, and the bounds that matter are
+/// asserted on what was measured.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The port of the datagrams.
+pub const UDP: u16 = 5005;
+/// The lease duration that speakers have by default.
+pub const LEASE: Duration = Duration::from_secs(5);
+
+/// One cluster with one Service.
+pub struct Scene {
+    pub service: Service,
+    pub vip: IpAddr,
+    pub cluster: Cluster,
+}
+
+impl Scene {
+    /// Three nodes, in the lab that tests share.
+    pub async fn open(name: &str) -> Result<Self> {
+        Self::of(Lab::shared().await?.cluster(name)).await
+    }
+
+    /// In a lab of its own, for what breaks the API server.
+    pub async fn alone(name: &str) -> Result<Self> {
+        let lab = Lab::start().await?;
+        lab.start_operator(&[])?;
+        Self::of(lab.cluster(name)).await
+    }
+
+    /// Of a cluster that is yet to start.
+    pub async fn of(plan: ClusterPlan) -> Result<Self> {
+        let cluster = plan.without_speakers().start().await?;
+        // Before the speakers: a policy that comes later would move what they have taken.
+        cluster.pool(0, 29).await?;
+        cluster.policy().await?;
+        for node in cluster.nodes() {
+            node.start_speaker()?;
+        }
+        let service = cluster.service("web").vip(0).create().await?;
+        let (vip, _) = cluster.ready(&service).await?;
+        Ok(Self { service, vip, cluster })
+    }
+
+    pub fn lab(&self) -> &Arc<Lab> {
+        self.cluster.lab()
+    }
+
+    /// Waits for a condition of this cluster.
+    pub async fn until(
+        &self,
+        what: &str,
+        condition: impl AsyncFnMut() -> Result<bool>,
+    ) -> Result<()> {
+        self.cluster.eventually(what, PATIENCE, condition).await
+    }
+
+    /// The node that the claim names.
+    pub async fn owner(&self) -> Result<&Node> {
+        let owner = self.cluster.owner(&self.service).await?.context("the claim has no holder")?;
+        self.cluster.node_named(&owner)
+    }
+
+    /// The nodes whose kernels have the VIP.
+    pub fn holders(&self) -> Result<Vec<&str>> {
+        Ok(self.cluster.holders(self.vip)?.into_iter().map(Node::name).collect())
+    }
+
+    /// The claim as it is stored.
+    pub async fn claim(&self) -> Result<Lease> {
+        self.cluster.claim(&self.service).await?.context("the service has no claim")
+    }
+
+    /// A node's session as it is stored.
+    pub async fn session(&self, node: &Node) -> Result<Lease> {
+        let session = self.cluster.session(node.name()).await?;
+        session.with_context(|| format!("{} has no session", node.name()))
+    }
+
+    /// Datagrams and ARP requests every 5 ms, for half a second already.
+    pub async fn watch(&self) -> Result<Probe> {
+        let probe = self.cluster.client().probe(self.vip).udp(UDP).owners().start()?;
+        sleep(Duration::from_millis(500)).await;
+        Ok(probe)
+    }
+
+    /// Waits until another node owns the VIP, alone, and answers for it.
+    pub async fn moved_from(&self, old: &Node) -> Result<&Node> {
+        let what = format!("another node than {} owns {} alone", old.name(), self.vip);
+        self.until(&what, async || {
+            let owner = self.owner().await?;
+            Ok(owner.name() != old.name()
+                && self.holders()? == [owner.name()]
+                && self.service.answers(&self.cluster, self.vip)?)
+        })
+        .await?;
+        self.owner().await
+    }
+
+    /// Asserts that nothing has moved: the owner and the number of times that it changed.
+    pub async fn not_moved(&self, before: &Lease) -> Result<()> {
+        let now = self.claim().await?;
+        let (old, new) = (holder_and_transitions(before), holder_and_transitions(&now));
+        if old == new {
+            return Ok(());
+        }
+        let dump = self.cluster.dump().await;
+        anyhow::bail!("moved from {old:?} to {new:?}\n{dump}")
+    }
+
+    /// Ends the probe, says what it saw, and asserts that nothing was felt: no probe lost, never
+    /// two owners.
+    pub async fn nothing_was_felt(&self, what: &str, probe: Probe) -> Result<Report> {
+        let report = probe.stop().await?;
+        self.say(what, &report)?;
+        let (lost, two) = (report.udp()?.lost(), report.owners()?.two_owners());
+        if lost > 0 || !two.is_zero() {
+            let dump = self.cluster.dump().await;
+            anyhow::bail!("{what}: {}; two owners {two:?}\n{dump}", self.story(&report)?);
+        }
+        Ok(report)
+    }
+
+    /// Ends the probe of a planned move, and asserts that at most one probe was lost and two
+    /// owners did not last.
+    pub async fn moved_smoothly(&self, what: &str, probe: Probe) -> Result<()> {
+        let report = probe.stop().await?;
+        self.say(what, &report)?;
+        let (lost, two) = (report.udp()?.lost(), report.owners()?.two_owners());
+        // The design allows 200 ms; the rest is the observer's lateness on a busy machine.
+        if lost > 1 || two > Duration::from_millis(300) {
+            let dump = self.cluster.dump().await;
+            anyhow::bail!("{what}: {}; two owners {two:?}\n{dump}", self.story(&report)?);
+        }
+        Ok(())
+    }
+
+    /// Prints what a probe measured.
+    pub fn say(&self, what: &str, report: &Report) -> Result<()> {
+        let (udp, owners) = (report.udp()?, report.owners()?);
+        println!(
+            "    {what}: {udp}; two owners {} ms, none {} ms",
+            owners.two_owners().as_millis(),
+            owners.no_owner().as_millis()
+        );
+        Ok(())
+    }
+
+    /// When who answered ARP, and when datagrams were lost, since the probe began.
+    fn story(&self, report: &Report) -> Result<String> {
+        use std::fmt::Write as _;
+        let udp = report.udp()?;
+        let start = udp.started().context("nothing was sent")?;
+        let mut text = format!("{udp}");
+        for outage in udp.outages() {
+            let at = outage.from.duration_since(start).as_secs_f64();
+            write!(text, "; at {at:.3} s for {:?}, {} lost", outage.length, outage.lost)?;
+        }
+        for (at, macs) in report.owners()?.changes() {
+            let at = at.saturating_duration_since(start).as_secs_f64();
+            let name = |&mac| self.cluster.node_with_mac(mac).map_or("a stranger", Node::name);
+            write!(text, "; at {at:.3} s {:?}", macs.iter().map(name).collect::<Vec<_>>())?;
+        }
+        Ok(text)
+    }
+
+    /// Applies the cluster's policy with further requirements on the nodes' names.
+    pub async fn policy_for(&self, nodes: &[&Node]) -> Result<()> {
+        let names: Vec<_> = nodes.iter().map(|node| node.name()).collect();
+        let label = leasehold_lab::node::CLUSTER_LABEL;
+        self.lab()
+            .apply(json!({
+                "apiVersion": "leasehold.dev/v1alpha1",
+                "kind": "AnnouncementPolicy",
+                "metadata": { "name": self.cluster.name() },
+                "spec": {
+                    "serviceSelectors": [{ "matchLabels": { label: self.cluster.name() } }],
+                    "nodeSelectors": [{ "matchExpressions": [
+                        { "key": "kubernetes.io/hostname", "operator": "In", "values": names },
+                    ] }],
+                },
+            }))
+            .await
+    }
+}
+
+/// Cordons a node, or makes it schedulable again.
+pub async fn cordon(node: &Node, on: bool) -> Result<()> {
+    node.patch(json!({ "spec": { "unschedulable": on } })).await
+}
+
+/// The holder of a lease and the number of its transitions.
+pub fn holder_and_transitions(lease: &Lease) -> (Option<String>, Option<i32>) {
+    let spec = lease.spec.clone().unwrap_or_default();
+    (spec.holder_identity, spec.lease_transitions)
+}
+
+/// An annotation of a lease.
+pub fn annotation<'a>(lease: &'a Lease, name: &str) -> Option<&'a str> {
+    Some(lease.metadata.annotations.as_ref()?.get(name)?.as_str())
+}
+
+/// Asserts that nothing of a track was lost.
+pub fn none_lost(what: &str, track: &Track) -> Result<()> {
+    println!("    {what}: {track}");
+    ensure!(track.lost() == 0 && track.broken().is_none(), "{what}: {track}");
+    Ok(())
+}
+
+/// A merge patch on a lease.
+pub async fn edit_lease(lab: &Lab, namespace: &str, name: &str, patch: Value) -> Result<()> {
+    let leases: kube::Api<Lease> = kube::Api::namespaced(lab.admin(), namespace);
+    let patch = kube::api::Patch::Merge(patch);
+    leases.patch(name, &kube::api::PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Deletes a lease.
+pub async fn delete_lease(lab: &Lab, namespace: &str, name: &str) -> Result<()> {
+    let leases: kube::Api<Lease> = kube::Api::namespaced(lab.admin(), namespace);
+    leases.delete(name, &kube::api::DeleteParams::default()).await?;
+    Ok(())
+}
