@@ -72,7 +72,12 @@ pub fn watch_trouble(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => said(error),
+        | watcher::Error::WatchFailed(error) => match error {
+            kube::Error::Api(status) if status.code == 404 => {
+                "the API server does not know this kind: apply crds/generated".to_owned()
+            }
+            error => said(error),
+        },
         watcher::Error::WatchError(status) => status.message.clone(),
         watcher::Error::NoResourceVersion => causes(error),
     }

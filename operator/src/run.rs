@@ -72,18 +72,21 @@ async fn work(
         };
         tracing::info!("this replica is now the active one");
         context.metrics.leader.set(1);
-        let watched = tenure.clone();
-        let ended = tokio::select! {
-            clean = lead(context, term, &watched, stop.clone()) => Some(clean),
-            () = lapse(tenure.clone(), term) => None,
+        let mut told = stop.clone();
+        let end = async {
+            tokio::select! {
+                _ = told.wait_for(|stop| *stop) => {}
+                () = lapse(tenure.clone(), term) => {}
+            }
         };
+        let clean = lead(context, term, &tenure, end).await;
         context.metrics.leader.set(0);
         context.metrics.pool_addresses.clear();
         context.metrics.services.clear();
         for kind in Kind::ALL {
             context.health.trouble(kind.name(), None);
         }
-        if let Some(clean) = ended {
+        if *stop.borrow() {
             return clean;
         }
         tracing::warn!("this replica is no longer the active one");

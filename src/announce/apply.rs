@@ -191,12 +191,13 @@ impl Applier {
     ) {
         let place = op.place();
         let (index, ip) = place;
+        let interface = self.links.borrow().by_index(index).map(|link| link.name.to_string());
         if result.is_ok() {
             self.refused.remove(&ip);
         }
         match (*op, result) {
             (KernelOp::Add { seconds, .. }, Ok(())) => {
-                tracing::info!(%ip, index, seconds, "address added");
+                tracing::info!(%ip, interface, seconds, "address added");
                 let lifetime = set(before, after, seconds);
                 self.records.insert(place, Ours { lifetime, resurrected: false });
             }
@@ -207,20 +208,20 @@ impl Applier {
                 self.records.insert(place, Ours { lifetime, resurrected });
             }
             (KernelOp::Delete { .. }, Ok(())) => {
-                tracing::info!(%ip, index, "address removed");
+                tracing::info!(%ip, interface, "address removed");
             }
             // It went away, or came, since the dump: the next one tells.
             (KernelOp::Delete { .. }, Err(NetlinkError::NotFound | NetlinkError::NoInterface))
             | (KernelOp::Refresh { .. }, Err(NetlinkError::NoInterface)) => {}
             (KernelOp::Delete { .. } | KernelOp::Refresh { .. }, Err(error)) => {
                 let reason = reason(&error);
-                tracing::warn!(%ip, index, reason, "an address could not be changed");
+                tracing::warn!(%ip, interface, reason, "an address could not be changed");
                 self.refuse(ip, after, reason);
             }
             (KernelOp::Add { .. }, Err(error)) => {
                 let reason = reason(&error);
                 if self.refused.get(&ip).is_none_or(|known| known.reason != reason) {
-                    tracing::warn!(%ip, index, reason, "an address could not be added");
+                    tracing::warn!(%ip, interface, reason, "an address could not be added");
                 }
                 self.refuse(ip, after, reason);
             }
@@ -264,5 +265,48 @@ fn reason(error: &NetlinkError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_boot(Duration::from_millis(100_000 + millis))
+    }
+
+    /// 6 s were set at 100 s; a dump says something 2.5 s later, when 3.5 s are left.
+    #[test]
+    fn what_was_set_is_believed_until_a_dump_contradicts_it() {
+        let known =
+            Ours { lifetime: set(at(0), at(1), NonZeroU32::new(6).unwrap()), resurrected: false };
+        let rows = [
+            ("rounded up", Some(4), true),
+            ("drawn in by somebody", Some(3), false),
+            ("extended by somebody", Some(5), false),
+            ("made endless by somebody", None, false),
+        ];
+        for (name, valid, believed) in rows {
+            let address = LinkAddress {
+                ip: Ipv4Addr::new(192, 0, 2, 9).into(),
+                prefix_len: 32,
+                ours: true,
+                valid: valid.map(Duration::from_secs),
+                seen: at(2_500),
+                tentative: false,
+            };
+            let ours = joined(&address, at(2_501), Some(&known));
+            assert_eq!(ours == known, believed, "{name}: {ours:?}");
+            assert_eq!(ours.lifetime.exact, believed, "{name}");
+            let unknown = joined(&address, at(2_501), None).lifetime;
+            assert!(!unknown.exact, "{name}");
+            if believed {
+                assert!(unknown.earliest <= known.lifetime.earliest, "{name}");
+                assert!(known.lifetime.latest <= unknown.latest, "{name}");
+            }
+        }
     }
 }

@@ -423,7 +423,10 @@ impl Election {
         let (name, interface) = self.local_interface(claim)?;
         let alone = self.live_sessions().all(|(node, _)| *node == self.config.node);
         let hears = self.hearing.get(name).is_some_and(|at| now.saturating_since(*at) < HEARING);
-        let foreign = claim.addresses.iter().any(|address| self.kernel.foreign.contains_key(address));
+        let foreign = claim.addresses.iter().any(|address| {
+            let own = |interface: &Interface| interface.addresses.iter().any(|net| net.addr() == *address);
+            self.kernel.foreign.contains_key(address) || self.interfaces.values().any(own)
+        });
         ((hears || alone) && !foreign).then(|| (name.clone(), interface.mac))
     }
 

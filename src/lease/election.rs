@@ -50,8 +50,10 @@ impl Config {
     }
 }
 
-/// How much longer than the session the kernel keeps an address.
-pub(super) const KERNEL_GRACE: Duration = Duration::from_secs(1);
+/// How much longer than the session the kernel is to keep an address. It is told whole seconds,
+/// rounded down: so it gets L + 1 s for a renewal that is answered within half a second, and removes
+/// 1.0 to 2.03 s after the session's end.
+pub(super) const KERNEL_GRACE: Duration = Duration::from_millis(1500);
 
 /// The election core of one speaker.
 #[derive(Debug)]

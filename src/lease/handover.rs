@@ -101,6 +101,9 @@ impl Election {
         if self.own.is_leaving() {
             return Some("speaker leaves");
         }
+        if self.own.is_restarting() {
+            return None;
+        }
         // A Node that is missing says nothing; it may be back at once.
         let facts = desired.nodes.get(&self.config.node)?;
         if facts.leaving {
@@ -112,6 +115,16 @@ impl Election {
         } else {
             None
         }
+    }
+
+    /// Whether a successor is named or has taken over a moment ago: addresses must not be left
+    /// behind that are another's by the time this process is gone.
+    pub(super) fn is_anything_moving(&self) -> bool {
+        self.tenures.iter().any(|(name, tenure)| {
+            let named = self.claims.get(name).is_some_and(|stored| stored.record.successor.is_some());
+            let pending = self.is_pending(&Target::Claim(name.clone()));
+            tenure.yielding.is_some() || tenure.mine && (named || pending)
+        })
     }
 
     pub(super) fn advance_handovers(&mut self, now: Instant, desired: &Desired, actions: &mut Vec<Action>) {

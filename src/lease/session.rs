@@ -13,6 +13,8 @@ use crate::clock::Instant;
 const ECHO: Duration = Duration::from_secs(1);
 /// How long after a request without an answer the next one is sent.
 const RETRY: Duration = Duration::from_millis(250);
+/// How often a restart looks whether planned moves are over.
+const SETTLING: Duration = Duration::from_millis(20);
 /// How long the end of the process may wait for the API and the kernel.
 const EXIT: Duration = Duration::from_secs(3);
 /// How long it may wait for other nodes to take what this one holds.
@@ -104,7 +106,12 @@ impl OwnSession {
         matches!(self.ending, Ending::Leaving { .. })
     }
 
-    /// Nothing may be taken or moved any more.
+    /// Everything stays where it is: what is about to move stays as well.
+    pub(super) const fn is_restarting(&self) -> bool {
+        matches!(self.ending, Ending::Restarting { .. } | Ending::Restarted { .. })
+    }
+
+    /// Nothing may be taken any more.
     pub(super) const fn is_ending(&self) -> bool {
         !matches!(self.ending, Ending::No)
     }
@@ -212,19 +219,23 @@ impl Election {
     }
 
     fn begin_ending(&mut self, now: Instant) {
-        let Ending::Asked(asked) = self.own.ending else { return };
+        // A cordon may come right after the signal, and counts until the session is lengthened.
+        let (Ending::Asked(asked) | Ending::Restarting { asked }) = self.own.ending else { return };
         if self.own.id.is_none() {
             self.own.ending = Ending::Left;
             return;
         }
         let node = self.desired.as_ref().and_then(|desired| desired.nodes.get(&self.config.node));
         let stays = node.is_some_and(|node| !node.cordoned && !node.leaving);
-        self.own.ending = if stays {
+        let ending = if stays {
             Ending::Restarting { asked }
         } else {
             Ending::Leaving { until: now + EXIT_MOVED }
         };
-        self.own.due = now;
+        if self.own.ending != ending {
+            self.own.ending = ending;
+            self.own.due = now;
+        }
     }
 
     fn own_stored(&self) -> Option<Stored<Session>> {
@@ -310,6 +321,10 @@ impl Election {
         if now.saturating_since(asked) > EXIT {
             // No success: lifetimes stay as they are.
             self.own.ending = Ending::Restarted { until: now };
+            return;
+        }
+        if self.is_anything_moving() {
+            self.own.due = now + SETTLING;
             return;
         }
         let grace = self.config.restart_grace.max(self.config.lease_duration).as_secs();
@@ -435,6 +450,7 @@ impl Election {
     ) {
         match (pending.purpose, answer) {
             (Purpose::Renew, Answer::Session(stored)) => self.renewed(now, pending.sent, stored, actions),
+            (Purpose::Restart, Answer::Session(_)) if self.own.is_leaving() => self.own.due = now,
             (Purpose::Restart, Answer::Session(stored)) => {
                 let seconds = u64::try_from(stored.record.duration_seconds).unwrap_or(0);
                 self.own.kernel_until = pending.sent + Duration::from_secs(seconds) + KERNEL_GRACE;

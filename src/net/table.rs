@@ -271,3 +271,165 @@ fn gateway(attributes: &[RouteAttribute]) -> Option<IpAddr> {
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_route::address::{AddressProtocol, CacheInfo};
+    use netlink_packet_route::route::RouteNextHop;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_boot(Duration::from_secs(seconds))
+    }
+
+    fn link(index: u32, flags: LinkFlags, state: State) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.header.flags = flags;
+        message.attributes = vec![
+            LinkAttribute::IfName(format!("eth{index}")),
+            LinkAttribute::Address(vec![2, 0, 0, 0, 0, 1]),
+            LinkAttribute::OperState(state),
+        ];
+        message
+    }
+
+    fn up() -> LinkFlags {
+        LinkFlags::Up | LinkFlags::LowerUp
+    }
+
+    fn address(ip: &str, valid: u32, mark: u8) -> AddressMessage {
+        let mut message = AddressMessage::default();
+        message.header.index = 2;
+        message.header.prefix_len = 32;
+        let mut lifetimes = CacheInfo::default();
+        lifetimes.ifa_valid = valid;
+        message.attributes = vec![
+            AddressAttribute::Address(ip.parse().unwrap()),
+            AddressAttribute::CacheInfo(lifetimes),
+            AddressAttribute::Protocol(AddressProtocol::Other(mark)),
+        ];
+        message
+    }
+
+    fn gateway_message(prefix: u8, table: u8, kind: RouteType) -> RouteMessage {
+        let mut message = RouteMessage::default();
+        message.header.destination_prefix_length = prefix;
+        message.header.table = table;
+        message.header.kind = kind;
+        let gateway = RouteAddress::Inet("192.0.2.254".parse().unwrap());
+        message.attributes = vec![RouteAttribute::Oif(2), RouteAttribute::Gateway(gateway)];
+        message
+    }
+
+    /// A table with `eth2` and one address, as of 100 s after the boot.
+    fn table(valid: u32) -> Table {
+        let mut table = Table::default();
+        let eth2 = RouteNetlinkMessage::NewLink(link(2, up(), State::Up));
+        assert_eq!(table.apply(at(100), &eth2), Change::Routes);
+        let vip = RouteNetlinkMessage::NewAddress(address("192.0.2.9", valid, MARK));
+        assert_eq!(table.apply(at(100), &vip), Change::Applied);
+        table
+    }
+
+    fn only_link(table: &Table) -> Link {
+        table.links().by_index(2).unwrap().clone()
+    }
+
+    #[test]
+    fn a_carrier_needs_the_flags_and_the_state() {
+        let rows = [
+            (up(), State::Up, true),
+            (up(), State::Unknown, true),
+            (up(), State::Dormant, false),
+            (up(), State::LowerLayerDown, false),
+            (LinkFlags::Up, State::Up, false),
+            (LinkFlags::LowerUp, State::Up, false),
+        ];
+        for (flags, state, carrier) in rows {
+            assert_eq!(parse_link(&link(2, flags, state)).unwrap().carrier, carrier, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn what_bridges_say_of_their_ports_is_not_taken_for_the_link() {
+        let mut table = table(10);
+        let mut port = link(2, LinkFlags::empty(), State::Down);
+        port.header.interface_family = AddressFamily::Bridge;
+        for message in
+            [RouteNetlinkMessage::NewLink(port.clone()), RouteNetlinkMessage::DelLink(port)]
+        {
+            assert_eq!(table.apply(at(101), &message), Change::Nothing);
+        }
+        assert!(only_link(&table).carrier);
+    }
+
+    #[test]
+    fn addresses_come_and_go_and_ours_are_told_by_the_mark() {
+        let mut table = table(10);
+        let own = RouteNetlinkMessage::NewAddress(address("192.0.2.1", FOREVER, 0));
+        table.apply(at(101), &own);
+        let eth2 = only_link(&table);
+        let own: Vec<_> =
+            eth2.node_addresses().map(|address| (address.ip, address.valid)).collect();
+        assert_eq!(own, [("192.0.2.1".parse().unwrap(), None)]);
+        let vip = RouteNetlinkMessage::DelAddress(address("192.0.2.9", 0, MARK));
+        table.apply(at(102), &vip);
+        assert!(only_link(&table).addresses.iter().all(|address| !address.ours));
+        let gone = RouteNetlinkMessage::DelLink(link(2, LinkFlags::empty(), State::Down));
+        assert_eq!(table.apply(at(103), &gone), Change::Routes);
+        assert_eq!(table.links(), Links::default());
+    }
+
+    #[test]
+    fn gateways_are_those_of_default_routes_in_the_main_table() {
+        let main = RouteHeader::RT_TABLE_MAIN;
+        let rows = [
+            (gateway_message(0, main, RouteType::Unicast), true),
+            (gateway_message(24, main, RouteType::Unicast), false),
+            (gateway_message(0, 100, RouteType::Unicast), false),
+            (gateway_message(0, main, RouteType::Unreachable), false),
+        ];
+        for (message, counts) in rows {
+            let mut table = table(10);
+            let change = table.apply(at(101), &RouteNetlinkMessage::NewRoute(message.clone()));
+            assert_eq!(change == Change::Routes, counts, "{message:?}");
+            table.add_route(&message);
+            assert_eq!(!only_link(&table).gateways.is_empty(), counts, "{message:?}");
+            table.clear_gateways();
+            assert!(only_link(&table).gateways.is_empty());
+        }
+        let mut hop = RouteNextHop::default();
+        hop.interface_index = 2;
+        hop.attributes = gateway_message(0, main, RouteType::Unicast).attributes;
+        let mut multipath = gateway_message(0, main, RouteType::Unicast);
+        multipath.attributes = vec![RouteAttribute::MultiPath(vec![hop])];
+        let mut table = table(10);
+        table.add_route(&multipath);
+        assert_eq!(only_link(&table).gateways.len(), 1);
+    }
+
+    #[test]
+    fn a_dump_that_says_nothing_new_changes_nothing() {
+        let rows = [
+            // At 104 s of 10 s from 100 s on, rounded up, with the kernel's own idea of a second.
+            ("it runs on", 10, 6, true),
+            ("a moment apart", 10, 7, true),
+            ("renewed since", 10, 10, false),
+            ("drawn in", 10, 2, false),
+            ("made endless", 10, FOREVER, false),
+            ("endless as before", FOREVER, FOREVER, true),
+        ];
+        for (name, before, after, same) in rows {
+            let mut known = table(before);
+            let links = known.links();
+            let mut dumped = Table::default();
+            dumped.apply(at(104), &RouteNetlinkMessage::NewLink(link(2, up(), State::Up)));
+            let vip = RouteNetlinkMessage::NewAddress(address("192.0.2.9", after, MARK));
+            dumped.apply(at(104), &vip);
+            known.replace_by(dumped);
+            assert_eq!(known.links() == links, same, "{name}");
+        }
+    }
+}

@@ -5,13 +5,19 @@
 #![allow(clippy::disallowed_methods, reason = "a test measures with a clock")]
 
 mod allocation;
+mod bad_input;
 mod data_path;
+mod death;
 mod examples;
 mod faults;
+mod leases;
 mod moves;
+mod outage;
+mod ownership;
 mod restart;
 mod sandbox;
 mod scene;
+mod spread;
 
 use std::process::ExitCode;
 
@@ -36,17 +42,36 @@ fn main() -> ExitCode {
         allocation::of_several_operators_one_works_and_another_takes_over,
         allocation::an_operator_that_was_stopped_for_long_does_not_write_when_it_goes_on,
         allocation::an_operator_without_an_api_server_waits_and_says_so,
+        bad_input::a_speaker_that_cannot_work_ends_and_says_why_and_no_address_is_lost,
+        bad_input::a_speaker_under_the_name_of_no_node_waits_and_says_so,
+        bad_input::a_speaker_without_an_api_server_waits_says_so_and_works_when_it_comes,
+        bad_input::a_second_speaker_on_a_host_waits_and_takes_over_when_the_first_ends,
         data_path::a_vip_that_a_node_has_is_served_by_pods_elsewhere,
         data_path::a_dead_node_is_silent_and_its_neighbours_are_not,
+        death::a_dead_nodes_addresses_are_taken_and_it_gets_none_back,
+        death::a_node_that_was_cut_off_comes_back_and_does_not_answer_for_what_it_lost,
+        death::a_speaker_that_hangs_loses_its_addresses_and_takes_none_back,
+        death::an_owner_without_a_carrier_gives_up_at_once_and_gets_nothing_back,
         examples::every_example_is_accepted_by_the_api_server,
         faults::links_are_cut_one_way_and_lose_their_carrier,
         faults::the_api_server_freezes_dies_and_comes_back_with_its_data,
+        leases::a_claim_that_is_deleted_or_edited_is_mended_and_nothing_moves,
+        leases::a_session_that_is_deleted_or_edited_is_mended_and_nothing_moves,
+        leases::describing_the_lease_of_a_service_says_who_owns_it_where_and_since_when,
         moves::a_cordoned_node_hands_its_addresses_over_and_keeps_none,
         moves::a_policy_or_a_label_that_excludes_the_owner_moves_its_addresses,
         moves::a_service_with_the_local_policy_is_owned_where_its_pods_are,
+        outage::an_api_server_that_is_away_for_long_moves_nothing_and_nor_does_its_return,
+        ownership::a_service_answers_from_whichever_node_owns_it,
+        ownership::both_addresses_of_a_dual_stack_service_have_one_owner_and_move_together,
+        ownership::an_address_that_is_removed_by_hand_is_back_at_once,
+        ownership::an_address_of_the_node_itself_is_never_taken_away,
+        ownership::a_deleted_service_leaves_nothing_behind_and_its_address_serves_another,
         restart::a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices,
         restart::an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection,
         restart::all_speakers_are_upgraded_one_after_another_and_nothing_moves,
         sandbox::nothing_outlives_a_lab_that_is_killed,
+        spread::services_are_spread_evenly_and_those_of_a_dead_node_over_all_survivors,
+        spread::a_speaker_that_ends_while_its_node_is_drained_leaves_nothing_behind,
     ])
 }

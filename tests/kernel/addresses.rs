@@ -82,6 +82,12 @@ fn a_renewed_address_stays(world: &World) -> Result<()> {
             if Instant::now() > renewed + seconds(1.0) {
                 renewed = Instant::now();
                 speaker.serve(&BOTH, seconds(2.2));
+                let least = renewed + seconds(1.1);
+                speaker
+                    .kernel("renewed at once", seconds(0.3), |view| {
+                        BOTH.iter().all(|ip| view.ours.get(ip).is_some_and(|vip| vip.until > least))
+                    })
+                    .await?;
             }
             let addresses = speaker.edge.netlink.addresses().await?;
             let there = |ip| addresses.iter().any(|(_, address)| address.ip == ip && address.ours);
@@ -108,7 +114,9 @@ fn a_nodes_own_address_is_never_touched(world: &World) -> Result<()> {
     node.speak(|speaker| async move {
         speaker.serve(&all, seconds(5.0));
         let view = speaker
-            .kernel("all are reported", seconds(2.0), |view| view.foreign.len() == all.len())
+            .kernel("all are reported", seconds(2.0), |view| {
+                view.foreign.len() == all.len() && view.applied == 1
+            })
             .await?;
         ensure!(view.ours.is_empty() && view.refused.is_empty(), "{view:?}");
         ensure!(view.foreign.get(&all[2]) == Some(&interface("lo")), "{view:?}");
@@ -127,6 +135,8 @@ fn a_nodes_own_address_is_never_touched(world: &World) -> Result<()> {
 fn usable_at_once(world: &World) -> Result<()> {
     let client = &world.client;
     client.ip("route add 198.51.100.10/32 via 192.0.2.1")?;
+    // As on any host: a new IPv6 address is first checked for duplicates.
+    world.node.write("/proc/sys/net/ipv6/conf/eth0/accept_dad", "1")?;
     world.node.speak(|speaker| async move {
         speaker.serve(&BOTH, seconds(10.0));
         speaker.have(&BOTH, true).await?;
@@ -289,14 +299,14 @@ fn refusals(world: &World) -> Result<()> {
         world.attach(node, "eth7", "seventh", None)?;
         speaker.have(&[V4], true).await?;
 
-        node.enter(|| Ok(std::fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "1")?))?;
+        node.write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "1")?;
         speaker.serve(&[V6], seconds(20.0));
         let view =
             speaker.kernel("reported", seconds(1.0), |view| view.refused.contains_key(&V6)).await?;
         ensure!(view.refused.get(&V6).is_some_and(|why| why.contains("disable_ipv6")), "{view:?}");
         let generation = speaker.serving.borrow().generation;
         ensure!(view.applied == generation, "it is settled as far as it can be: {view:?}");
-        node.enter(|| Ok(std::fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "0")?))?;
+        node.write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "0")?;
         let view = speaker.have(&[V6], true).await?;
         ensure!(view.refused.is_empty(), "{view:?}");
         Ok(())

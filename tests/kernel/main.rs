@@ -11,7 +11,7 @@ mod world;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::world::World;
@@ -22,7 +22,8 @@ const SANDBOX: &str = "LEASEHOLD_KERNEL_TEST_SANDBOX";
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::from_args();
     if !arguments.list && std::env::var_os(SANDBOX).is_none() {
-        return Err(enter_sandbox());
+        eprintln!("{}", enter_sandbox());
+        return Ok(ExitCode::FAILURE);
     }
     if !arguments.list {
         world::run("mkdir", &["-p", "/run/netns"])?;
@@ -40,22 +41,19 @@ fn main() -> Result<ExitCode> {
 }
 
 /// Starts this binary anew in the sandbox; comes back only with an error.
-fn enter_sandbox() -> anyhow::Error {
-    let start = || -> Result<std::io::Error> {
-        if !rustix::process::geteuid().is_root() {
-            bail!("the kernel tests need root: they make network namespaces");
-        }
-        let binary = std::env::current_exe()?;
-        let error = Command::new("unshare")
-            .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
-            .arg(binary)
-            .args(std::env::args_os().skip(1))
-            .env(SANDBOX, "1")
-            .exec();
-        Ok(error)
-    };
-    match start().context("cannot enter the sandbox") {
-        Ok(error) => anyhow::Error::new(error).context("cannot execute unshare (util-linux)"),
-        Err(error) => error,
+fn enter_sandbox() -> String {
+    if !rustix::process::geteuid().is_root() {
+        return "the kernel tests need root: they make network namespaces".to_owned();
     }
+    let binary = match std::env::current_exe() {
+        Ok(binary) => binary,
+        Err(error) => return format!("cannot find this binary: {error}"),
+    };
+    let error = Command::new("unshare")
+        .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
+        .arg(binary)
+        .args(std::env::args_os().skip(1))
+        .env(SANDBOX, "1")
+        .exec();
+    format!("cannot enter the sandbox by unshare (util-linux): {error}")
 }

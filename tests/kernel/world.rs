@@ -114,7 +114,8 @@ impl Namespace {
         run("ip", &all)
     }
 
-    fn write(&self, path: &str, value: &str) -> Result<()> {
+    /// Writes a kernel setting, here.
+    pub fn write(&self, path: &str, value: &str) -> Result<()> {
         self.enter(|| std::fs::write(path, value).with_context(|| format!("cannot write {path}")))
     }
 

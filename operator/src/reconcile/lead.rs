@@ -1,10 +1,11 @@
 //! The loop of the active replica.
 //!
-//! One task owns the index. Calls run beside it, at most [`MAX_IN_FLIGHT`] at a time and at most one
-//! per target; their answers come back to the loop before anything else is decided about that
+//! One task owns the index. Calls run beside it, at most 16 at a time and at most one per
+//! target; their answers come back to the loop before anything else is decided about that
 //! target.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -83,14 +84,15 @@ struct Leader<'a> {
     plan_cost: Duration,
 }
 
-/// Does the work of the active replica until `stop` becomes true; returns whether the outcome of
-/// each write is known. Dropping it stops at once.
+/// Does the work of the active replica until `end`, and then waits for the calls under way; returns
+/// whether the outcome of each write is known.
 pub async fn lead(
     context: &Context,
     term: u64,
     tenure: &watch::Receiver<Tenure>,
-    mut stop: watch::Receiver<bool>,
+    end: impl Future<Output = ()>,
 ) -> bool {
+    let mut end = pin!(end);
     let services_listed = watch::Sender::new(false);
     let writer = &context.writer;
     let mut changes = changes(&writer.client, &writer.claims, &writer.sessions, &services_listed);
@@ -113,7 +115,7 @@ pub async fn lead(
         leader.dispatch();
         tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = &mut end => break,
             Some(done) = leader.in_flight.next() => leader.finished(done),
             Some(()) = leader.notices.next() => {}
             Some(change) = changes.next() => leader.take_in(change),
@@ -138,8 +140,12 @@ impl Leader<'_> {
             Change::Session(_) => Kind::Session,
             Change::Failed(kind, error) => {
                 let trouble = format!("cannot watch {}: {}", kind.name(), watch_trouble(error));
-                self.troubles.insert(*kind, clock::now());
                 self.plan_by(clock::now() + QUIET);
+                let again = self.troubles.insert(*kind, clock::now()).is_some();
+                // A watch that was renewed at a bad moment works at the next try.
+                if !again && !self.index.missing().contains(&kind.name()) {
+                    return;
+                }
                 if self.context.health.trouble(kind.name(), Some(trouble.clone())) {
                     tracing::warn!(kind = kind.name(), "{trouble}; retrying");
                 }
@@ -153,8 +159,7 @@ impl Leader<'_> {
     }
 
     fn recovered(&mut self, kind: Kind) {
-        if self.troubles.remove(&kind).is_some() {
-            self.context.health.trouble(kind.name(), None);
+        if self.troubles.remove(&kind).is_some() && self.context.health.trouble(kind.name(), None) {
             tracing::info!(kind = kind.name(), "the watch works again");
         }
     }

@@ -37,7 +37,7 @@ impl Row for NodeRow {
 pub struct ClaimRow {
     /// The uid of the lease.
     pub uid: String,
-    /// The service that it is named after; leases whose names say otherwise are not kept.
+    /// The service that it is named after; leases that are no claims of services are not kept.
     pub service: ServiceKey,
     /// The session under which it is held; none while it is released.
     pub session: Option<(LeaseName, SessionId)>,
@@ -53,6 +53,10 @@ impl Row for ClaimRow {
         let Stored { name, uid, record, .. } = Stored::<Claim>::from_lease(lease)?;
         let (namespace, service) = name.as_str().split_once('.')?;
         if service.contains('.') {
+            return None;
+        }
+        // Somebody else's lease may bear a name of two parts.
+        if record.services.is_empty() && record.session.is_none() {
             return None;
         }
         let service = ServiceKey { namespace: namespace.to_owned(), name: service.to_owned() };

@@ -8,7 +8,7 @@
 //! | [`index`] | everything that is known, and the plan for it |
 //! | [`service`], [`pool`], [`policy`], [`leases`] | what is kept of each kind, and what is written to it |
 //! | [`jobs`] | all that differs from the plan |
-//! | [`write`] | one call |
+//! | [`mod@write`] | one call |
 //! | [`lead`] | the loop of the active replica |
 
 mod condition;
@@ -20,5 +20,7 @@ pub mod policy;
 pub mod pool;
 pub mod service;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod watch;
 pub mod write;

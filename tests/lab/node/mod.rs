@@ -229,6 +229,17 @@ impl Node {
         self.speaker()?.start(&self.namespace, &self.plane)
     }
 
+    /// Starts a second speaker beside it, as somebody who installs Leasehold twice does.
+    pub fn start_second_speaker(&self) -> Result<Process> {
+        let metrics = speaker::METRICS + 1;
+        self.speaker()?.spawn(&self.namespace, &self.plane, "second-speaker.log", metrics)
+    }
+
+    /// The answer of the second speaker's HTTP server to `GET path`.
+    pub fn second_speaker_http(&self, path: &str) -> Result<String> {
+        metrics::get(&self.namespace, speaker::METRICS + 1, path)
+    }
+
     /// The answer of its speaker's HTTP server to `GET path`: `/metrics`, `/readyz`, ….
     pub fn speaker_http(&self, path: &str) -> Result<String> {
         self.speaker()?;

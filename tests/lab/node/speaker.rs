@@ -89,6 +89,19 @@ impl Speaker {
     }
 
     pub(crate) fn start(&self, namespace: &Namespace, plane: &ControlPlane) -> Result<()> {
+        let process = self.spawn(namespace, plane, "speaker.log", METRICS)?;
+        *self.slot() = Some(Arc::new(process));
+        Ok(())
+    }
+
+    /// Starts a process as this speaker is started.
+    pub(crate) fn spawn(
+        &self,
+        namespace: &Namespace,
+        plane: &ControlPlane,
+        log: &str,
+        metrics: u16,
+    ) -> Result<Process> {
         let options = self.options.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let kubeconfig = match options.kubeconfig {
             Some(path) => path,
@@ -105,16 +118,13 @@ impl Speaker {
             .arg(kubeconfig)
             .args(["--node-name", options.node_name.as_deref().unwrap_or(&self.node)])
             .args(["--namespace", crate::SYSTEM_NAMESPACE])
-            .args(["--session-namespace", crate::SESSION_NAMESPACE])
-            .args(["--metrics-bind-address", &format!("127.0.0.1:{METRICS}")])
+            .args(["--metrics-bind-address", &format!("127.0.0.1:{metrics}")])
             .arg("--state-dir")
             .arg(self.folder.join("state"))
             .args(&options.arguments)
             .envs(options.environment.iter().map(|(name, value)| (name, value)));
         let name = format!("speaker of {}", self.node);
-        let process = Process::spawn(&name, &self.folder.join("speaker.log"), &mut command)?;
-        *self.slot() = Some(Arc::new(process));
-        Ok(())
+        Process::spawn(&name, &self.folder.join(log), &mut command)
     }
 
     fn slot(&self) -> std::sync::MutexGuard<'_, Option<Arc<Process>>> {

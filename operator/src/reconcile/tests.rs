@@ -1,0 +1,379 @@
+//! From objects as the API server sends them to the writes that follow, without an API server.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::Event;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::index::{Index, Pending};
+use super::jobs::{Job, jobs};
+use super::watch::{Change, Observed};
+use crate::allocate::ServiceKey;
+use crate::clock::Instant;
+
+const START: Instant = Duration::from_secs(1000);
+
+fn observed<K: DeserializeOwned>(objects: Vec<Value>) -> Vec<Observed<K>> {
+    let parse = |object| DeserializeGuard(Ok(serde_json::from_value(object).unwrap()));
+    let listed = objects.into_iter().map(|object| Event::InitApply(parse(object)));
+    let events = std::iter::once(Event::Init).chain(listed).chain([Event::InitDone]);
+    events.map(Box::new).collect()
+}
+
+fn applied<K: DeserializeOwned>(object: Value) -> Observed<K> {
+    Box::new(Event::Apply(DeserializeGuard(Ok(serde_json::from_value(object).unwrap()))))
+}
+
+fn deleted<K: DeserializeOwned>(object: Value) -> Observed<K> {
+    Box::new(Event::Delete(DeserializeGuard(Ok(serde_json::from_value(object).unwrap()))))
+}
+
+/// An index that has listed these objects, and nothing of the other kinds.
+#[derive(Default)]
+struct World {
+    services: Vec<Value>,
+    pools: Vec<Value>,
+    nodes: Vec<Value>,
+    claims: Vec<Value>,
+    sessions: Vec<Value>,
+}
+
+impl World {
+    fn index(self) -> Index {
+        let mut index = Index::new(true);
+        let mut take = |change| {
+            index.apply(change, START);
+        };
+        observed(self.services).into_iter().map(Change::Service).for_each(&mut take);
+        observed(self.pools).into_iter().map(Change::Pool).for_each(&mut take);
+        observed(Vec::new()).into_iter().map(Change::Policy).for_each(&mut take);
+        observed(self.nodes).into_iter().map(Change::Node).for_each(&mut take);
+        observed(self.claims).into_iter().map(Change::Claim).for_each(&mut take);
+        observed(self.sessions).into_iter().map(Change::Session).for_each(&mut take);
+        assert!(index.missing().is_empty());
+        index
+    }
+}
+
+fn pool(name: &str, addresses: &[&str]) -> Value {
+    json!({
+        "apiVersion": "leasehold.dev/v1alpha1", "kind": "IPAddressPool",
+        "metadata": {
+            "name": name, "uid": name, "resourceVersion": "5", "generation": 1,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {"addresses": addresses},
+    })
+}
+
+fn service(name: &str, version: u64) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": name, "namespace": "web", "uid": format!("uid of {name}"),
+            "resourceVersion": version.to_string(), "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {"type": "LoadBalancer", "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"},
+    })
+}
+
+fn key(name: &str) -> ServiceKey {
+    ServiceKey { namespace: "web".to_owned(), name: name.to_owned() }
+}
+
+/// The Service after the API server has taken `patch` in.
+fn patched(mut service: Value, patch: &Value, version: u64) -> Value {
+    service["metadata"]["annotations"] = patch["metadata"]["annotations"].clone();
+    service["metadata"]["resourceVersion"] = json!(version.to_string());
+    service["metadata"]["managedFields"] = json!([{
+        "manager": "leasehold-operator", "operation": "Apply", "subresource": "status",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {"f:loadBalancer": {"f:ingress": {}}}},
+    }]);
+    service["status"] = patch["status"].clone();
+    service
+}
+
+fn all_jobs(index: &Index) -> Vec<Job> {
+    jobs(index, &index.plan(), START, Timestamp::UNIX_EPOCH)
+}
+
+fn service_jobs(index: &Index) -> Vec<(String, Value, Vec<String>)> {
+    let service_job = |job| match job {
+        Job::Service { key, write, .. } => {
+            let notices = write.notices.iter().map(|n| format!("{}: {}", n.reason, n.note));
+            Some((key.name, write.patch, notices.collect()))
+        }
+        _ => None,
+    };
+    all_jobs(index).into_iter().filter_map(service_job).collect()
+}
+
+#[test]
+fn one_write_brings_address_claim_and_condition_and_then_there_is_nothing_to_do() {
+    let world = World {
+        services: vec![service("shop", 7)],
+        pools: vec![pool("lan", &["10.0.0.0/30"])],
+        ..World::default()
+    };
+    let mut index = world.index();
+    let [(_, patch, notices)] = &service_jobs(&index)[..] else { panic!("one write") };
+    assert_eq!(
+        patch["metadata"],
+        json!({
+            "name": "shop", "namespace": "web", "uid": "uid of shop", "resourceVersion": "7",
+            "annotations": {"leasehold.dev/allocated-from": "lan", "leasehold.dev/claim": "web.shop"},
+        })
+    );
+    assert_eq!(
+        patch["status"]["loadBalancer"]["ingress"],
+        json!([{"ip": "10.0.0.0", "ipMode": "VIP"}])
+    );
+    assert_eq!(patch["status"]["conditions"][0]["status"], "True");
+    assert_eq!(notices, &["AddressAssigned: 10.0.0.0 from pool lan"]);
+    index.apply(Change::Service(applied(patched(service("shop", 7), patch, 8))), START);
+    assert!(service_jobs(&index).is_empty());
+}
+
+#[test]
+fn a_failure_is_told_once_and_its_condition_keeps_its_time() {
+    let mut index = World { services: vec![service("shop", 7)], ..World::default() }.index();
+    let (_, patch, notices) = service_jobs(&index).remove(0);
+    assert_eq!(
+        notices,
+        ["AllocationFailed: there is no IPAddressPool: create one with addresses for this service"]
+    );
+    index.apply(Change::Service(applied(patched(service("shop", 7), &patch, 8))), START);
+    assert!(service_jobs(&index).is_empty());
+    index.apply(Change::Pool(applied(pool("six", &["2001:db8::/64"]))), START);
+    let later = Timestamp::from_second(99).unwrap();
+    let later_jobs = jobs(&index, &index.plan(), START, later);
+    let Some(Job::Service { write, .. }) = later_jobs.first() else { panic!("another failure") };
+    let condition = &write.patch["status"]["conditions"][0];
+    assert_eq!(condition["lastTransitionTime"], "1970-01-01T00:00:00Z", "it is still false");
+    assert_eq!(write.notices.len(), 1);
+}
+
+#[test]
+fn a_service_that_is_no_longer_ours_loses_all_that_is_ours_and_nothing_else() {
+    let world = World {
+        services: vec![service("shop", 7)],
+        pools: vec![pool("lan", &["10.0.0.0/30"])],
+        ..World::default()
+    };
+    let mut index = world.index();
+    let (_, patch, _) = service_jobs(&index).remove(0);
+    let had = patched(service("shop", 7), &patch, 8);
+    let mut other_class = had.clone();
+    other_class["spec"]["loadBalancerClass"] = json!("example.com/other");
+    let mut deleting = had.clone();
+    deleting["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
+    for (version, mut gone) in [(9, other_class), (10, deleting)] {
+        gone["metadata"]["resourceVersion"] = json!(version.to_string());
+        index.apply(Change::Service(applied(gone)), START);
+        let (_, patch, notices) = service_jobs(&index).remove(0);
+        assert_eq!(patch["status"], json!({}));
+        assert_eq!(patch["metadata"]["annotations"], json!({}));
+        assert!(notices[0].starts_with("AddressReleased: 10.0.0.0"), "{notices:?}");
+    }
+    // What it still has is not given to anybody else before it is taken back.
+    index.apply(Change::Service(applied(service("next", 11))), START);
+    let next = service_jobs(&index).into_iter().find(|(name, ..)| name == "next").unwrap();
+    assert_eq!(next.1["status"]["loadBalancer"]["ingress"][0]["ip"], "10.0.0.1");
+}
+
+#[test]
+fn services_without_our_class_or_marks_are_not_written_to() {
+    let mut theirs = service("theirs", 7);
+    theirs["spec"]["loadBalancerClass"] = json!("example.com/other");
+    theirs["status"] = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.0"}]}});
+    let mut internal = service("internal", 8);
+    internal["spec"]["type"] = json!("ClusterIP");
+    let pools = vec![pool("lan", &["10.0.0.0/30"])];
+    let index = World { services: vec![theirs, internal], pools, ..World::default() }.index();
+    assert!(service_jobs(&index).is_empty());
+}
+
+#[test]
+fn a_write_without_answer_keeps_its_addresses_from_others_until_its_outcome_is_known() {
+    let pools = vec![pool("lan", &["10.0.0.0/31"])];
+    let mut index = World { services: vec![service("shop", 7)], pools, ..World::default() }.index();
+    let (_, patch, _) = service_jobs(&index).remove(0);
+    let pending = Pending {
+        version: 7,
+        addresses: vec!["10.0.0.0".parse().unwrap()],
+        allocated_from: Some("lan".to_owned()),
+    };
+    index.pending.insert(key("shop"), pending);
+    // Older, and so the first in turn.
+    let mut older = service("older", 8);
+    older["metadata"]["creationTimestamp"] = json!("2025-01-01T00:00:00Z");
+    assert!(index.apply(Change::Service(applied(older)), START));
+    let address = |index: &Index, name: &str| {
+        let jobs = service_jobs(index);
+        let job = jobs.iter().find(|(found, ..)| found == name);
+        job.map(|(_, patch, _)| patch["status"]["loadBalancer"]["ingress"][0]["ip"].clone())
+    };
+    assert_eq!(address(&index, "older"), Some(json!("10.0.0.1")));
+    assert_eq!(address(&index, "shop"), Some(json!("10.0.0.0")), "the same is tried again");
+    index.settle(&key("shop"));
+    assert_eq!(index.pending.len(), 1, "the version that it replaces proves nothing");
+    // The watch shows that it was carried out: no news, and nothing pending any more.
+    let carried_out = patched(service("shop", 7), &patch, 9);
+    assert!(!index.apply(Change::Service(applied(carried_out)), START));
+    index.settle(&key("shop"));
+    assert!(index.pending.is_empty());
+    assert_eq!(address(&index, "shop"), None);
+}
+
+#[test]
+fn a_write_that_lost_against_another_gives_its_addresses_back() {
+    let pools = vec![pool("lan", &["10.0.0.0/31"])];
+    let mut index = World { services: vec![service("shop", 7)], pools, ..World::default() }.index();
+    let pending = Pending { version: 7, addresses: Vec::new(), allocated_from: None };
+    index.pending.insert(key("shop"), pending);
+    let mut edited = service("shop", 9);
+    edited["metadata"]["annotations"] = json!({"leasehold.dev/addresses": "10.0.0.1"});
+    let edited: k8s_openapi::api::core::v1::Service = serde_json::from_value(edited).unwrap();
+    assert!(index.answered(&key("shop"), edited));
+    assert!(index.pending.is_empty(), "a newer version than the write would replace");
+}
+
+fn lease(
+    name: &str,
+    version: u64,
+    holder: Option<&str>,
+    transitions: i32,
+    annotations: &Value,
+) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {
+            "name": name, "uid": format!("uid of {name}"), "resourceVersion": version.to_string(),
+            "annotations": annotations,
+        },
+        "spec": {"holderIdentity": holder, "leaseTransitions": transitions, "leaseDurationSeconds": 5},
+    })
+}
+
+fn claim(session: &str) -> Value {
+    let says = json!({"leasehold.dev/addresses": "10.0.0.0", "leasehold.dev/session": session});
+    lease("web.gone", 20, Some("node-1"), 1, &says)
+}
+
+#[test]
+fn a_claim_counts_while_its_session_is_live_and_is_deleted_when_it_is_over() {
+    let live = lease("node-1", 21, Some("node-1"), 3, &json!({}));
+    let mut index = World {
+        services: vec![service("shop", 7)],
+        pools: vec![pool("lan", &["10.0.0.0/32"])],
+        claims: vec![
+            claim("uid of node-1/3"),
+            lease("some.body", 22, None, 1, &json!({"example.com/not": "ours"})),
+            lease("leasehold-operator", 23, Some("pod"), 1, &json!({})),
+        ],
+        sessions: vec![live],
+        ..World::default()
+    }
+    .index();
+    let (_, patch, notices) = service_jobs(&index).remove(0);
+    assert_eq!(patch["status"]["conditions"][0]["reason"], "AddressReleasing");
+    assert!(notices.is_empty(), "it passes by itself: {notices:?}");
+    let deletions = |index: &Index| -> Vec<Job> {
+        let jobs = all_jobs(index).into_iter();
+        jobs.filter(|job| matches!(job, Job::DeleteClaim(..) | Job::DeleteSession(..))).collect()
+    };
+    assert!(deletions(&index).is_empty());
+
+    // The session is fenced: one more transition, no holder.
+    let fenced = lease("node-1", 30, None, 4, &json!({}));
+    assert!(index.apply(Change::Session(applied(fenced)), START));
+    let (_, patch, _) = service_jobs(&index).remove(0);
+    assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ip"], "10.0.0.0");
+    let found = deletions(&index);
+    let [Job::DeleteClaim(name, revision), Job::DeleteSession(session, _)] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!((name.as_str(), session.as_str()), ("web.gone", "node-1"));
+    assert_eq!((revision.uid.as_str(), revision.version), ("uid of web.gone", 20));
+}
+
+#[test]
+fn a_session_outlives_its_node_until_it_ended_or_stood_still_for_ten_times_its_duration() {
+    let world = || World {
+        sessions: vec![lease("node-1", 21, Some("node-1"), 3, &json!({}))],
+        ..World::default()
+    };
+    let deleted_at = |index: &Index, seconds: u64| {
+        let at = START + Duration::from_secs(seconds);
+        let jobs = jobs(index, &index.plan(), at, Timestamp::UNIX_EPOCH);
+        jobs.iter().any(|job| matches!(job, Job::DeleteSession(..)))
+    };
+    let mut index = world().index();
+    assert!(!deleted_at(&index, 49));
+    assert!(deleted_at(&index, 50));
+    let renewed = lease("node-1", 22, Some("node-1"), 3, &json!({}));
+    index.apply(Change::Session(applied(renewed)), START + Duration::from_secs(40));
+    assert!(!deleted_at(&index, 89));
+    assert!(deleted_at(&index, 90));
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "resourceVersion": "23"}});
+    index.apply(Change::Node(applied(node.clone())), START);
+    assert!(!deleted_at(&index, 90));
+    index.apply(Change::Node(deleted(node)), START);
+    assert!(deleted_at(&index, 90));
+}
+
+#[test]
+fn addresses_of_nodes_and_of_their_interfaces_are_not_given_out() {
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "resourceVersion": "4"},
+        "status": {"addresses": [
+            {"type": "InternalIP", "address": "10.0.0.0"}, {"type": "Hostname", "address": "node-1"},
+        ]},
+    });
+    let interfaces =
+        r#"[{"name": "eth1", "mac": "02:00:5e:00:53:01", "addresses": ["10.0.0.1/24"]}]"#;
+    let says = json!({"leasehold.dev/interfaces": interfaces});
+    let index = World {
+        services: vec![service("shop", 7)],
+        pools: vec![pool("lan", &["10.0.0.0/30"])],
+        nodes: vec![node],
+        sessions: vec![lease("node-1", 21, Some("node-1"), 3, &says)],
+        ..World::default()
+    }
+    .index();
+    let (_, patch, _) = service_jobs(&index).remove(0);
+    assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ip"], "10.0.0.2");
+}
+
+#[test]
+fn the_status_of_a_pool_says_what_is_wrong_and_is_written_once() {
+    let pools = vec![
+        pool("a", &["10.0.0.0/30", "2001:db8::/64"]),
+        pool("b", &["10.0.0.2-10.0.0.9", "2001:db8::9-2001:db8::1"]),
+    ];
+    let mut index = World { pools, ..World::default() }.index();
+    let written = all_jobs(&index);
+    let [Job::Pool(_, a), Job::Pool(_, b)] = &written[..] else { panic!("{written:?}") };
+    assert_eq!(a.patch["status"]["availableIPv4"], 4);
+    assert_eq!(a.patch["status"]["availableIPv6"], i64::MAX);
+    assert!(a.notices.is_empty());
+    assert_eq!(b.patch["status"]["availableIPv4"], 6);
+    let notices: Vec<_> = b.notices.iter().map(|n| format!("{}: {}", n.reason, n.note)).collect();
+    assert_eq!(
+        notices,
+        [
+            "InvalidAddresses: `2001:db8::9-2001:db8::1`: the first address comes after the last: \
+             write 2001:db8::1-2001:db8::9; the other entries are used",
+            "Overlapping: 10.0.0.2-10.0.0.3 belongs to the earlier pool a: take it out of one of \
+             the pools",
+        ]
+    );
+    let mut stored = pool("b", &["10.0.0.2-10.0.0.9", "2001:db8::9-2001:db8::1"]);
+    stored["status"] = b.patch["status"].clone();
+    index.apply(Change::Pool(applied(stored)), START);
+    let left = all_jobs(&index);
+    assert!(matches!(&left[..], [Job::Pool(name, _)] if name == "a"), "{left:?}");
+}

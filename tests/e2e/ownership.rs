@@ -1,0 +1,168 @@
+//! One owner, whichever it is, has the addresses and answers.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
+use leasehold_lab::Node;
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::scene::{Scene, UDP, cordon};
+
+/// Makes `target` the owner by cordoning the others.
+async fn move_to(scene: &Scene, target: &Node) -> Result<()> {
+    for node in scene.cluster.nodes() {
+        cordon(node, node.name() != target.name()).await?;
+    }
+    let what = format!("{} owns {} alone", target.name(), scene.vip);
+    scene.until(&what, async || Ok(scene.holders()? == [target.name()])).await
+}
+
+pub async fn a_service_answers_from_whichever_node_owns_it() -> Result<()> {
+    let scene = Scene::open("tour").await?;
+    let client = scene.cluster.client();
+    for node in scene.cluster.nodes() {
+        let probe = scene.watch().await?;
+        move_to(&scene, node).await?;
+        sleep(Duration::from_secs(1)).await;
+        scene.moved_smoothly(&format!("to {}", node.name()), probe).await?;
+        ensure!(scene.owner().await?.name() == node.name());
+
+        let every = Duration::from_millis(20);
+        let probe = client.probe(scene.vip).udp(UDP).tcp(80, every).owners().start()?;
+        sleep(Duration::from_secs(1)).await;
+        let report = probe.stop().await?;
+        for track in [report.udp()?, report.tcp()?] {
+            ensure!(track.count() > 20 && track.lost() == 0, "on {}: {track}", node.name());
+            for (_, answer) in track.answered_by() {
+                let forwarder = scene.cluster.forwarder(answer.via).map(Node::name);
+                ensure!(forwarder == Some(node.name()), "{answer:?} came by {forwarder:?}");
+            }
+        }
+        let macs = report.owners()?.macs();
+        ensure!(macs.len() == 1 && macs.iter().all(|mac| mac.to_string() == node.mac()), "{macs:?}");
+    }
+    Ok(())
+}
+
+pub async fn both_addresses_of_a_dual_stack_service_have_one_owner_and_move_together() -> Result<()> {
+    let scene = Scene::open("dual").await?;
+    let cluster = &scene.cluster;
+    let service = cluster.service("both").dual_stack().vip(1).create().await?;
+    let (_, owner) = cluster.ready(&service).await?;
+    let addresses = service.addresses().await?;
+    let v6 = *addresses.iter().find(|address| address.is_ipv6()).context("no IPv6 address")?;
+    ensure!(addresses.len() == 2, "{addresses:?}");
+    for address in &addresses {
+        let held = owner.has_address(*address)?.context("the owner lacks an address")?;
+        ensure!(held.valid_seconds.is_some_and(|left| left <= 7), "{held:?}");
+        ensure!(held.address.prefix_len() == held.address.max_prefix_len(), "{held:?}");
+        ensure!(service.answers(cluster, *address)?, "{address} does not answer");
+    }
+    let show = owner.namespace().command("ip").args(["-6", "address", "show", "dev", "eth0"]).output()?;
+    let text = String::from_utf8(show.stdout)?;
+    let line = text.lines().find(|line| line.contains(&v6.to_string())).context("no line")?;
+    // Never chosen as a source address, and in use from its first moment.
+    ensure!(line.contains("deprecated") && !line.contains("tentative"), "{line}");
+
+    let claim = cluster.claim(&service).await?.context("no claim")?;
+    let listed = crate::scene::annotation(&claim, "leasehold.dev/addresses").unwrap_or_default();
+    ensure!(addresses.iter().all(|a| listed.contains(&a.to_string())), "the claim has {listed}");
+
+    let probe = cluster.client().probe(v6).udp(UDP).start()?;
+    sleep(Duration::from_millis(500)).await;
+    cordon(owner, true).await?;
+    scene
+        .until("both addresses are at one other node", async || {
+            let holders = |address: IpAddr| -> Result<Vec<String>> {
+                Ok(cluster.holders(address)?.iter().map(|node| node.name().to_owned()).collect())
+            };
+            let [first, second] = addresses.as_slice() else { return Ok(false) };
+            let (first, second) = (holders(*first)?, holders(*second)?);
+            Ok(first.len() == 1 && first == second && first != [owner.name()])
+        })
+        .await?;
+    sleep(Duration::from_secs(1)).await;
+    let report = probe.stop().await?;
+    let track = report.udp()?;
+    println!("    IPv6, planned move: {track}");
+    ensure!(track.count() > 100 && track.lost() <= 1, "IPv6: {track}");
+    Ok(())
+}
+
+pub async fn an_address_that_is_removed_by_hand_is_back_at_once() -> Result<()> {
+    let scene = Scene::open("removed").await?;
+    let owner = scene.owner().await?;
+    let claim = scene.claim().await?;
+    let probe = scene.watch().await?;
+    for _ in 0..3 {
+        owner.namespace().ip(&format!("address del {}/32 dev eth0\n", scene.vip))?;
+        sleep(Duration::from_secs(1)).await;
+        ensure!(owner.has_address(scene.vip)?.is_some(), "not back\n{}", owner.dump());
+    }
+    let report = probe.stop().await?;
+    scene.say("removed by hand, three times", &report)?;
+    let outage = report.udp()?.longest_outage();
+    ensure!(outage < Duration::from_millis(500), "the outage took {outage:?}");
+    scene.not_moved(&claim).await
+}
+
+pub async fn an_address_of_the_node_itself_is_never_taken_away() -> Result<()> {
+    let scene = Scene::open("nodes").await?;
+    let node = scene.owner().await?;
+    scene.policy_for(&[node]).await?;
+    let own = IpAddr::from(scene.cluster.addresses().vip(1).0);
+    // As the node's administrator would: for ever, with the subnet, and without our mark.
+    node.namespace().ip(&format!("address add {own}/24 dev eth0\n"))?;
+    let service = scene.cluster.service("same").vip(1).create().await?;
+    let events: Api<Event> = Api::namespaced(scene.lab().admin(), scene.cluster.namespace());
+    scene
+        .until("an event says AddressConflict", async || {
+            let all = events.list(&ListParams::default()).await?;
+            Ok(all.iter().any(|event| {
+                let about = event.regarding.as_ref().and_then(|object| object.name.as_deref());
+                event.reason.as_deref() == Some("AddressConflict") && about == Some("same")
+            }))
+        })
+        .await?;
+    let owner = scene.cluster.owner(&service).await?;
+    ensure!(owner.is_none(), "{owner:?} claims the node's own address");
+    // The speaker ends and comes again: a clean-up must not take it either.
+    node.speaker()?.kill().await?;
+    node.start_speaker()?;
+    scene.until("ready again", async || Ok(node.speaker_http("/readyz").is_ok())).await?;
+    sleep(Duration::from_secs(2)).await;
+    let address = node.has_address(own)?.context("the node has lost its own address")?;
+    ensure!(address.valid_seconds.is_none() && address.address.prefix_len() == 24, "{address:?}");
+
+    // Once it is free it is served.
+    node.namespace().ip(&format!("address del {own}/24 dev eth0\n"))?;
+    scene
+        .until("the service is served", async || {
+            let held = node.has_address(own)?.is_some_and(|a| a.valid_seconds.is_some());
+            Ok(held && service.answers(&scene.cluster, own)?)
+        })
+        .await
+}
+
+pub async fn a_deleted_service_leaves_nothing_behind_and_its_address_serves_another() -> Result<()> {
+    let scene = Scene::open("reuse").await?;
+    scene.service.delete().await?;
+    scene
+        .until("neither address nor claim is left", async || {
+            let claim = scene.cluster.claim(&scene.service).await?;
+            Ok(scene.holders()?.is_empty() && claim.is_none())
+        })
+        .await?;
+    let next = scene.cluster.service("next").vip(0).create().await?;
+    let (vip, _) = scene.cluster.ready(&next).await?;
+    ensure!(vip == scene.vip, "it got {vip}");
+
+    // A service that is no load balancer any more is served no more.
+    next.patch(json!({ "spec": { "type": "ClusterIP" } })).await?;
+    scene.until("nobody has the address", async || Ok(scene.holders()?.is_empty())).await
+}
