@@ -52,9 +52,14 @@ pub(super) struct Tenure {
     orphan: Option<Orphan>,
     /// The last valid ownership that was seen.
     last: Option<LastOwner>,
+    /// When this node asked for the claim nobody had ever held it, or its holder had released it:
+    /// nobody is to have its addresses.
+    vacant: bool,
     must_read: bool,
     retry: Instant,
     ineligible: Option<Ineligible>,
+    /// The address that cannot be served because a node has it, as far as it was reported.
+    pub(super) address_of_a_node: Option<IpAddr>,
     /// Nodes that did not serve what was handed to them.
     pub(super) excluded: BTreeMap<NodeName, Instant>,
 }
@@ -115,9 +120,11 @@ impl Tenure {
             probing: None,
             orphan: None,
             last: None,
+            vacant: false,
             must_read: false,
             retry: now,
             ineligible: None,
+            address_of_a_node: None,
             excluded: BTreeMap::new(),
         }
     }
@@ -235,6 +242,9 @@ impl Election {
                 self.ownerships += 1;
                 tenure.ownership = self.ownerships;
                 tenure.interface.clone_from(&stored.record.interface);
+                if std::mem::take(&mut tenure.vacant) {
+                    self.probe_first(now, name, &stored, actions);
+                }
                 let cause = stored.record.cause;
                 Self::report(Fact::Claimed { claim: name.clone(), cause }, actions);
             }
@@ -423,11 +433,8 @@ impl Election {
         let (name, interface) = self.local_interface(claim)?;
         let alone = self.live_sessions().all(|(node, _)| *node == self.config.node);
         let hears = self.hearing.get(name).is_some_and(|at| now.saturating_since(*at) < HEARING);
-        let foreign = claim.addresses.iter().any(|address| {
-            let own = |interface: &Interface| interface.addresses.iter().any(|net| net.addr() == *address);
-            self.kernel.foreign.contains_key(address) || self.interfaces.values().any(own)
-        });
-        ((hears || alone) && !foreign).then(|| (name.clone(), interface.mac))
+        let free = self.address_of_a_node(claim).is_none();
+        ((hears || alone) && free).then(|| (name.clone(), interface.mac))
     }
 
     /// Gives up what lost its carrier: all claims with one write where all are concerned.
@@ -624,10 +631,15 @@ impl Election {
         if now < turn || !orphan.ranking.contains(&self.config.node) {
             return;
         }
+        let (first, edited) = (orphan.ranking.first() == Some(&self.config.node), orphan.edited);
+        if first {
+            self.report_address_of_a_node(name, claim, actions);
+        }
+        let Some(tenure) = self.tenures.get(name) else { return };
         if self.may_take(now, tenure, claim).is_none() {
             return;
         }
-        let cause = match (self.last_owner(name), orphan.edited) {
+        let cause = match (self.last_owner(name), edited) {
             (_, true) => "lease was deleted or edited".to_owned(),
             (None, _) => "new service".to_owned(),
             (Some(last), _) => format!("{last} lost or released it"),
@@ -664,6 +676,8 @@ impl Election {
             cause: cause.to_owned(),
             successor: None,
         };
+        let released = base.as_ref().is_some_and(|base| base.record.holder.is_none());
+        self.with(name, |tenure| tenure.vacant = !tenure.mine && (released || tenure.last.is_none()));
         self.note_former(name, base.as_ref());
         self.put_claim(now, name, base, record, Purpose::Take, actions);
     }
@@ -761,14 +775,9 @@ impl Election {
         }
         let took = pending.purpose == Purpose::Take;
         let released = pending.purpose == Purpose::Release;
-        let first = took && self.tenures.get(name).is_some_and(|t| t.last.is_none() && !t.mine);
         match answer {
             Answer::Claim(stored) if took => {
-                let mine = self.owner(stored) == Owner::Me;
-                if mine && first {
-                    self.probe_first(now, name, stored, actions);
-                }
-                if mine {
+                if self.owner(stored) == Owner::Me {
                     self.after_take(now, name);
                 }
             }

@@ -1,6 +1,6 @@
 //! What the wire says against what the leases say.
 //!
-//! * A claim that nobody held before is probed for twice before its address is added: an answer
+//! * A claim that nobody holds, new or released, is probed for twice before its address is added: an answer
 //!   from a host that is no speaker is a conflict.
 //! * Whoever announces an address of ours makes us read its claim anew: still ours, we defend it
 //!   (RFC 5227 section 2.4); without the API we yield to a known speaker.
@@ -11,14 +11,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
 use super::claims::Owner;
 use super::election::{Election, Pending, Purpose};
-use super::event::{Action, Answer, Fact, Frame, Heard, Target};
+use super::event::{Action, Answer, Fact, Frame, Heard, Interface, Target};
 use crate::clock::Instant;
+use crate::desired::DesiredClaim;
 
 /// Between the two probes of a new claim, and after the second.
 const PROBE: Duration = Duration::from_millis(20);
@@ -107,10 +109,10 @@ impl Election {
             let probing = tenure.probing.as_ref()?;
             Some(probing.second.unwrap_or(probing.until))
         });
-        probes.chain(self.old_owners.watched.values().map(|old| old.ask)).min()
+        self.first_ahead(probes.chain(self.old_owners.watched.values().map(|old| old.ask)))
     }
 
-    /// Begins to probe for the addresses of a claim that nobody held before.
+    /// Begins to probe for the addresses of a claim that nobody holds.
     pub(super) fn probe_first(
         &mut self,
         now: Instant,
@@ -278,6 +280,36 @@ impl Election {
             .filter(|(name, _)| desired.claims.get(*name).is_some_and(|c| c.addresses.contains(&address)))
             .map(|(name, _)| name.clone())
             .collect()
+    }
+
+    /// An address that a node has without our mark, and the node: to serve it would take the node
+    /// off the network, or let two hosts answer.
+    pub(super) fn address_of_a_node(&self, claim: &DesiredClaim) -> Option<(IpAddr, NodeName)> {
+        let own = |address: &&IpAddr| {
+            let has = |interface: &Interface| interface.addresses.iter().any(|net| net.addr() == **address);
+            self.kernel.foreign.contains_key(*address) || self.interfaces.values().any(has)
+        };
+        if let Some(address) = claim.addresses.iter().find(own) {
+            return Some((*address, self.config.node.clone()));
+        }
+        self.live_sessions().find_map(|(node, stored)| {
+            let listed = stored.record.interfaces.iter().flat_map(|interface| &interface.addresses);
+            let mut listed = listed.filter_map(|text| text.parse::<IpNet>().ok());
+            let theirs = listed.find(|net| claim.addresses.contains(&net.addr()))?;
+            Some((theirs.addr(), node.clone()))
+        })
+    }
+
+    /// Says once that an address cannot be served because a node has it.
+    pub(super) fn report_address_of_a_node(&mut self, name: &LeaseName, claim: &DesiredClaim, actions: &mut Vec<Action>) {
+        let found = self.address_of_a_node(claim);
+        let Some(tenure) = self.tenures.get_mut(name) else { return };
+        let address = found.as_ref().map(|(address, _)| *address);
+        let known = std::mem::replace(&mut tenure.address_of_a_node, address);
+        if let Some((address, node)) = found.filter(|_| known != address) {
+            let cause = format!("node {node} itself has this address");
+            Self::report(Fact::AddressConflict { claim: name.clone(), address, cause }, actions);
+        }
     }
 
     /// A host that is no speaker has the address of a new claim.

@@ -80,6 +80,8 @@ pub struct Election {
     serving: Serving,
     next_request: u64,
     pub(super) ownerships: u64,
+    /// When the last event was taken: all that was due by then has had its turn.
+    seen: Instant,
 }
 
 /// A request that has not been answered.
@@ -139,12 +141,14 @@ impl Election {
             serving: Serving::default(),
             next_request: 0,
             ownerships: 0,
+            seen: now,
             config,
         }
     }
 
     /// Takes one event and appends what is to be done.
     pub fn handle(&mut self, now: Instant, event: Event, actions: &mut Vec<Action>) {
+        self.seen = now;
         match event {
             Event::Sessions(all) => self.sessions.list(now, all),
             Event::Session(stored) => {
@@ -154,6 +158,9 @@ impl Election {
             }
             Event::SessionGone(name) => {
                 self.sessions.watched(now, &name, None);
+                if name == self.own_name {
+                    self.own.deleted(now);
+                }
             }
             Event::Claims(all) => self.claims.list(now, all),
             Event::Claim(stored) => {
@@ -186,6 +193,12 @@ impl Election {
         .into_iter()
         .flatten()
         .min()
+    }
+
+    /// The first of `deadlines` that is still to come. What was due and was not done waits for an
+    /// event and not for time: to be called again at once would change nothing.
+    pub(super) fn first_ahead(&self, deadlines: impl IntoIterator<Item = Instant>) -> Option<Instant> {
+        deadlines.into_iter().filter(|at| *at > self.seen).min()
     }
 
     /// The node whose speaker this is.
@@ -245,9 +258,8 @@ impl Election {
             self.advance_peers(now, actions);
             self.advance_claims(now, actions);
         }
-        self.publish(now, actions);
-        // Some decisions wait for the kernel to follow what was just published.
         self.advance_conflicts(now, actions);
+        self.publish(now, actions);
         self.finish(now, actions);
     }
 

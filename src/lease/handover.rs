@@ -27,6 +27,8 @@ const EXCLUDED: Duration = Duration::from_secs(30);
 const ANNOUNCEMENT: Duration = Duration::from_millis(200);
 /// Between the two probes, and after the second.
 const PROBE: Duration = Duration::from_millis(30);
+/// How soon another successor is looked for.
+const AGAIN: Duration = Duration::from_millis(10);
 /// How often a move without a willing successor is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -93,7 +95,7 @@ impl Election {
             .filter_map(|(_, tenure)| tenure.handover.as_ref().map(|handover| handover.until));
         let yields =
             self.tenures.values().filter_map(|t| t.yielding.as_ref().and_then(Yielding::deadline));
-        handovers.chain(yields).min()
+        self.first_ahead(handovers.chain(yields))
     }
 
     /// Why this node is to hand `claim` over, if it is to.
@@ -156,7 +158,8 @@ impl Election {
 
     /// Nothing asks for the move any more.
     fn withdraw(&mut self, now: Instant, name: &LeaseName, stored: Stored<Claim>, actions: &mut Vec<Action>) {
-        if self.is_pending(&Target::Claim(name.clone())) || !self.has_room() {
+        let due = self.tenures.get(name).is_some_and(|tenure| now >= tenure.retry);
+        if self.is_pending(&Target::Claim(name.clone())) || !self.has_room() || !due {
             return;
         }
         self.with(name, |tenure| tenure.handover = None);
@@ -210,7 +213,7 @@ impl Election {
                 tenure.excluded.insert(late.clone(), now + EXCLUDED);
                 tenure.handover = None;
                 if successor == Some(&late) {
-                    tenure.handover = Some(Handover { successor: None, until: now });
+                    tenure.handover = Some(Handover { successor: None, until: now + AGAIN });
                     return;
                 }
             }

@@ -35,6 +35,8 @@ mod rank;
 mod record;
 mod serving;
 mod session;
+#[cfg(test)]
+mod tests;
 
 pub use election::{Config, Election};
 pub use event::{

@@ -59,7 +59,7 @@ impl Election {
             let pending = self.is_pending(&Target::Session(name.clone()));
             (!pending).then(|| self.peers.suspects.get(name).map_or(at, |suspect| at.max(suspect.next)))
         };
-        self.suspicions().filter_map(due).min()
+        self.first_ahead(self.suspicions().filter_map(due))
     }
 
     pub(super) fn advance_peers(&mut self, now: Instant, actions: &mut Vec<Action>) {

@@ -44,6 +44,8 @@ pub(super) struct OwnSession {
     /// The decision whether a former process's session goes on has been made.
     settled: bool,
     due: Instant,
+    /// The last write was refused or throttled: the next waits until it is due.
+    refused: bool,
     must_read: bool,
     hold_due: Instant,
     list_due: Instant,
@@ -83,6 +85,7 @@ impl OwnSession {
             continued,
             settled: false,
             due: now,
+            refused: false,
             must_read: false,
             hold_due: now + config.renew_interval(),
             list_due: now,
@@ -124,6 +127,13 @@ impl OwnSession {
         }
     }
 
+    /// The lease was deleted: it is created again at once, before others take what it held.
+    pub(super) const fn deleted(&mut self, now: Instant) {
+        if self.id.is_some() {
+            self.due = now;
+        }
+    }
+
     /// Whether the process may end now. `kept`: the kernel keeps what is to be kept for as long as
     /// it is to be kept; `clear`: nothing is held and the kernel has nothing.
     pub(super) fn may_exit(&mut self, now: Instant, kept: bool, clear: bool) -> bool {
@@ -160,7 +170,7 @@ impl Election {
         if let Ending::Restarted { until } | Ending::Leaving { until } = own.ending {
             deadlines.push(until);
         }
-        deadlines.into_iter().min()
+        self.first_ahead(deadlines)
     }
 
     pub(super) fn advance_session(&mut self, now: Instant, actions: &mut Vec<Action>) {
@@ -187,7 +197,8 @@ impl Election {
         }
         if self.own.id.is_some() {
             self.keep_session(now, actions);
-        } else {
+        }
+        if self.own.id.is_none() {
             self.acquire_session(now, actions);
         }
     }
@@ -334,7 +345,7 @@ impl Election {
             ..self.own_record(stored.record.transitions, "restarting")
         };
         let change = Change { name: self.own_name.clone(), base: Some(stored), record };
-        self.write(now, Write::Session(change), Purpose::Restart, actions);
+        self.write_session(now, change, Purpose::Restart, actions);
     }
 
     /// Releases the session once others have taken, or nobody will take, what it held.
@@ -360,7 +371,7 @@ impl Election {
             ..stored.record.clone()
         };
         let change = Change { name: self.own_name.clone(), base: Some(stored), record };
-        self.write(now, Write::Session(change), Purpose::ReleaseSession, actions);
+        self.write_session(now, change, Purpose::ReleaseSession, actions);
     }
 
     fn acquire_session(&mut self, now: Instant, actions: &mut Vec<Action>) {
@@ -427,7 +438,20 @@ impl Election {
     ) {
         let record = self.own_record(transitions, cause);
         let change = Change { name: self.own_name.clone(), base, record };
-        self.write(now, Write::Session(change), Purpose::Renew, actions);
+        self.write_session(now, change, Purpose::Renew, actions);
+    }
+
+    /// Whoever was refused waits, whatever else would be a reason to write.
+    fn write_session(
+        &mut self,
+        now: Instant,
+        change: Change<Session>,
+        purpose: Purpose,
+        actions: &mut Vec<Action>,
+    ) {
+        if now >= self.own.due || !self.own.refused {
+            self.write(now, Write::Session(change), purpose, actions);
+        }
     }
 
     pub(super) fn lose_session(&mut self, now: Instant, cause: &str, actions: &mut Vec<Action>) {
@@ -448,6 +472,7 @@ impl Election {
         answer: &Answer,
         actions: &mut Vec<Action>,
     ) {
+        self.own.refused = matches!(answer, Answer::Refused(_) | Answer::Throttled);
         match (pending.purpose, answer) {
             (Purpose::Renew, Answer::Session(stored)) => self.renewed(now, pending.sent, stored, actions),
             (Purpose::Restart, Answer::Session(_)) if self.own.is_leaving() => self.own.due = now,

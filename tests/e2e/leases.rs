@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use leasehold_lab::{Node, SESSION_NAMESPACE, SYSTEM_NAMESPACE};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::scene::{Scene, annotation, delete_lease, edit_lease};
+use crate::scene::{Scene, annotation, delete_lease, edit_lease, holder_and_transitions};
 
 const SESSION: &str = "leasehold.dev/session";
 
@@ -16,7 +17,7 @@ const SESSION: &str = "leasehold.dev/session";
 async fn is_in_order(scene: &Scene, owner: &Node) -> Result<bool> {
     let (session, claim) = (scene.session(owner).await?, scene.claim().await?);
     let name = Some(owner.name());
-    let held = |lease: &k8s_openapi::api::coordination::v1::Lease| {
+    let held = |lease: &Lease| {
         lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone())
     };
     let uid = session.metadata.uid.as_deref().unwrap_or_default();
@@ -76,9 +77,8 @@ pub async fn a_session_that_is_deleted_or_edited_is_mended_and_nothing_moves() -
         delete_lease(scene.lab(), SESSION_NAMESPACE, name).await
     })
     .await?;
-    let edits: [(&str, Value); 4] = [
+    let edits: [(&str, Value); 3] = [
         ("session with fewer transitions", json!({ "spec": { "leaseTransitions": 0 } })),
-        ("session with more transitions", json!({ "spec": { "leaseTransitions": 100 } })),
         ("session for an hour", json!({ "spec": { "leaseDurationSeconds": 3600 } })),
         ("session renewed long ago", json!({ "spec": { "renewTime": "2020-01-01T00:00:00.000000Z" } })),
     ];
@@ -87,6 +87,31 @@ pub async fn a_session_that_is_deleted_or_edited_is_mended_and_nothing_moves() -
             edit_lease(scene.lab(), SESSION_NAMESPACE, name, patch).await
         })
         .await?;
+    }
+    Ok(())
+}
+
+pub async fn a_session_that_is_ended_by_hand_moves_its_claims_once_and_nobody_notices() -> Result<()> {
+    let scene = Scene::open("fence").await?;
+    let raised = |lease: &Lease| {
+        let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
+        transitions.unwrap_or_default() + 1
+    };
+    for what in ["transitions raised", "fenced"] {
+        let node = scene.owner().await?;
+        let mut spec = json!({ "leaseTransitions": raised(&scene.session(node).await?) });
+        if what == "fenced" {
+            spec["holderIdentity"] = Value::Null;
+        }
+        let probe = scene.watch().await?;
+        edit_lease(scene.lab(), SESSION_NAMESPACE, node.name(), json!({ "spec": spec })).await?;
+        sleep(Duration::from_secs(3)).await;
+        scene.moved_smoothly(what, probe).await?;
+        let owner = scene.owner().await?;
+        ensure!(is_in_order(&scene, owner).await?, "{what}: not in order");
+        ensure!(scene.holders()? == [owner.name()], "{what}: held by {:?}", scene.holders()?);
+        let (holder, _) = holder_and_transitions(&scene.session(node).await?);
+        ensure!(holder.as_deref() == Some(node.name()), "{what}: {} has no session", node.name());
     }
     Ok(())
 }

@@ -111,24 +111,38 @@ pub async fn an_address_that_is_removed_by_hand_is_back_at_once() -> Result<()> 
     scene.not_moved(&claim).await
 }
 
-pub async fn an_address_of_the_node_itself_is_never_taken_away() -> Result<()> {
-    let scene = Scene::open("nodes").await?;
-    let node = scene.owner().await?;
-    scene.policy_for(&[node]).await?;
-    let own = IpAddr::from(scene.cluster.addresses().vip(1).0);
-    // As the node's administrator would: for ever, with the subnet, and without our mark.
-    node.namespace().ip(&format!("address add {own}/24 dev eth0\n"))?;
-    let service = scene.cluster.service("same").vip(1).create().await?;
+/// Waits until an event says so about a service.
+async fn address_conflict(scene: &Scene, service: &str) -> Result<String> {
     let events: Api<Event> = Api::namespaced(scene.lab().admin(), scene.cluster.namespace());
+    let mut note = None;
     scene
         .until("an event says AddressConflict", async || {
+            let about = |event: &&Event| {
+                let name = event.regarding.as_ref().and_then(|object| object.name.as_deref());
+                event.reason.as_deref() == Some("AddressConflict") && name == Some(service)
+            };
             let all = events.list(&ListParams::default()).await?;
-            Ok(all.iter().any(|event| {
-                let about = event.regarding.as_ref().and_then(|object| object.name.as_deref());
-                event.reason.as_deref() == Some("AddressConflict") && about == Some("same")
-            }))
+            note = all.iter().find(about).and_then(|event| event.note.clone());
+            Ok(note.is_some())
         })
         .await?;
+    note.context("an event without a note")
+}
+
+pub async fn an_address_of_a_node_itself_is_never_served_and_never_taken_away() -> Result<()> {
+    let scene = Scene::open("nodes").await?;
+    let node = scene.owner().await?;
+    let own = IpAddr::from(scene.cluster.addresses().vip(1).0);
+    // Allocated, and for no speaker to announce yet: the operator gives no node's address away.
+    scene.policy_for(&[]).await?;
+    let service = scene.cluster.service("same").vip(1).create().await?;
+    scene.until("an address", async || Ok(!service.addresses().await?.is_empty())).await?;
+    // As the node's administrator would: for ever, with the subnet, and without our mark.
+    node.namespace().ip(&format!("address add {own}/24 dev eth0\n"))?;
+    scene.cluster.policy().await?;
+    let note = address_conflict(&scene, "same").await?;
+    println!("    {note}");
+    ensure!(note.contains(&own.to_string()) && note.contains(node.name()), "{note}");
     let owner = scene.cluster.owner(&service).await?;
     ensure!(owner.is_none(), "{owner:?} claims the node's own address");
     // The speaker ends and comes again: a clean-up must not take it either.
@@ -138,15 +152,30 @@ pub async fn an_address_of_the_node_itself_is_never_taken_away() -> Result<()> {
     sleep(Duration::from_secs(2)).await;
     let address = node.has_address(own)?.context("the node has lost its own address")?;
     ensure!(address.valid_seconds.is_none() && address.address.prefix_len() == 24, "{address:?}");
+    ensure!(scene.cluster.holders(own)?.len() == 1, "another node has it too");
 
     // Once it is free it is served.
     node.namespace().ip(&format!("address del {own}/24 dev eth0\n"))?;
-    scene
-        .until("the service is served", async || {
-            let held = node.has_address(own)?.is_some_and(|a| a.valid_seconds.is_some());
-            Ok(held && service.answers(&scene.cluster, own)?)
-        })
-        .await
+    let (vip, _) = scene.cluster.ready(&service).await?;
+    ensure!(vip == own, "it has {vip}");
+    Ok(())
+}
+
+pub async fn an_address_that_a_stranger_has_is_not_taken_from_it() -> Result<()> {
+    let scene = Scene::open("stranger").await?;
+    let theirs = IpAddr::from(scene.cluster.addresses().vip(1).0);
+    let stranger = scene.cluster.client().namespace();
+    stranger.ip(&format!("address add {theirs}/24 dev eth0\n"))?;
+    let service = scene.cluster.service("theirs").vip(1).create().await?;
+    let note = address_conflict(&scene, "theirs").await?;
+    println!("    {note}");
+    ensure!(note.contains(&theirs.to_string()), "{note}");
+    let probe = scene.cluster.client().arp_owners(theirs, Duration::from_secs(3)).await?;
+    ensure!(probe.macs().len() == 1 && probe.two_owners().is_zero(), "{:?}", probe.macs());
+    ensure!(scene.cluster.holders(theirs)?.is_empty(), "a node has it");
+    let owner = scene.cluster.owner(&service).await?;
+    ensure!(owner.is_none(), "{owner:?} claims it");
+    Ok(())
 }
 
 pub async fn a_deleted_service_leaves_nothing_behind_and_its_address_serves_another() -> Result<()> {

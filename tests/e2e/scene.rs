@@ -176,9 +176,10 @@ impl Scene {
         Ok(text)
     }
 
-    /// Applies the cluster's policy with further requirements on the nodes' names.
+    /// Applies the cluster's policy for these nodes only.
     pub async fn policy_for(&self, nodes: &[&Node]) -> Result<()> {
-        let names: Vec<_> = nodes.iter().map(|node| node.name()).collect();
+        // An empty list of values is refused, so a name that no node has is always among them.
+        let names: Vec<_> = nodes.iter().map(|node| node.name()).chain(["nobody"]).collect();
         let label = leasehold_lab::node::CLUSTER_LABEL;
         self.lab()
             .apply(json!({

@@ -15,17 +15,15 @@ use tokio::sync::watch;
 
 use super::index::{Index, Pending};
 use super::jobs::{Job, Target, jobs};
+use super::service::ServiceWrite;
 use super::watch::{Change, Kind, changes};
 use super::write::{Done, Writer};
-use crate::allocate::Plan;
 use crate::client::{CALL_TIMEOUT, CallError, watch_trouble};
 use crate::clock::{self, Instant, sleep_until};
 use crate::elect::Tenure;
 use crate::report::events::{EventSink, Notice};
 use crate::report::health::{HealthBoard, Role};
-use crate::report::metrics::{
-    KindLabel, Metrics, PoolLabels, ReasonLabel, StateLabel, WriteLabels,
-};
+use crate::report::metrics::{Metrics, ReasonLabel, WriteLabels};
 
 /// Calls at a time.
 const MAX_IN_FLIGHT: usize = 16;
@@ -62,6 +60,10 @@ pub struct Context {
 #[derive(Debug, Default)]
 struct Progress {
     in_flight: bool,
+    /// What is being written to a Service.
+    sent: Option<Box<ServiceWrite>>,
+    /// A plan wanted something else meanwhile.
+    superseded: bool,
     failures: u32,
     not_before: Instant,
 }
@@ -205,15 +207,21 @@ impl Leader<'_> {
         let plan = self.index.plan();
         self.queue = jobs(&self.index, &plan, begin, clock::time_of_day()).into();
         self.postpone(begin);
-        self.measure(&plan);
+        self.context.metrics.show(&plan, self.index.malformed());
         self.plan_cost = clock::now().saturating_sub(begin);
     }
 
     /// Takes out of the queue what is under way or has to wait, and plans again when that is over.
     fn postpone(&mut self, now: Instant) {
-        let (progress, mut again) = (&self.progress, self.plan_at);
-        self.queue.retain(|job| match progress.get(&job.target()) {
-            Some(progress) if progress.in_flight => false,
+        let (progress, mut again) = (&mut self.progress, self.plan_at);
+        self.queue.retain(|job| match progress.get_mut(&job.target()) {
+            Some(progress) if progress.in_flight => {
+                progress.superseded |= match (job, &progress.sent) {
+                    (Job::Service { write, .. }, Some(sent)) => !write.repeats(sent),
+                    _ => true,
+                };
+                false
+            }
             Some(progress) if progress.not_before > now => {
                 again = again.min(progress.not_before);
                 false
@@ -240,7 +248,12 @@ impl Leader<'_> {
                 };
                 self.index.pending.insert(key.clone(), pending);
             }
-            self.progress.entry(job.target()).or_default().in_flight = true;
+            let progress = self.progress.entry(job.target()).or_default();
+            progress.in_flight = true;
+            progress.sent = match &job {
+                Job::Service { write, .. } => Some(write.clone()),
+                _ => None,
+            };
             self.in_flight.push(self.context.writer.clone().carry_out(job).boxed());
         }
     }
@@ -259,10 +272,15 @@ impl Leader<'_> {
         let pause = self.pause(&target, &result);
         let progress = self.progress.entry(target.clone()).or_default();
         progress.in_flight = false;
+        progress.sent = None;
+        let superseded = std::mem::take(&mut progress.superseded);
         progress.failures = if result.is_ok() { 0 } else { progress.failures.saturating_add(1) };
         progress.not_before = clock::now() + pause;
         if let Target::Service(key) = &target {
             self.service_finished(key, &result, service.map(|service| *service));
+        }
+        if superseded {
+            self.changed();
         }
         match result {
             Ok(()) => self.tell(&job),
@@ -345,32 +363,6 @@ impl Leader<'_> {
                 let (events, notice) = (self.context.events.clone(), notice.clone());
                 let reference = reference.clone();
                 self.notices.push(async move { events.publish(&notice, &reference).await }.boxed());
-            }
-        }
-    }
-
-    fn measure(&self, plan: &Plan) {
-        let metrics = &self.context.metrics;
-        for (kind, count) in self.index.malformed() {
-            let counter = metrics.malformed.get_or_create(&KindLabel { kind });
-            counter.inc_by(count.saturating_sub(counter.get()));
-        }
-        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let pending = plan.services.values().filter(|decision| decision.failure.is_some()).count();
-        for (state, count) in [("pending", pending), ("assigned", plan.services.len() - pending)] {
-            metrics.services.get_or_create(&StateLabel { state }).set(gauge(count));
-        }
-        metrics.pool_addresses.clear();
-        for (pool, usage) in &plan.pools {
-            for (family, state, count) in [
-                ("IPv4", "assigned", usage.assigned_v4),
-                ("IPv4", "available", usage.available_v4),
-                ("IPv6", "assigned", usage.assigned_v6),
-                ("IPv6", "available", usage.available_v6),
-            ] {
-                let labels = PoolLabels { pool: pool.clone(), family, state };
-                let count = i64::try_from(count).unwrap_or(i64::MAX);
-                metrics.pool_addresses.get_or_create(&labels).set(count);
             }
         }
     }

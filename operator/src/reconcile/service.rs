@@ -170,6 +170,8 @@ pub struct ServiceWrite {
     pub addresses: Vec<IpAddr>,
     /// The pool that it names afterwards.
     pub allocated_from: Option<String>,
+    /// What its condition says afterwards; none if the condition goes.
+    pub message: Option<String>,
     /// The body of the server-side apply: annotations, condition and addresses together.
     pub patch: serde_json::Value,
     /// What people are told when it is done.
@@ -178,6 +180,15 @@ pub struct ServiceWrite {
     pub failure: Option<&'static str>,
     /// Whether it gives addresses.
     pub assigns: bool,
+}
+
+impl ServiceWrite {
+    /// Whether `other` brings about the same.
+    pub fn repeats(&self, other: &Self) -> bool {
+        self.addresses == other.addresses
+            && self.allocated_from == other.allocated_from
+            && self.message == other.message
+    }
 }
 
 impl ServiceRow {
@@ -232,6 +243,7 @@ impl ServiceRow {
         Some(ServiceWrite {
             addresses: decision.addresses.clone(),
             allocated_from: decision.allocated_from.clone(),
+            message: Some(condition.message),
             patch: self.patch(key, version, &annotations, &status),
             assigns: notices.iter().any(|notice| notice.reason == ASSIGNED),
             notices,
@@ -251,6 +263,7 @@ impl ServiceRow {
         ServiceWrite {
             addresses: Vec::new(),
             allocated_from: None,
+            message: None,
             patch: self.patch(key, version, &BTreeMap::new(), &json!({})),
             notices: if had.is_empty() { Vec::new() } else { vec![notice] },
             failure: None,
@@ -272,8 +285,10 @@ impl ServiceRow {
                 .collect();
         }
         let mut note = said(decision);
-        if !self.present.is_empty() {
-            note = format!("{note}, instead of {}", list(&self.present));
+        let lost: Vec<IpAddr> =
+            self.present.iter().filter(|ip| !decision.addresses.contains(ip)).copied().collect();
+        if !lost.is_empty() {
+            note = format!("{note}, instead of {}", list(&lost));
         }
         vec![Notice { warning: false, reason: ASSIGNED, action: "Allocate", note }]
     }

@@ -6,6 +6,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::allocate::Plan;
+
 /// The label of [`Metrics::failures`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ReasonLabel {
@@ -89,5 +91,31 @@ impl Metrics {
             "Objects that could not be read",
             self.malformed.clone(),
         );
+    }
+
+    /// Shows the state of a plan, and how many objects of each kind could not be read so far.
+    pub fn show(&self, plan: &Plan, malformed: impl IntoIterator<Item = (&'static str, u64)>) {
+        for (kind, count) in malformed {
+            let counter = self.malformed.get_or_create(&KindLabel { kind });
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let pending = plan.services.values().filter(|decision| decision.failure.is_some()).count();
+        for (state, count) in [("pending", pending), ("assigned", plan.services.len() - pending)] {
+            self.services.get_or_create(&StateLabel { state }).set(gauge(count));
+        }
+        self.pool_addresses.clear();
+        for (pool, usage) in &plan.pools {
+            for (family, state, count) in [
+                ("IPv4", "assigned", usage.assigned_v4),
+                ("IPv4", "available", usage.available_v4),
+                ("IPv6", "assigned", usage.assigned_v6),
+                ("IPv6", "available", usage.available_v6),
+            ] {
+                let labels = PoolLabels { pool: pool.clone(), family, state };
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                self.pool_addresses.get_or_create(&labels).set(count);
+            }
+        }
     }
 }

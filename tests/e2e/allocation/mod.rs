@@ -40,21 +40,21 @@ const ADDRESSES: &str = "leasehold.dev/addresses";
 struct Turn {
     lab: Arc<Lab>,
     namespace: String,
-    _turn: MutexGuard<'static, ()>,
+    _guard: MutexGuard<'static, ()>,
 }
 
 impl Turn {
     async fn take(namespace: &str) -> Result<Self> {
         static LAB: OnceCell<Arc<Lab>> = OnceCell::const_new();
         static TURN: Mutex<()> = Mutex::const_new(());
-        let turn = TURN.lock().await;
+        let guard = TURN.lock().await;
         let start = || async {
             let lab = Lab::start().await?;
             lab.start_operator(&["--default-class"])?;
             anyhow::Ok(lab)
         };
         let lab = Arc::clone(LAB.get_or_try_init(start).await?);
-        let taken = Self { lab, namespace: namespace.to_owned(), _turn: turn };
+        let taken = Self { lab, namespace: namespace.to_owned(), _guard: guard };
         taken.clear().await?;
         let object =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
@@ -95,7 +95,7 @@ impl Turn {
             .await
     }
 
-    async fn pool_status(&self, name: &str) -> Result<Value> {
+    fn pool_status(&self, name: &str) -> Result<Value> {
         let json = self.lab.plane().kubectl(&["get", "ipaddresspool", name, "-o", "json"])?;
         let pool: Value = serde_json::from_str(&json)?;
         Ok(pool["status"].clone())

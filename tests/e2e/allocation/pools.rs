@@ -36,7 +36,7 @@ pub async fn malformed_pools_are_refused_with_the_entry_and_how_to_write_it() ->
     let says = "`2001:db8::9-2001:db8::1`: the first address comes after the last: write 2001:db8::1-2001:db8::9";
     turn.lab
         .eventually("the pool is not ready", SOON, async || {
-            let ready = pool_condition(&turn.pool_status("bad").await?, "Ready");
+            let ready = pool_condition(&turn.pool_status("bad")?, "Ready");
             let message = ready["message"].as_str().unwrap_or_default().to_owned();
             Ok(ready["status"] == "False" && message.contains(says))
         })
@@ -47,7 +47,7 @@ pub async fn malformed_pools_are_refused_with_the_entry_and_how_to_write_it() ->
     turn.pool("bad", &["2001:db8::1-2001:db8::9"]).await?;
     turn.lab
         .eventually("the pool is ready", SOON, async || {
-            Ok(pool_condition(&turn.pool_status("bad").await?, "Ready")["status"] == "True")
+            Ok(pool_condition(&turn.pool_status("bad")?, "Ready")["status"] == "True")
         })
         .await
 }
@@ -62,7 +62,7 @@ pub async fn of_two_pools_that_overlap_the_earlier_wins_and_the_later_says_so() 
     turn.event("ant", "Warning", "Overlapping", says).await?;
     turn.lab
         .eventually("the pools say who owns what", SOON, async || {
-            let (ant, zebra) = (turn.pool_status("ant").await?, turn.pool_status("zebra").await?);
+            let (ant, zebra) = (turn.pool_status("ant")?, turn.pool_status("zebra")?);
             let overlaps = |status| pool_condition(status, "Overlapping")["status"].clone();
             let ready = |status| pool_condition(status, "Ready")["status"].clone();
             Ok(overlaps(&ant) == "True"
@@ -96,7 +96,7 @@ pub async fn the_status_of_a_pool_counts_what_is_in_use() -> Result<()> {
         let what = format!("the pool counts {v4:?} and {v6:?}");
         turn.lab
             .eventually(&what, SOON, async || {
-                let status = turn.pool_status("lan").await?;
+                let status = turn.pool_status("lan")?;
                 Ok(status["assignedIPv4"] == v4[0]
                     && status["availableIPv4"] == v4[1]
                     && status["assignedIPv6"] == v6[0]

@@ -1,0 +1,124 @@
+//! The API server away, read-only, or its watch hung: nothing moves without a cause.
+
+use super::world::World;
+use super::world::controls::vip;
+use super::{millis, secs};
+
+const ALL: [&str; 3] = ["a", "b", "c"];
+
+#[test]
+fn an_api_server_that_is_away_for_a_minute_and_returns_moves_nothing() {
+    let mut world = World::settled(&ALL, 9);
+    world.hold_still();
+    let (before, since) = (world.loads(), world.now);
+    world.set_api(false);
+    world.run(secs(60));
+    world.set_api(true);
+    world.run(secs(30));
+    assert_eq!(world.loads(), before);
+    for node in ALL {
+        assert_eq!(world.fences(node, since).len(), 0);
+    }
+    world.assert_served();
+}
+
+#[test]
+fn outages_of_any_length_move_nothing() {
+    for length in (1..=14).map(|n| millis(n * 700)) {
+        let mut world = World::settled(&ALL, 6);
+        world.hold_still();
+        let before = world.loads();
+        world.set_api(false);
+        world.run(length);
+        world.set_api(true);
+        world.run(secs(20));
+        assert_eq!(world.loads(), before, "{length:?}");
+        world.assert_served();
+    }
+}
+
+#[test]
+fn a_read_only_api_server_moves_nothing_and_the_addresses_stay() {
+    let mut world = World::settled(&ALL, 9);
+    world.hold_still();
+    let before = world.loads();
+    world.set_read_only(true);
+    world.run(secs(90));
+    world.set_read_only(false);
+    world.run(secs(30));
+    assert_eq!(world.loads(), before);
+    world.assert_served();
+}
+
+#[test]
+fn without_the_api_server_an_address_is_yielded_to_a_speaker_that_announces_it() {
+    let mut world = World::settled(&ALL, 9);
+    let number = (1..=9).find(|n| world.owner(*n).as_deref() == Some("a")).unwrap();
+    let mac = world.hosts["b"].mac;
+    world.set_api(false);
+    world.run(secs(10));
+    assert!(world.having(vip(number)).contains("a"));
+    world.announce_from(mac, vip(number));
+    world.run(millis(10));
+    assert!(!world.having(vip(number)).contains("a"));
+    world.set_api(true);
+    world.run(secs(10));
+    world.assert_served();
+}
+
+#[test]
+fn without_the_api_server_a_stranger_that_announces_gets_nothing() {
+    let mut world = World::settled(&ALL, 3);
+    world.set_api(false);
+    world.run(secs(10));
+    world.hold_still();
+    for number in 1..=3 {
+        world.announce_from(pnet_base::MacAddr::new(2, 9, 9, 9, 9, 9), vip(number));
+    }
+    world.run(secs(10));
+}
+
+#[test]
+fn a_hung_watch_is_noticed_and_lists_take_its_place() {
+    let mut world = World::settled(&ALL, 6);
+    world.hosts.get_mut("a").unwrap().watch_hung = true;
+    world.run(secs(5));
+    world.kill_node("b");
+    world.run(secs(12));
+    world.assert_served();
+    assert!(world.loads()["a"] >= 3, "{:?}", world.loads());
+}
+
+#[test]
+fn a_hung_watch_alone_moves_nothing() {
+    let mut world = World::settled(&ALL, 6);
+    world.hold_still();
+    world.hosts.get_mut("a").unwrap().watch_hung = true;
+    world.run(secs(40));
+    world.hosts.get_mut("a").unwrap().watch_hung = false;
+    world.run(secs(10));
+    world.assert_served();
+}
+
+#[test]
+fn slow_watches_move_nothing() {
+    let mut world = World::settled(&ALL, 6);
+    world.hold_still();
+    for host in world.hosts.values_mut() {
+        host.watch_delay = millis(2500);
+    }
+    world.run(secs(40));
+    world.assert_served();
+}
+
+#[test]
+fn a_service_deleted_moves_no_other() {
+    let mut world = World::settled(&ALL, 9);
+    let owners: Vec<_> = (2..=9).map(|n| world.owner(n)).collect();
+    world.desired.claims.remove(&super::world::controls::claim(1));
+    world.publish_desired();
+    world.run(secs(10));
+    assert_eq!(owners, (2..=9).map(|n| world.owner(n)).collect::<Vec<_>>());
+    assert!(world.having(vip(1)).is_empty());
+    world.assert_served();
+}
