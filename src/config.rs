@@ -47,12 +47,22 @@ pub struct Config {
 
     /// The folder for the record that lets a restarted speaker keep its addresses. It must outlive
     /// the process and end with the boot, as /run does.
-    #[arg(long, env = "LEASEHOLD_STATE_DIR", default_value = "/run/leasehold", value_name = "FOLDER")]
+    #[arg(
+        long,
+        env = "LEASEHOLD_STATE_DIR",
+        default_value = "/run/leasehold",
+        value_name = "FOLDER"
+    )]
     pub state_dir: PathBuf,
 
     /// Where /livez, /readyz and /metrics are served: address and port. `:9650` stands for all
     /// addresses; port 0 picks a free port and logs it.
-    #[arg(long, env = "LEASEHOLD_METRICS_BIND_ADDRESS", default_value = ":9650", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        env = "LEASEHOLD_METRICS_BIND_ADDRESS",
+        default_value = ":9650",
+        value_name = "ADDRESS"
+    )]
     pub metrics_bind_address: BindAddress,
 
     /// What is logged, as tracing filters: `info`, or `info,leasehold::lease=debug`.
@@ -109,20 +119,33 @@ mod tests {
         Config::command().debug_assert();
         for flag in Config::command().get_arguments() {
             let variable = flag.get_env().and_then(|name| name.to_str());
-            let expected = flag.get_long().map(|long| {
-                format!("LEASEHOLD_{}", long.replace('-', "_").to_uppercase())
-            });
+            let expected = flag
+                .get_long()
+                .map(|long| format!("LEASEHOLD_{}", long.replace('-', "_").to_uppercase()));
             assert_eq!(variable, expected.as_deref(), "{}", flag.get_id());
         }
     }
 
     #[test]
-    fn durations_and_addresses_are_checked_where_they_are_read() {
+    fn a_lease_duration_is_whole_seconds_within_bounds() {
         assert_eq!(lease_duration("5s"), Ok(Duration::from_secs(5)));
         for bad in ["5", "0s", "2s", "61s", "1500ms", "5.5s", ""] {
             assert!(lease_duration(bad).unwrap_err().contains("3s to 60s"), "{bad}");
         }
-        assert!(":0".parse::<BindAddress>().unwrap().0.ip().is_unspecified());
-        assert!("9650".parse::<BindAddress>().is_err());
+    }
+
+    #[test]
+    fn addresses_to_listen_on_are_read_with_and_without_host() {
+        for (text, read) in [
+            (":9651", Some("[::]:9651")),
+            (":0", Some("[::]:0")),
+            ("127.0.0.1:80", Some("127.0.0.1:80")),
+            ("[::1]:80", Some("[::1]:80")),
+            ("9651", None),
+            ("localhost:80", None),
+        ] {
+            let address = text.parse::<BindAddress>().ok().map(|address| address.0.to_string());
+            assert_eq!(address.as_deref(), read, "{text}");
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::net::edge::Edge;
 use crate::report::facts::Reports;
 use crate::report::health::Health;
 use crate::report::metrics::Metrics;
-use crate::report::server;
+use crate::report::server::{self, Readiness};
 use crate::{announce, watch as watches};
 
 /// Within which time a request on a lease must be answered.
@@ -47,7 +47,11 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let (health, health_seen) = watch::channel(Health::default());
     let listener = server::listen(config.metrics_bind_address).await?;
     let mut background = JoinSet::new();
-    background.spawn(server::serve(listener, health_seen, registry));
+    let readiness = move || {
+        let health = health_seen.borrow();
+        Readiness { ready: health.is_ready(), text: health.to_string() }
+    };
+    background.spawn(server::serve(listener, readiness, registry));
 
     let _lock = host::lock(&health).await?;
     let edge = Edge::start().await?;

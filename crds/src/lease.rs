@@ -112,7 +112,12 @@ impl<T: Record> Stored<T> {
 }
 
 /// The lease to create under `name`, written at wall time `now`.
-pub fn new_lease<T: Record>(name: &LeaseName, record: &T, namespace: &str, now: Timestamp) -> Lease {
+pub fn new_lease<T: Record>(
+    name: &LeaseName,
+    record: &T,
+    namespace: &str,
+    now: Timestamp,
+) -> Lease {
     lease(name, record, namespace, now, now)
 }
 
@@ -158,7 +163,10 @@ mod tests {
             transitions: 3,
             duration_seconds: 5,
             services: vec!["web/shop".to_owned()],
-            addresses: BTreeSet::from(["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()]),
+            addresses: BTreeSet::from([
+                "192.0.2.1".parse().unwrap(),
+                "2001:db8::1".parse().unwrap(),
+            ]),
             interface: Some("eth0".parse().unwrap()),
             mac: Some("02:00:00:00:00:01".parse().unwrap()),
             session: Some("6f1c/7".parse().unwrap()),
@@ -207,7 +215,10 @@ mod tests {
         let old = stored(&session());
         let later = Timestamp::from_second(90).unwrap();
         let renewed = old.replace_with(&session(), "ns", later);
-        assert_eq!(renewed.spec.as_ref().unwrap().acquire_time.as_ref().unwrap().0, Timestamp::UNIX_EPOCH);
+        assert_eq!(
+            renewed.spec.as_ref().unwrap().acquire_time.as_ref().unwrap().0,
+            Timestamp::UNIX_EPOCH
+        );
         assert_eq!(renewed.spec.unwrap().renew_time.unwrap().0, later);
         assert_eq!(renewed.metadata.uid.as_deref(), Some("uid"));
         let next = Session { transitions: 8, ..session() };

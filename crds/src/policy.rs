@@ -1,5 +1,7 @@
 //! `AnnouncementPolicy`: which services are announced from where, and which policy governs one.
 
+#![allow(clippy::duplicated_attributes, reason = "printer columns repeat their types")]
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 

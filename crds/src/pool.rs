@@ -1,5 +1,7 @@
 //! `IPAddressPool`: addresses that Services of `type: LoadBalancer` may get.
 
+#![allow(clippy::duplicated_attributes, reason = "printer columns repeat their types")]
+
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -75,8 +77,8 @@ pub const OVERLAPPING: &str = "Overlapping";
 #[cfg_attr(test, kube(cel))]
 #[serde(rename_all = "camelCase")]
 pub struct IPAddressPoolSpec {
-    /// The addresses of the pool, of either family, as CIDRs (192.0.2.0/24, 2001:db8::/64) or as
-    /// ranges with both ends included (192.0.2.10-192.0.2.20). A single address is a /32 or /128.
+    /// The addresses of the pool, of either family, as CIDRs (`192.0.2.0/24`, `2001:db8::/64`) or as
+    /// ranges with both ends included (`192.0.2.10-192.0.2.20`). A single address is a /32 or /128.
     #[schemars(length(min = 1, max = 64))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub addresses: Vec<AddressRange>,
@@ -242,7 +244,10 @@ mod tests {
     #[test]
     fn the_rules_name_a_bad_entry_and_say_how_to_write_it() {
         for (entry, message) in [
-            ("192.0.2.7", "'192.0.2.7' is a single address and needs a prefix length: write 192.0.2.7/32"),
+            (
+                "192.0.2.7",
+                "'192.0.2.7' is a single address and needs a prefix length: write 192.0.2.7/32",
+            ),
             ("2001:db8::1", "write 2001:db8::1/128"),
             ("web", "'web' is neither a CIDR nor a range"),
             ("192.0.2.0/33", "'192.0.2.0/33' is neither a CIDR nor a range"),

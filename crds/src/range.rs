@@ -62,7 +62,9 @@ const fn number(ip: IpAddr) -> u128 {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
     /// Neither a CIDR nor `first-last`.
-    #[error("`{0}` is neither a CIDR such as 192.0.2.0/24 nor a range such as 192.0.2.10-192.0.2.20")]
+    #[error(
+        "`{0}` is neither a CIDR such as 192.0.2.0/24 nor a range such as 192.0.2.10-192.0.2.20"
+    )]
     Shape(String),
     /// A single address without a prefix length.
     #[error("`{0}`: a single address needs a prefix length: write {0}/{1}")]
@@ -271,14 +273,32 @@ mod tests {
     #[test]
     fn malformed_ranges_say_how_to_write_them() {
         for (entry, message) in [
-            ("192.0.2.7", "`192.0.2.7`: a single address needs a prefix length: write 192.0.2.7/32"),
-            ("2001:db8::1", "`2001:db8::1`: a single address needs a prefix length: write 2001:db8::1/128"),
-            ("192.0.2.7/24", "`192.0.2.7/24` has bits set behind the prefix: write 192.0.2.0/24, or a range"),
+            (
+                "192.0.2.7",
+                "`192.0.2.7`: a single address needs a prefix length: write 192.0.2.7/32",
+            ),
+            (
+                "2001:db8::1",
+                "`2001:db8::1`: a single address needs a prefix length: write 2001:db8::1/128",
+            ),
+            (
+                "192.0.2.7/24",
+                "`192.0.2.7/24` has bits set behind the prefix: write 192.0.2.0/24, or a range",
+            ),
             ("192.0.2.0/33", "`192.0.2.0/33`: the prefix length must be a number from 0 to 32"),
             ("192.0.2.0/+8", "`192.0.2.0/+8`: the prefix length must be a number from 0 to 32"),
-            ("192.0.2.0-2001:db8::1", "`192.0.2.0-2001:db8::1`: both ends of a range must be IPv4 or both IPv6"),
-            ("192.0.2.9-192.0.2.1", "`192.0.2.9-192.0.2.1`: the first address comes after the last: write 192.0.2.1-192.0.2.9"),
-            ("web", "`web` is neither a CIDR such as 192.0.2.0/24 nor a range such as 192.0.2.10-192.0.2.20"),
+            (
+                "192.0.2.0-2001:db8::1",
+                "`192.0.2.0-2001:db8::1`: both ends of a range must be IPv4 or both IPv6",
+            ),
+            (
+                "192.0.2.9-192.0.2.1",
+                "`192.0.2.9-192.0.2.1`: the first address comes after the last: write 192.0.2.1-192.0.2.9",
+            ),
+            (
+                "web",
+                "`web` is neither a CIDR such as 192.0.2.0/24 nor a range such as 192.0.2.10-192.0.2.20",
+            ),
         ] {
             assert_eq!(entry.parse::<IpRange>().unwrap_err().to_string(), message);
         }
@@ -287,7 +307,11 @@ mod tests {
     fn range() -> impl Strategy<Value = IpRange> {
         (any::<bool>(), 0u32..2000, 0u32..500).prop_map(|(v6, first, len)| {
             let address = |n: u32| -> IpAddr {
-                if v6 { Ipv6Addr::from_bits(u128::from(n)).into() } else { Ipv4Addr::from_bits(n).into() }
+                if v6 {
+                    Ipv6Addr::from_bits(u128::from(n)).into()
+                } else {
+                    Ipv4Addr::from_bits(n).into()
+                }
             };
             IpRange::new(address(first), address(first + len)).unwrap()
         })

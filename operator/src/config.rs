@@ -1,10 +1,9 @@
 //! Flags, each with its environment variable.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use leasehold::config::{BindAddress, LogFormat};
 use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
 
 /// Gives Services of type LoadBalancer addresses from `IPAddressPools`.
@@ -27,7 +26,7 @@ pub struct Config {
     pub session_namespace: String,
 
     /// Also serve Services without a loadBalancerClass, not only those that name
-    /// leasehold.dev/lease. The speakers need the same setting.
+    /// leasehold.dev/lease.
     #[arg(
         long,
         env = "LEASEHOLD_DEFAULT_CLASS",
@@ -65,49 +64,9 @@ pub struct Config {
     pub log_format: LogFormat,
 }
 
-/// How logs are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// One line of text for each event.
-    Text,
-    /// One JSON object for each event.
-    Json,
-}
-
-/// An address and port to listen on; `:9651` listens on all addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BindAddress(pub SocketAddr);
-
-impl FromStr for BindAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        // `[::]` also accepts IPv4 on Linux unless net.ipv6.bindv6only is set.
-        let full = if text.starts_with(':') { format!("[::]{text}") } else { text.to_owned() };
-        full.parse().map(Self).map_err(|_| {
-            format!("`{text}` is not an address to listen on: write :9651 or 127.0.0.1:9651")
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_to_listen_on_are_read_with_and_without_host() {
-        for (text, read) in [
-            (":9651", Some("[::]:9651")),
-            (":0", Some("[::]:0")),
-            ("127.0.0.1:80", Some("127.0.0.1:80")),
-            ("[::1]:80", Some("[::1]:80")),
-            ("9651", None),
-            ("localhost:80", None),
-        ] {
-            let address = text.parse::<BindAddress>().ok().map(|address| address.0.to_string());
-            assert_eq!(address.as_deref(), read, "{text}");
-        }
-    }
 
     #[test]
     fn the_default_class_is_a_switch_that_also_takes_a_value() {

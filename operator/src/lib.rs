@@ -19,9 +19,8 @@
 //! | [`report`] | metrics, events, health |
 //! | [`run`] | wiring |
 //! | [`config`] | flags |
-//! | [`client`] | the client of the API server, and what its answers mean |
+//! | [`client`] | calls to the API server, and what their answers mean |
 //! | [`clock`] | the clocks |
-//! | [`error`] | why the operator could not start |
 //!
 //! The Service is the only record: its status has the addresses, its annotations the pool that they
 //! are from and the claim that governs them, all written at once. A replica that becomes active
@@ -32,7 +31,6 @@ pub mod client;
 pub mod clock;
 pub mod config;
 pub mod elect;
-pub mod error;
 pub mod reconcile;
 pub mod report;
 pub mod run;

@@ -5,30 +5,30 @@
 //! released once the outcome of each write is known, so that the next replica, which reads
 //! everything anew, reads all of them.
 
+use anyhow::Context as _;
+use leasehold::api::client;
+use leasehold::report::server::{self, Readiness};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::client;
 use crate::clock::{self, sleep_until};
 use crate::config::Config;
 use crate::elect::{Elector, Tenure};
-use crate::error::StartError;
 use crate::reconcile::lead::{Context, lead};
 use crate::reconcile::watch::Kind;
 use crate::reconcile::write::Writer;
 use crate::report::events::EventSink;
 use crate::report::health::HealthBoard;
 use crate::report::metrics::Metrics;
-use crate::report::server;
 
 /// Runs until a signal says to stop.
-pub async fn run(config: Config) -> Result<(), StartError> {
+pub async fn run(config: Config) -> anyhow::Result<()> {
     let (health, metrics, mut registry) =
         (HealthBoard::default(), Metrics::default(), Registry::default());
     metrics.register(&mut registry);
     let listener = server::listen(config.metrics_bind_address).await?;
-    let client = client::connect(&config).await?;
+    let client = client::connect(&client::configuration(config.kubeconfig.as_deref()).await?)?;
     let identity = identity();
     tracing::info!(identity, namespace = config.namespace, "contending for the election lease");
     let mut elector =
@@ -42,9 +42,13 @@ pub async fn run(config: Config) -> Result<(), StartError> {
     };
     let stop = watch::Sender::new(false);
     let (tenure, stopped) = (elector.tenure(), stop.subscribe());
+    let readiness = move || {
+        let health = health.read();
+        Readiness { ready: health.is_ready(), text: format!("{health}\n") }
+    };
     let clean = tokio::select! {
-        () = server::serve(listener, health, registry) => false,
-        error = stop_on_signal(&stop) => return Err(error),
+        () = server::serve(listener, readiness, registry) => false,
+        error = stop_on_signal(&stop) => return Err(error).context("cannot listen for signals"),
         () = elector.contend() => false,
         clean = work(&context, tenure, stopped) => clean,
     };
@@ -109,12 +113,12 @@ async fn lapse(mut tenure: watch::Receiver<Tenure>, term: u64) {
 }
 
 /// Asks everything to stop at the first signal; returns only if signals cannot be received.
-async fn stop_on_signal(stop: &watch::Sender<bool>) -> StartError {
+async fn stop_on_signal(stop: &watch::Sender<bool>) -> std::io::Error {
     let handlers = signal(SignalKind::terminate())
         .and_then(|terminate| Ok((terminate, signal(SignalKind::interrupt())?)));
     let (mut terminate, mut interrupt) = match handlers {
         Ok(handlers) => handlers,
-        Err(error) => return StartError::Signals(error),
+        Err(error) => return error,
     };
     tokio::select! {
         _ = terminate.recv() => {}

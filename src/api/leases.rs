@@ -8,7 +8,7 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use leasehold_crds::lease::{LeaseName, Record, Stored, new_lease};
 
-use super::causes;
+use super::said;
 use crate::lease::{Answer, Change, Event, Target, Write};
 
 /// The leases of a cluster.
@@ -82,7 +82,11 @@ impl Leases {
             Ok(Ok((sessions, claims))) => vec![
                 Event::Sessions(sessions.iter().filter_map(Stored::from_lease).collect()),
                 Event::Claims(
-                    claims.iter().filter(|lease| is_claim(lease)).filter_map(Stored::from_lease).collect(),
+                    claims
+                        .iter()
+                        .filter(|lease| is_claim(lease))
+                        .filter_map(Stored::from_lease)
+                        .collect(),
                 ),
             ],
             Ok(Err(_)) | Err(_) => Vec::new(),
@@ -149,7 +153,7 @@ impl Leases {
                 // An error of the server says nothing about what was stored.
                 _ => Answer::Unknown(status.message.clone()),
             },
-            Ok(Err(error)) => Answer::Unknown(causes(&error)),
+            Ok(Err(error)) => Answer::Unknown(said(&error)),
             Err(_) => Answer::Unknown(format!("no answer within {:?}", self.timeout)),
         })
     }

@@ -2,8 +2,11 @@
 
 pub mod client;
 pub mod leases;
+pub mod pause;
 
 use std::path::PathBuf;
+
+use kube::runtime::watcher;
 
 /// Why there is no client of the API server.
 #[derive(Debug, thiserror::Error)]
@@ -36,4 +39,29 @@ pub fn causes(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+/// What a failed call says, without the layers around it.
+pub fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        kube::Error::Service(error) => causes(error.as_ref()),
+        error => causes(error),
+    }
+}
+
+/// What a failed watch says, without the layers around it.
+pub fn watch_trouble(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => match error {
+            kube::Error::Api(status) if status.code == 404 => {
+                "the API server does not know this kind: apply crds/generated".to_owned()
+            }
+            error => said(error),
+        },
+        watcher::Error::WatchError(status) => status.message.clone(),
+        watcher::Error::NoResourceVersion => causes(error),
+    }
 }

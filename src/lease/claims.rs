@@ -55,8 +55,8 @@ pub(super) struct Tenure {
     /// When this node asked for the claim nobody had ever held it, or its holder had released it:
     /// nobody is to have its addresses.
     vacant: bool,
-    must_read: bool,
-    retry: Instant,
+    pub(super) must_read: bool,
+    pub(super) retry: Instant,
     ineligible: Option<Ineligible>,
     /// The address that cannot be served because a node has it, as far as it was reported.
     pub(super) address_of_a_node: Option<IpAddr>,
@@ -172,15 +172,15 @@ impl Election {
                 && self.desired_claim(name).is_some()
             {
                 deadlines.push(self.turn(orphan, tenure).max(tenure.retry));
+                deadlines.push(self.round_ends(orphan));
+                deadlines.extend(tenure.ineligible.as_ref().map(|ineligible| ineligible.until));
             }
             deadlines.extend(tenure.missing.map(|since| since + SEEN));
-            if tenure.must_read || tenure.leaving.is_some() {
-                deadlines.push(tenure.retry);
-            }
+            deadlines.push(tenure.retry);
         }
         deadlines.extend(holding.then_some(self.refresh.due));
         deadlines.extend(self.handover_deadline());
-        deadlines.into_iter().min()
+        self.first_ahead(deadlines)
     }
 
     fn desired_claim(&self, name: &LeaseName) -> Option<&DesiredClaim> {
@@ -501,9 +501,13 @@ impl Election {
         if !owned {
             // Deleted, edited, or our session was: nobody else owns it, so it is still ours.
             let edited = "lease or session was deleted or edited";
-            match (claim, &stored) {
-                (Some(claim), _) => self.put_taken(now, name, claim, stored, edited, actions),
-                (None, _) => self.with(name, Tenure::end),
+            let due = self.tenures.get(name).is_some_and(|tenure| now >= tenure.retry);
+            match claim {
+                Some(claim) if due && self.has_room() => {
+                    self.put_taken(now, name, claim, stored, edited, actions);
+                }
+                Some(_) => {}
+                None => self.with(name, Tenure::end),
             }
             return;
         }
@@ -539,21 +543,22 @@ impl Election {
         stored: &Stored<Claim>,
         actions: &mut Vec<Action>,
     ) -> bool {
-        let foreign = claim.addresses.iter().find(|address| self.kernel.foreign.contains_key(*address));
-        if let Some(address) = foreign.copied() {
-            let cause = "the address is present on this node without our mark".to_owned();
-            Self::report(Fact::AddressConflict { claim: name.clone(), address, cause }, actions);
+        if self.address_of_a_node(claim).is_some() {
+            self.report_address_of_a_node(name, claim, actions);
             self.exclude_self(now, name);
-            self.leave_claim(now, name, stored, "address belongs to the node itself", actions);
+            self.leave_claim(now, name, stored, "address belongs to a node", actions);
             return true;
         }
         let alive = now < self.own.kernel_until;
         let missing = claim.addresses.iter().any(|address| {
             alive && self.is_served(*address) && !self.kernel.ours.contains_key(address)
         });
+        let present = claim.addresses.iter().all(|address| {
+            self.is_served(*address) && self.kernel.ours.contains_key(address)
+        });
         let Some(tenure) = self.tenures.get_mut(name) else { return false };
         tenure.missing = missing.then(|| tenure.missing.unwrap_or(now));
-        if !missing && tenure.ineligible.is_some() && self.kernel.refused.is_empty() {
+        if present {
             tenure.ineligible = None;
         }
         if tenure.missing.is_none_or(|since| now < since + SEEN) {
@@ -677,7 +682,10 @@ impl Election {
             successor: None,
         };
         let released = base.as_ref().is_some_and(|base| base.record.holder.is_none());
-        self.with(name, |tenure| tenure.vacant = !tenure.mine && (released || tenure.last.is_none()));
+        self.with(name, |tenure| {
+            let served = tenure.mine || tenure.yielding.is_some();
+            tenure.vacant = !served && (released || tenure.last.is_none());
+        });
         self.note_former(name, base.as_ref());
         self.put_claim(now, name, base, record, Purpose::Take, actions);
     }
@@ -821,7 +829,8 @@ impl Election {
             for address in &claim.addresses {
                 // Exclusion is per address: only what the stored claim lists is served under it.
                 let listed = self.claims.get(name).is_none_or(|s| s.record.addresses.contains(address));
-                if !listed || self.conflicts.yielded(*address) {
+                // A successor that gives the claim up lists nothing; the address is still asked for.
+                if !(listed || yielding) || self.conflicts.yielded(*address) {
                     continue;
                 }
                 vips.insert(

@@ -281,49 +281,78 @@ impl Election {
     }
 
     fn advance_yields(&mut self, now: Instant, desired: &Desired, actions: &mut Vec<Action>) {
-        let due: Vec<LeaseName> = self
-            .tenures
-            .iter()
-            .filter(|(_, t)| t.yielding.as_ref().and_then(Yielding::deadline).is_some_and(|at| now >= at))
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in due {
+        let yields = self.tenures.iter().filter(|(_, tenure)| tenure.yielding.is_some());
+        let names: Vec<LeaseName> = yields.map(|(name, _)| name.clone()).collect();
+        for name in names {
             self.advance_yield(now, &name, desired, actions);
         }
     }
 
     fn advance_yield(&mut self, now: Instant, name: &LeaseName, desired: &Desired, actions: &mut Vec<Action>) {
-        let heard_before = |mac: Option<MacAddr>| mac.is_some_and(|mac| self.conflicts.has_heard(mac));
-        let Some(claim) = desired.claims.get(name) else {
+        let Some(tenure) = self.tenures.get(name) else { return };
+        let (Some(yielding), Some(interface)) = (&tenure.yielding, tenure.interface.clone()) else { return };
+        let carried = self.interfaces.get(&interface).is_some_and(|interface| interface.carrier);
+        let Some(claim) = desired.claims.get(name).filter(|_| carried) else {
             self.with(name, |tenure| tenure.yielding = None);
             return;
         };
-        let Some(tenure) = self.tenures.get(name) else { return };
-        let (Some(yielding), Some(interface)) = (&tenure.yielding, tenure.interface.clone()) else { return };
+        if self.is_pending(&Target::Claim(name.clone())) || tenure.must_read || now < tenure.retry {
+            return;
+        }
+        let (phase, mac) = (yielding.phase, yielding.mac);
+        let due = yielding.deadline().is_none_or(|at| now >= at);
         let node = yielding.node.clone();
-        let phase = match yielding.phase {
+        let owner = self.claims.get(name).map_or(Owner::Nobody, |stored| self.owner(stored));
+        let silent = match owner {
+            Owner::Me => return,
+            // It died, or gave the claim up.
+            Owner::Nobody => true,
+            Owner::Other(other) if other != node => {
+                let next = self.claims.get(name).map(|stored| Yielding::new(now, other, stored));
+                self.with(name, |tenure| tenure.yielding = next);
+                return;
+            }
+            Owner::Other(_) if !due => return,
+            // Silent on a segment where it was heard: it does not serve what it owns.
+            Owner::Other(_) => {
+                let heard = mac.is_some_and(|mac| self.conflicts.has_heard(mac));
+                heard && matches!(phase, Phase::ProbedTwice { .. } | Phase::TakingBack)
+            }
+        };
+        let next = match phase {
+            _ if silent => {
+                self.take_back(now, name, claim, node, actions);
+                Some(Phase::TakingBack)
+            }
             Phase::Listening { .. } => Some(Phase::Probed { until: now + PROBE }),
             Phase::Probed { .. } => Some(Phase::ProbedTwice { until: now + PROBE }),
-            // Silent on a segment where it was heard: it does not serve what it owns.
-            Phase::ProbedTwice { .. } if heard_before(yielding.mac) => Some(Phase::TakingBack),
             Phase::ProbedTwice { .. } | Phase::TakingBack => None,
         };
-        let stored = self.claims.get(name).cloned();
-        if let (Some(Phase::TakingBack), Some(stored)) = (phase, stored) {
-            self.with(name, |tenure| {
-                tenure.excluded.insert(node.clone(), now + EXCLUDED);
-            });
-            let cause = format!("taken back: {node} did not announce it");
-            self.put_taken(now, name, claim, Some(stored), &cause, actions);
-        } else if matches!(phase, Some(Phase::Probed { .. } | Phase::ProbedTwice { .. })) {
+        if matches!(next, Some(Phase::Probed { .. } | Phase::ProbedTwice { .. })) {
             for address in &claim.addresses {
                 let frame = Frame::Probe(*address);
                 actions.push(Action::Transmit { interface: interface.clone(), frame });
             }
         }
-        self.with(name, |tenure| match (phase, &mut tenure.yielding) {
+        self.with(name, |tenure| match (next, &mut tenure.yielding) {
             (Some(phase), Some(yielding)) => yielding.phase = phase,
             (_, yielding) => *yielding = None,
         });
+    }
+
+    fn take_back(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        claim: &DesiredClaim,
+        node: NodeName,
+        actions: &mut Vec<Action>,
+    ) {
+        let cause = format!("taken back: {node} does not serve it");
+        self.with(name, |tenure| {
+            tenure.excluded.insert(node, now + EXCLUDED);
+        });
+        let stored = self.claims.get(name).cloned();
+        self.put_taken(now, name, claim, stored, &cause, actions);
     }
 }

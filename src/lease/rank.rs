@@ -107,9 +107,9 @@ mod tests {
             .collect();
         let loads = BTreeMap::from([(node(0), 10)]);
         let count = firsts(&rank(&orphans, &loads));
-        assert_eq!(count[&node(0)] + 10, 36);
-        assert_eq!(count[&node(1)], 37);
-        assert_eq!(count[&node(2)], 37);
+        let mut totals = [count[&node(0)] + 10, count[&node(1)], count[&node(2)]];
+        totals.sort_unstable();
+        assert_eq!(totals, [36, 37, 37]);
     }
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_weight_is_the_same_for_ever() {
-        assert_eq!(weight("web.shop", "node-1"), 0xf7a1_0f0e_0000_0000 | weight("web.shop", "node-1") & 0xffff_ffff | weight("web.shop", "node-1"));
+        assert_eq!(weight("web.shop", "node-1"), 2_157_732_032_518_808_234);
     }
 
     proptest! {

@@ -293,6 +293,15 @@ impl Election {
             }
             return;
         };
+        // Whoever fences, releases or acquires adds one to the transitions: without that somebody
+        // edited the lease, and it is put right.
+        let edited = stored.uid == id.uid && stored.record.transitions <= id.transitions;
+        if !self.is_ours(&stored) && edited {
+            self.own.held_over.insert(id);
+            let transitions = self.next_transitions();
+            self.put_session(now, Some(stored), transitions, "lease was edited", actions);
+            return;
+        }
         if !self.is_ours(&stored) {
             let cause = match &stored.record.holder {
                 None => format!("session ended: {}", stored.record.cause),

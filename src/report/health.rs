@@ -6,7 +6,7 @@ use std::fmt;
 use kube::runtime::watcher;
 use tokio::sync::watch;
 
-use crate::api::causes;
+use crate::api::watch_trouble;
 
 /// What is listed before anything is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,7 +76,7 @@ impl Health {
 
     /// The watch on `part` failed; it will be tried again.
     pub fn failed(health: &watch::Sender<Self>, part: Part, error: &watcher::Error) {
-        let cause = causes(error);
+        let cause = watch_trouble(error);
         health.send_if_modified(|health| {
             let before = health.failures.insert(part, cause.clone());
             if before.as_ref() != Some(&cause) {

@@ -1,5 +1,6 @@
 //! `/livez`, `/readyz` and `/metrics` over HTTP.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -8,38 +9,57 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 
-use super::health::Health;
 use crate::config::BindAddress;
 
 /// The content type of the `OpenMetrics` text format.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// The port for health and metrics is not free, or not allowed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address} for health and metrics: choose another --metrics-bind-address")]
+pub struct ListenError {
+    address: SocketAddr,
+    source: std::io::Error,
+}
+
+/// What `/readyz` answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// 200 if so, else 503.
+    pub ready: bool,
+    /// The body: what the process does, or why it is not ready.
+    pub text: String,
+}
+
 /// Opens the port.
-pub async fn listen(address: BindAddress) -> std::io::Result<TcpListener> {
-    let listener = TcpListener::bind(address.0).await?;
-    tracing::info!(address = %listener.local_addr()?, "serving /livez, /readyz and /metrics");
+pub async fn listen(address: BindAddress) -> Result<TcpListener, ListenError> {
+    let error = |source| ListenError { address: address.0, source };
+    let listener = TcpListener::bind(address.0).await.map_err(error)?;
+    let address = listener.local_addr().map_err(error)?;
+    tracing::info!(%address, "serving /livez, /readyz and /metrics");
     Ok(listener)
 }
 
 /// Serves until it is dropped. All decisions are made on the thread that answers: an answer to
 /// `/livez` shows that it is not stuck.
-pub async fn serve(listener: TcpListener, health: watch::Receiver<Health>, registry: Registry) {
+pub async fn serve<F>(listener: TcpListener, readiness: F, registry: Registry)
+where
+    F: Fn() -> Readiness + Clone + Send + Sync + 'static,
+{
     let registry = Arc::new(registry);
     let router = Router::new()
         .route("/livez", get(async || "ok\n"))
-        .route("/readyz", get(async move || readiness(&health)))
+        .route("/readyz", get(async move || answer(readiness())))
         .route("/metrics", get(async move || metrics(&registry)));
     if let Err(error) = axum::serve(listener, router).await {
         tracing::error!(%error, "the server for health and metrics has ended");
     }
 }
 
-fn readiness(health: &watch::Receiver<Health>) -> (StatusCode, String) {
-    let health = health.borrow();
-    let code = if health.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (code, health.to_string())
+fn answer(readiness: Readiness) -> (StatusCode, String) {
+    let code = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (code, readiness.text)
 }
 
 fn metrics(registry: &Registry) -> impl IntoResponse + use<> {

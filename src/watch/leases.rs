@@ -11,8 +11,8 @@ use leasehold_crds::lease::{LeaseName, Record, Stored};
 use tokio::sync::{mpsc, watch};
 
 use super::WATCH_SECONDS;
-use super::pause::Pause;
 use crate::api::leases::is_claim;
+use crate::api::pause::Pause;
 use crate::lease::Event;
 use crate::report::health::{Health, Part};
 

@@ -10,7 +10,6 @@
 
 mod leases;
 mod objects;
-mod pause;
 
 use kube::Client;
 use tokio::sync::{mpsc, watch};

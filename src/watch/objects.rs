@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 
 use super::WATCH_SECONDS;
-use super::pause::Pause;
+use crate::api::pause::Pause;
 use crate::desired::{Desired, NodeObject, ServiceFacts, SliceFacts, Snapshot, build};
 use crate::lease::Event;
 use crate::report::health::{Health, Part};

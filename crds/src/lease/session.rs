@@ -88,13 +88,21 @@ mod mac {
     use pnet_base::MacAddr;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(mac: &MacAddr, serializer: S) -> Result<S::Ok, S::Error> {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub(super) fn serialize<S: Serializer>(
+        mac: &MacAddr,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.collect_str(mac)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MacAddr, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<MacAddr, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(|_| {
-            serde::de::Error::custom("a MAC address is written as six bytes such as 02:00:5e:00:53:01")
+            serde::de::Error::custom(
+                "a MAC address is written as six bytes such as 02:00:5e:00:53:01",
+            )
         })
     }
 }

@@ -18,11 +18,11 @@ use kube::api::PostParams;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
+use leasehold::api::pause::Pause;
 use tokio::sync::watch;
 
 use crate::client::{CallError, WATCH_SECONDS, call};
 use crate::clock::{self, Instant};
-use crate::reconcile::watch::RetryPause;
 use crate::report::health::{HealthBoard, Role};
 use contest::{Contest, Record, Step};
 
@@ -90,7 +90,7 @@ impl Elector {
         let only_ours = watcher::Config::default()
             .fields(&format!("metadata.name={LEASE}"))
             .timeout(WATCH_SECONDS);
-        let mut changes = pin!(watcher(self.api.clone(), only_ours).backoff(RetryPause::default()));
+        let mut changes = pin!(watcher(self.api.clone(), only_ours).backoff(Pause::default()));
         loop {
             let wake = match self.step().await {
                 Ok(wake) => {

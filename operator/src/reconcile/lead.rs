@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::FuturesUnordered;
+use leasehold::api::watch_trouble;
 use tokio::sync::watch;
 
 use super::index::{Index, Pending};
@@ -18,7 +19,7 @@ use super::jobs::{Job, Target, jobs};
 use super::service::ServiceWrite;
 use super::watch::{Change, Kind, changes};
 use super::write::{Done, Writer};
-use crate::client::{CALL_TIMEOUT, CallError, watch_trouble};
+use crate::client::{CALL_TIMEOUT, CallError};
 use crate::clock::{self, Instant, sleep_until};
 use crate::elect::Tenure;
 use crate::report::events::{EventSink, Notice};

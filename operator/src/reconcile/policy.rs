@@ -10,7 +10,7 @@ use serde_json::json;
 use super::condition::{self, Verdict};
 use super::pool::all_same;
 use super::table::Row;
-use crate::client::causes;
+use leasehold::api::causes;
 
 /// What is kept of a policy.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,16 +1,15 @@
 //! The watches: one stream of changes for all kinds of objects.
 
 use std::fmt::Debug;
-use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
+use leasehold::api::pause::Pause;
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -115,42 +114,10 @@ where
     DeserializeGuard<K>: Resource<DynamicType = K::DynamicType>,
 {
     watcher(api, watcher::Config::default().timeout(WATCH_SECONDS))
-        .backoff(RetryPause::default())
+        .backoff(Pause::default())
         .map(move |event| match event {
             Ok(event) => wrap(Box::new(event)),
             Err(error) => Change::Failed(kind, error),
         })
         .boxed()
-}
-
-/// The pauses after failures of a watch: 0.2 s, doubling to 2 s, so that an API server that was
-/// away is noticed soon after its return.
-#[derive(Debug)]
-pub struct RetryPause(Duration);
-
-impl RetryPause {
-    const FIRST: Duration = Duration::from_millis(200);
-    const LONGEST: Duration = Duration::from_secs(2);
-}
-
-impl Default for RetryPause {
-    fn default() -> Self {
-        Self(Self::FIRST)
-    }
-}
-
-impl Iterator for RetryPause {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let pause = self.0;
-        self.0 = (pause * 2).min(Self::LONGEST);
-        Some(pause)
-    }
-}
-
-impl Backoff for RetryPause {
-    fn reset(&mut self) {
-        *self = Self::default();
-    }
 }

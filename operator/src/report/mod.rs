@@ -3,4 +3,3 @@
 pub mod events;
 pub mod health;
 pub mod metrics;
-pub mod server;

@@ -46,8 +46,8 @@ fn a_killed_speaker_leaves_its_addresses_to_the_kernel_until_others_have_them() 
 #[test]
 fn a_fenced_node_removes_then_acquires_and_does_not_win_its_orphans_back() {
     let mut world = World::settled(&ALL, 8);
-    world.laws.overlap = secs(60);
     let owned: Vec<u8> = (1..=8).filter(|n| world.owner(*n).as_deref() == Some("a")).collect();
+    world.cut_off("a");
     world.set_api_of("a", false);
     world.run(secs(12));
     assert_eq!(world.loads().get("a"), None);
@@ -61,6 +61,8 @@ fn a_fenced_node_removes_then_acquires_and_does_not_win_its_orphans_back() {
     };
     world.run_until(acquired);
     assert!(world.hosts["a"].kernel.ours.is_empty(), "first remove, then acquire");
+    world.run(secs(20));
+    world.cuts.clear();
     world.run(secs(5));
     world.assert_served();
     for number in owned {
@@ -70,6 +72,15 @@ fn a_fenced_node_removes_then_acquires_and_does_not_win_its_orphans_back() {
         write.at >= since && write.host == "a" && matches!(write.write, Write::Claim(_))
     };
     assert!(!world.committed.iter().any(took));
+}
+
+#[test]
+fn an_owner_without_the_api_yields_to_those_who_took_over() {
+    let mut world = World::settled(&ALL, 8);
+    world.set_api_of("a", false);
+    world.run(secs(12));
+    assert_eq!(world.loads().get("a"), None);
+    world.assert_served();
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The rules of the core, each by a directed run in a small world on virtual time.
 
+mod chaos;
 mod claims;
 mod conflict;
 mod handover;

@@ -189,6 +189,16 @@ impl World {
         self.faults.push(Fault { host: host.map(str::to_owned), hits, trouble, times });
     }
 
+    pub(crate) fn clear_faults(&mut self) {
+        self.faults.clear();
+    }
+
+    /// On the segment.
+    pub(crate) fn cut_off(&mut self, name: &str) {
+        let others: Vec<String> = self.hosts.keys().cloned().collect();
+        self.cuts.extend(others.into_iter().map(|other| (name.to_owned(), other)));
+    }
+
     pub(crate) fn delete(&mut self, target: &Target) {
         let event = self.store.delete(target).unwrap();
         self.publish(&event);

@@ -9,7 +9,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 
 /// 0.1 s, doubling to 1 s: an API server that comes back is to be seen at once.
 #[derive(Debug)]
-pub(super) struct Pause(Duration);
+pub struct Pause(Duration);
 
 impl Default for Pause {
     fn default() -> Self {
