@@ -11,7 +11,7 @@ use leasehold_crds::names::NodeName;
 
 /// Owns Service addresses by Lease and announces them from this node by ARP and NDP.
 ///
-/// In a pod no flag is needed beyond the node name. Needs CAP_NET_ADMIN and CAP_NET_RAW and the
+/// In a pod no flag is needed beyond the node name. Needs `CAP_NET_ADMIN` and `CAP_NET_RAW` and the
 /// network of the host.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "leasehold-speaker", version)]

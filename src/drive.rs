@@ -75,6 +75,7 @@ pub struct Driver {
 }
 
 /// What a request led to.
+#[expect(clippy::large_enum_variant, reason = "a handful exist at a time")]
 #[derive(Debug)]
 pub enum Completed {
     /// The answer to a request of the core.
@@ -167,7 +168,7 @@ impl Driver {
             }
             Action::Transmit { interface, frame } => {
                 // Full: whoever asks, asks again.
-                let _ = self.edge.transmit.try_send(transmit(interface, frame));
+                let _ = self.edge.transmit.try_send(transmit(interface, &frame));
             }
             Action::Persist(record) => {
                 if let Err(error) = self.state.write(&record) {
@@ -200,8 +201,8 @@ impl Driver {
     /// Publishes what follows from the core's state: health, gauges, what to listen for.
     fn publish(&self) {
         let has_session = self.election.session().is_some();
-        let unknown = (self.election.node_exists() == Some(false))
-            .then(|| self.election.node().to_string());
+        let unknown =
+            (self.election.node_exists() == Some(false)).then(|| self.election.node().to_string());
         self.health.send_if_modified(|health| {
             let changed = health.has_session != has_session || health.unknown_node != unknown;
             if let Some(node) = unknown.as_ref().filter(|_| health.unknown_node != unknown) {
@@ -272,8 +273,8 @@ fn event_of(heard: &wire::Heard) -> Option<Event> {
     })
 }
 
-fn transmit(interface: InterfaceName, frame: Frame) -> Transmit {
-    match frame {
+fn transmit(interface: InterfaceName, frame: &Frame) -> Transmit {
+    match *frame {
         Frame::Announce(vip) => Transmit::Announce { vip, interface },
         Frame::Probe(ip) => Transmit::Probe { ip, interface },
         Frame::Ask(ip, mac) => Transmit::Ask { ip, mac, interface },

@@ -61,10 +61,8 @@ pub enum HostError {
 /// Checks that the process may do what it is for.
 pub fn check_capabilities() -> Result<(), HostError> {
     let effective = capabilities(None).map_err(HostError::Unreadable)?.effective;
-    let needed = [
-        (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
-        (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
-    ];
+    let needed =
+        [(CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"), (CapabilitySet::NET_RAW, "CAP_NET_RAW")];
     let missing: Vec<_> =
         needed.iter().filter(|(set, _)| !effective.contains(*set)).map(|(_, name)| *name).collect();
     if missing.is_empty() { Ok(()) } else { Err(HostError::Capabilities(missing)) }
@@ -72,7 +70,8 @@ pub fn check_capabilities() -> Result<(), HostError> {
 
 /// This boot of this host.
 pub fn incarnation() -> Result<Incarnation, HostError> {
-    let read = |path| fs::read_to_string(path).map_err(|source| HostError::Identity { path, source });
+    let read =
+        |path| fs::read_to_string(path).map_err(|source| HostError::Identity { path, source });
     Ok(Incarnation::new(&read(MACHINE_ID)?, &read(BOOT_ID)?))
 }
 

@@ -90,7 +90,8 @@ impl SliceFacts {
         let service = format!("{}/{name}", object.namespace().unwrap_or_default());
         let mut facts = Self { service, ready: BTreeSet::new(), serving: BTreeSet::new() };
         for endpoint in &object.endpoints {
-            let Some(node) = endpoint.node_name.as_deref().and_then(|name| name.parse().ok()) else {
+            let Some(node) = endpoint.node_name.as_deref().and_then(|name| name.parse().ok())
+            else {
                 continue;
             };
             let node: NodeName = node;
@@ -131,14 +132,17 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
     let mut allowed = Allowed { snapshot, by_policy: BTreeMap::new() };
     let mut taken = BTreeSet::new();
     for (name, service) in &snapshot.services {
-        let (mut nodes, interfaces) = match policies.govern(&service.labels, service.pool.as_deref()) {
+        let (mut nodes, interfaces) = match policies
+            .govern(&service.labels, service.pool.as_deref())
+        {
             Governance::None => (Arc::default(), Vec::new()),
             Governance::Default => (allowed.nodes(None), Vec::new()),
             Governance::Policy(policy) => (allowed.nodes(Some(policy)), policy.interfaces.clone()),
         };
         if service.local {
             let here = local.get(name.as_str());
-            let narrowed = nodes.iter().filter(|node| here.is_some_and(|here| here.contains(*node)));
+            let narrowed =
+                nodes.iter().filter(|node| here.is_some_and(|here| here.contains(*node)));
             nodes = Arc::new(narrowed.cloned().collect());
         }
         // An address is governed by one claim. Two only stand in the statuses of two services where
@@ -148,17 +152,14 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
         if addresses.is_empty() {
             continue;
         }
-        match desired.claims.get_mut(&service.claim) {
-            Some(claim) => {
-                claim.services.push(name.clone());
-                claim.addresses.extend(addresses);
-                claim.nodes = Arc::new(claim.nodes.intersection(&nodes).cloned().collect());
-            }
-            None => {
-                let services = vec![name.clone()];
-                let claim = DesiredClaim { services, addresses, nodes, interfaces };
-                desired.claims.insert(service.claim.clone(), claim);
-            }
+        if let Some(claim) = desired.claims.get_mut(&service.claim) {
+            claim.services.push(name.clone());
+            claim.addresses.extend(addresses);
+            claim.nodes = Arc::new(claim.nodes.intersection(&nodes).cloned().collect());
+        } else {
+            let services = vec![name.clone()];
+            let claim = DesiredClaim { services, addresses, nodes, interfaces };
+            desired.claims.insert(service.claim.clone(), claim);
         }
     }
     (desired, errors)
@@ -171,7 +172,10 @@ struct Allowed<'a> {
 }
 
 impl Allowed<'_> {
-    fn nodes(&mut self, policy: Option<&leasehold_crds::policy::Policy>) -> Arc<BTreeSet<NodeName>> {
+    fn nodes(
+        &mut self,
+        policy: Option<&leasehold_crds::policy::Policy>,
+    ) -> Arc<BTreeSet<NodeName>> {
         let snapshot = self.snapshot;
         let make = || {
             let allows = |node: &NodeObject| {
@@ -206,6 +210,7 @@ fn local_nodes(snapshot: &Snapshot) -> BTreeMap<&str, BTreeSet<&NodeName>> {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "rows of JSON literals read better without &")]
 mod tests {
     use serde_json::json;
 
@@ -273,7 +278,8 @@ mod tests {
         unrecorded["metadata"]["annotations"] = json!({});
         let mut other_type = service("b", "192.0.2.2", json!({}));
         other_type["spec"]["type"] = json!("ClusterIP");
-        let objects = [unrecorded, other_type, service("c", "192.0.2.3", json!({})), node("n", json!({}))];
+        let objects =
+            [unrecorded, other_type, service("c", "192.0.2.3", json!({})), node("n", json!({}))];
         let (desired, _) = build(&snapshot(&objects));
         assert_eq!(desired.claims.keys().map(LeaseName::as_str).collect::<Vec<_>>(), ["web.c"]);
         assert_eq!(nodes_of(&desired, "web.c"), ["n"]);
@@ -313,7 +319,10 @@ mod tests {
             nodes_of(&build(&snapshot(&objects)).0, "web.a")
         };
         assert_eq!(with(json!([endpoint("n1", true, true), endpoint("n2", false, true)])), ["n1"]);
-        assert_eq!(with(json!([endpoint("n1", false, false), endpoint("n2", false, true)])), ["n2"]);
+        assert_eq!(
+            with(json!([endpoint("n1", false, false), endpoint("n2", false, true)])),
+            ["n2"]
+        );
         assert!(with(json!([endpoint("n1", false, false)])).is_empty());
     }
 

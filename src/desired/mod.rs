@@ -1,6 +1,6 @@
 //! What the cluster asks for: which claims exist, with which addresses, and who may hold them.
 //!
-//! [`Desired`] is a pure function of Services, EndpointSlices, AnnouncementPolicies and Nodes.
+//! [`Desired`] is a pure function of Services, EndpointSlices, `AnnouncementPolicies` and Nodes.
 
 mod build;
 

@@ -82,7 +82,12 @@ impl<T: Record + PartialEq> Cache<T> {
     }
 
     /// The watch says that the lease is now this, or gone. Returns whether that was news.
-    pub(super) fn watched(&mut self, now: Instant, name: &LeaseName, stored: Option<Stored<T>>) -> bool {
+    pub(super) fn watched(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        stored: Option<Stored<T>>,
+    ) -> bool {
         let Some(entry) = self.entries.get_mut(name) else {
             let Some(stored) = stored else { return false };
             let mut entry = Entry::new(now, stored);
@@ -104,7 +109,12 @@ impl<T: Record + PartialEq> Cache<T> {
     }
 
     /// A request was answered with this; returns whether that was news.
-    pub(super) fn answered(&mut self, now: Instant, name: &LeaseName, stored: Option<Stored<T>>) -> bool {
+    pub(super) fn answered(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        stored: Option<Stored<T>>,
+    ) -> bool {
         let Some(entry) = self.entries.get_mut(name) else {
             let Some(stored) = stored else { return false };
             let mut entry = Entry::new(now, stored);
@@ -142,7 +152,13 @@ impl<T> Entry<T> {
 impl<T: Record + PartialEq> Entry<T> {
     fn new(now: Instant, stored: Stored<T>) -> Self {
         let highest = stored.record.transitions();
-        Self { stored: Some(stored), changed: now, highest, awaiting: None, delivered: VecDeque::new() }
+        Self {
+            stored: Some(stored),
+            changed: now,
+            highest,
+            awaiting: None,
+            delivered: VecDeque::new(),
+        }
     }
 
     fn set(&mut self, now: Instant, stored: Option<Stored<T>>) -> bool {

@@ -4,16 +4,14 @@
 //!   from a host that is no speaker is a conflict.
 //! * Whoever announces an address of ours makes us read its claim anew: still ours, we defend it
 //!   (RFC 5227 section 2.4); without the API we yield to a known speaker.
-//! * After a takeover the old owner's MAC address is asked until its new session is seen: as long
-//!   as it answers, what was taken from it is announced again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
-use leasehold_crds::names::{InterfaceName, NodeName};
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
 use super::claims::Owner;
@@ -30,14 +28,6 @@ const DEFEND: Duration = Duration::from_secs(10);
 const DEFENCES: u32 = 3;
 /// How often a claim is read anew because of what was heard, at most.
 const REREAD: Duration = Duration::from_millis(250);
-/// How often an old owner is asked at first, and after [`FRESH`].
-const ASK: Duration = Duration::from_millis(20);
-const ASK_LATER: Duration = Duration::from_millis(100);
-const FRESH: Duration = Duration::from_mins(1);
-/// How many announcements follow an old owner's answers at once.
-const AT_ONCE: u32 = 5;
-/// How many announcements are sent per second at most.
-const PACE: u32 = 200;
 
 /// A new claim whose address is probed for before it is added.
 #[derive(Debug)]
@@ -53,6 +43,8 @@ pub(super) struct Conflicts {
     speakers: BTreeSet<MacAddr>,
     /// Addresses that were yielded to a known speaker while the API did not answer.
     yielded: BTreeSet<IpAddr>,
+    /// When the claims of such addresses are read again at the earliest.
+    reread: Instant,
     disputes: BTreeMap<LeaseName, Dispute>,
 }
 
@@ -76,40 +68,14 @@ struct Dispute {
     defences: u32,
 }
 
-/// Old owners whose claims this node took, by interface and MAC address.
-#[derive(Debug, Default)]
-pub(super) struct OldOwners {
-    /// From whom each claim was last asked for.
-    asked_from: BTreeMap<LeaseName, Former>,
-    watched: BTreeMap<(InterfaceName, MacAddr), OldOwner>,
-}
-
-/// The owner of a claim before this node.
-#[derive(Clone, Debug)]
-struct Former {
-    node: NodeName,
-    session: SessionId,
-    mac: MacAddr,
-}
-
-/// An old owner that may not know yet.
-#[derive(Debug)]
-struct OldOwner {
-    former: Former,
-    claims: BTreeSet<LeaseName>,
-    since: Instant,
-    ask: Instant,
-    answers: u32,
-    announce: Instant,
-}
-
 impl Election {
     pub(super) fn conflicts_deadline(&self) -> Option<Instant> {
         let probes = self.tenures.values().filter_map(|tenure| {
             let probing = tenure.probing.as_ref()?;
             Some(probing.second.unwrap_or(probing.until))
         });
-        self.first_ahead(probes.chain(self.old_owners.watched.values().map(|old| old.ask)))
+        let asks = self.old_owners.watched.values().map(|old| old.ask);
+        self.first_ahead(probes.chain(asks).chain([self.conflicts.reread]))
     }
 
     /// Begins to probe for the addresses of a claim that nobody holds.
@@ -123,10 +89,10 @@ impl Election {
         self.with(name, |tenure| {
             tenure.probing = Some(Probing { until: now + PROBE * 2, second: Some(now + PROBE) });
         });
-        self.probe(stored, actions);
+        Self::probe(stored, actions);
     }
 
-    fn probe(&self, stored: &Stored<Claim>, actions: &mut Vec<Action>) {
+    fn probe(stored: &Stored<Claim>, actions: &mut Vec<Action>) {
         let Some(interface) = &stored.record.interface else { return };
         for address in &stored.record.addresses {
             let frame = Frame::Probe(*address);
@@ -134,60 +100,50 @@ impl Election {
         }
     }
 
-    /// Remembers from whom `base` is about to be taken, unless it is handed over.
-    pub(super) fn note_former(&mut self, name: &LeaseName, base: Option<&Stored<Claim>>) {
-        self.old_owners.asked_from.remove(name);
-        let Some(base) = base.filter(|base| self.owner(base) == Owner::Nobody) else { return };
-        let record = &base.record;
-        if let (Some(node), Some(session), Some(mac)) = (&record.holder, &record.session, record.mac)
-            && *node != self.config.node
-        {
-            let former = Former { node: node.clone(), session: session.clone(), mac };
-            self.old_owners.asked_from.insert(name.clone(), former);
-        }
-    }
-
-    /// The claim is ours: its former owner is watched until it knows.
-    pub(super) fn after_take(&mut self, now: Instant, name: &LeaseName) {
-        let Some(former) = self.old_owners.asked_from.remove(name) else { return };
-        let interface = self.claims.get(name).and_then(|stored| stored.record.interface.clone());
-        let Some(interface) = interface else { return };
-        let old = self.old_owners.watched.entry((interface, former.mac)).or_insert_with(|| OldOwner {
-            former: former.clone(),
-            claims: BTreeSet::new(),
-            since: now,
-            ask: now,
-            answers: 0,
-            announce: now,
-        });
-        old.former = former;
-        old.claims.insert(name.clone());
-    }
-
     pub(super) fn advance_conflicts(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.advance_probes(now, actions);
         self.ask_old_owners(now, actions);
-        if self.is_api_answering(now) && !self.conflicts.yielded.is_empty() {
-            // The leases decide again.
-            let known = self.is_informed() && self.own.id.is_some();
-            let disputed = !self.conflicts.disputes.is_empty();
-            if known && !disputed {
-                self.conflicts.yielded.clear();
-            }
+        if self.is_api_answering(now) && self.is_informed() && self.own.id.is_some() {
+            self.reread_yielded(now, actions);
         }
         let tenures = &self.tenures;
         self.conflicts.disputes.retain(|name, _| tenures.get(name).is_some_and(|t| t.mine));
     }
 
-    fn advance_probes(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let names: Vec<LeaseName> =
-            self.tenures.iter().filter(|(_, t)| t.probing.is_some()).map(|(n, _)| n.clone()).collect();
+    /// The leases decide again: what was yielded and is still ours by an uncached read is served.
+    fn reread_yielded(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let mut yielded = std::mem::take(&mut self.conflicts.yielded);
+        let names: BTreeSet<LeaseName> =
+            yielded.iter().flat_map(|address| self.claims_of(*address)).collect();
+        yielded.retain(|address| !self.claims_of(*address).is_empty());
+        self.conflicts.yielded = yielded;
+        if now < self.conflicts.reread {
+            return;
+        }
         for name in names {
-            let Some(probing) = self.tenures.get(&name).and_then(|t| t.probing.as_ref()) else { continue };
+            let target = Target::Claim(name);
+            if !self.is_pending(&target) {
+                self.conflicts.reread = now + REREAD;
+                self.read(now, target, actions);
+            }
+        }
+    }
+
+    fn advance_probes(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let names: Vec<LeaseName> = self
+            .tenures
+            .iter()
+            .filter(|(_, t)| t.probing.is_some())
+            .map(|(n, _)| n.clone())
+            .collect();
+        for name in names {
+            let Some(probing) = self.tenures.get(&name).and_then(|t| t.probing.as_ref()) else {
+                continue;
+            };
             let again = probing.second.is_some_and(|at| now >= at);
             let over = now >= probing.until;
             if again && let Some(stored) = self.claims.get(&name) {
-                self.probe(&stored.clone(), actions);
+                Self::probe(stored, actions);
             }
             self.with(&name, |tenure| {
                 if over {
@@ -197,40 +153,6 @@ impl Election {
                 }
             });
         }
-    }
-
-    fn ask_old_owners(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let mut watched = std::mem::take(&mut self.old_owners.watched);
-        watched.retain(|(interface, mac), old| {
-            old.claims.retain(|name| self.tenures.get(name).is_some_and(|tenure| tenure.mine));
-            let Some(address) = self.taken_addresses(old).next() else { return false };
-            if self.knows(&old.former) {
-                return false;
-            }
-            if now >= old.ask {
-                let fresh = now.saturating_since(old.since) < FRESH;
-                old.ask = now + if fresh { ASK } else { ASK_LATER };
-                let frame = Frame::Ask(address, *mac);
-                actions.push(Action::Transmit { interface: interface.clone(), frame });
-            }
-            true
-        });
-        self.old_owners.watched = watched;
-    }
-
-    fn taken_addresses<'a>(&'a self, old: &'a OldOwner) -> impl Iterator<Item = IpAddr> + 'a {
-        old.claims
-            .iter()
-            .filter_map(|name| self.claims.get(name))
-            .flat_map(|stored| stored.record.addresses.iter().copied())
-    }
-
-    /// Whether a former owner has shown that it knows, or is no more: it removes what it lost before
-    /// it acquires a new session.
-    fn knows(&self, former: &Former) -> bool {
-        let gone = self.desired.as_ref().is_some_and(|d| !d.nodes.contains_key(&former.node));
-        let anew = self.live_session(&former.node).is_some_and(|live| live != former.session);
-        gone || anew
     }
 
     /// The node of the speaker that has `mac`, if a session lists it.
@@ -277,7 +199,9 @@ impl Election {
         self.tenures
             .iter()
             .filter(|(_, t)| t.mine || t.yielding.is_some())
-            .filter(|(name, _)| desired.claims.get(*name).is_some_and(|c| c.addresses.contains(&address)))
+            .filter(|(name, _)| {
+                desired.claims.get(*name).is_some_and(|c| c.addresses.contains(&address))
+            })
             .map(|(name, _)| name.clone())
             .collect()
     }
@@ -286,7 +210,9 @@ impl Election {
     /// off the network, or let two hosts answer.
     pub(super) fn address_of_a_node(&self, claim: &DesiredClaim) -> Option<(IpAddr, NodeName)> {
         let own = |address: &&IpAddr| {
-            let has = |interface: &Interface| interface.addresses.iter().any(|net| net.addr() == **address);
+            let has = |interface: &Interface| {
+                interface.addresses.iter().any(|net| net.addr() == **address)
+            };
             self.kernel.foreign.contains_key(*address) || self.interfaces.values().any(has)
         };
         if let Some(address) = claim.addresses.iter().find(own) {
@@ -301,7 +227,12 @@ impl Election {
     }
 
     /// Says once that an address cannot be served because a node has it.
-    pub(super) fn report_address_of_a_node(&mut self, name: &LeaseName, claim: &DesiredClaim, actions: &mut Vec<Action>) {
+    pub(super) fn report_address_of_a_node(
+        &mut self,
+        name: &LeaseName,
+        claim: &DesiredClaim,
+        actions: &mut Vec<Action>,
+    ) {
         let found = self.address_of_a_node(claim);
         let Some(tenure) = self.tenures.get_mut(name) else { return };
         let address = found.as_ref().map(|(address, _)| *address);
@@ -378,8 +309,12 @@ impl Election {
         if pending.purpose != Purpose::Read || self.owner(stored) != Owner::Me {
             return;
         }
+        for address in &stored.record.addresses {
+            self.conflicts.yielded.remove(address);
+        }
         let interface = self.tenures.get(name).and_then(|tenure| tenure.interface.clone());
-        let (Some(dispute), Some(interface)) = (self.conflicts.disputes.get_mut(name), interface) else {
+        let (Some(dispute), Some(interface)) = (self.conflicts.disputes.get_mut(name), interface)
+        else {
             return;
         };
         if dispute.defended.is_some_and(|at| now.saturating_since(at) < DEFEND) {
@@ -393,31 +328,5 @@ impl Election {
             let cause = format!("{mac} announces {address} as well");
             Self::report(Fact::AddressConflict { claim: name.clone(), address, cause }, actions);
         }
-    }
-
-    /// An old owner still answers: what was taken from it is announced again.
-    fn hear_old_owner(&mut self, now: Instant, heard: &Heard, actions: &mut Vec<Action>) {
-        let key = (heard.interface.clone(), heard.frame.mac);
-        let Some(mut old) = self.old_owners.watched.remove(&key) else { return };
-        if now >= old.announce && self.taken_addresses(&old).any(|ip| ip == heard.frame.ip) {
-            let addresses: Vec<IpAddr> = self.taken_addresses(&old).collect();
-            for address in &addresses {
-                Self::announce(&heard.interface, *address, actions);
-            }
-            if old.answers == 0 {
-                let (mac, address) = (heard.frame.mac, heard.frame.ip);
-                Self::report(Fact::OldOwnerAnswers { mac, address }, actions);
-            }
-            old.answers = old.answers.saturating_add(1);
-            let pause = match old.answers.saturating_sub(AT_ONCE) {
-                0 => Duration::ZERO,
-                1 => Duration::from_millis(100),
-                2 => Duration::from_millis(500),
-                _ => Duration::from_secs(1),
-            };
-            let frames = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-            old.announce = now + pause.max(Duration::from_secs(1) * frames / PACE);
-        }
-        self.old_owners.watched.insert(key, old);
     }
 }

@@ -5,15 +5,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, Incarnation, LeaseName, Record as _, Session, SessionId, SessionInterface, Stored};
+use leasehold_crds::lease::{
+    Claim, Incarnation, LeaseName, Record as _, Session, SessionId, SessionInterface, Stored,
+};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::cache::Cache;
 use super::claims::Tenure;
-use super::conflict::{Conflicts, OldOwners};
-use super::event::{
-    Action, Answer, Event, Fact, Frame, Interface, RequestId, Target, Write,
-};
+use super::conflict::Conflicts;
+use super::event::{Action, Answer, Event, Fact, Frame, Interface, RequestId, Target, Write};
+use super::old_owners::OldOwners;
 use super::peers::Peers;
 use super::record::OwnRecord;
 use super::serving::{KernelView, ServedVip, Serving};
@@ -73,7 +74,7 @@ pub struct Election {
     pub(super) conflicts: Conflicts,
     pub(super) old_owners: OldOwners,
     pub(super) requests: BTreeMap<RequestId, Pending>,
-    pub(super) refresh: super::claims::Refresh,
+    pub(super) refresh: super::refresh::Refresh,
     /// What a former process left; obeyed until the cluster's state is known.
     adopted: Option<OwnRecord>,
     persisted: Option<OwnRecord>,
@@ -122,7 +123,11 @@ impl Election {
         });
         let own_name = LeaseName::session(&config.node);
         Self {
-            own: OwnSession::new(now, adopted.as_ref().and_then(|record| record.session.clone()), &config),
+            own: OwnSession::new(
+                now,
+                adopted.as_ref().and_then(|record| record.session.clone()),
+                &config,
+            ),
             own_name,
             sessions: Cache::default(),
             claims: Cache::default(),
@@ -135,7 +140,7 @@ impl Election {
             conflicts: Conflicts::default(),
             old_owners: OldOwners::default(),
             requests: BTreeMap::new(),
-            refresh: super::claims::Refresh::default(),
+            refresh: super::refresh::Refresh::default(),
             persisted: adopted.clone(),
             adopted,
             serving: Serving::default(),
@@ -175,7 +180,7 @@ impl Election {
             Event::Hearing(hearing) => self.hearing = hearing,
             Event::Heard(heard) => self.heard(now, &heard, actions),
             Event::Kernel(view) => self.kernel = view,
-            Event::Answered { request, answer } => self.answered(now, request, answer, actions),
+            Event::Answered { request, answer } => self.answered(now, request, &answer, actions),
             Event::Terminate => self.own.terminate(now),
             Event::Tick => {}
         }
@@ -197,7 +202,10 @@ impl Election {
 
     /// The first of `deadlines` that is still to come. What was due and was not done waits for an
     /// event and not for time: to be called again at once would change nothing.
-    pub(super) fn first_ahead(&self, deadlines: impl IntoIterator<Item = Instant>) -> Option<Instant> {
+    pub(super) fn first_ahead(
+        &self,
+        deadlines: impl IntoIterator<Item = Instant>,
+    ) -> Option<Instant> {
         deadlines.into_iter().filter(|at| *at > self.seen).min()
     }
 
@@ -263,13 +271,19 @@ impl Election {
         self.finish(now, actions);
     }
 
-    fn answered(&mut self, now: Instant, request: RequestId, answer: Answer, actions: &mut Vec<Action>) {
+    fn answered(
+        &mut self,
+        now: Instant,
+        request: RequestId,
+        answer: &Answer,
+        actions: &mut Vec<Action>,
+    ) {
         // An answer that nobody waits for any more changes nothing.
         let Some(pending) = self.requests.remove(&request) else { return };
         let name = match &pending.target {
             Target::Session(name) | Target::Claim(name) => name.clone(),
         };
-        match (&pending.target, &answer) {
+        match (&pending.target, answer) {
             (Target::Session(_), Answer::Session(stored)) => {
                 self.sessions.answered(now, &name, Some(stored.clone()));
             }
@@ -286,10 +300,10 @@ impl Election {
         }
         match &pending.target {
             Target::Session(name) if *name == self.own_name => {
-                self.session_answered(now, &pending, &answer, actions);
+                self.session_answered(now, &pending, answer, actions);
             }
-            Target::Session(_) => self.peer_answered(&name, &pending, &answer, now, actions),
-            Target::Claim(_) => self.claim_answered(now, &name, &pending, &answer, actions),
+            Target::Session(_) => self.peer_answered(&name, &pending, answer, now, actions),
+            Target::Claim(_) => self.claim_answered(now, &name, &pending, answer, actions),
         }
     }
 
@@ -298,8 +312,7 @@ impl Election {
         let complete = self.is_informed() && self.own.is_settled();
         let vips = if complete { self.served_vips() } else { self.adopted_vips(now) };
         if vips != self.serving.vips || complete != self.serving.complete {
-            self.serving =
-                Serving { generation: self.serving.generation + 1, vips, complete };
+            self.serving = Serving { generation: self.serving.generation + 1, vips, complete };
             actions.push(Action::Serve(self.serving.clone()));
         }
         if !complete {
@@ -427,11 +440,7 @@ impl Election {
         self.own.answered.is_some_and(|sent| now.saturating_since(sent) < window)
     }
 
-    pub(super) fn announce(
-        interface: &InterfaceName,
-        address: IpAddr,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn announce(interface: &InterfaceName, address: IpAddr, actions: &mut Vec<Action>) {
         let frame = Frame::Announce(address);
         actions.push(Action::Transmit { interface: interface.clone(), frame });
     }

@@ -123,17 +123,24 @@ impl Election {
     /// behind that are another's by the time this process is gone.
     pub(super) fn is_anything_moving(&self) -> bool {
         self.tenures.iter().any(|(name, tenure)| {
-            let named = self.claims.get(name).is_some_and(|stored| stored.record.successor.is_some());
+            let named =
+                self.claims.get(name).is_some_and(|stored| stored.record.successor.is_some());
             let pending = self.is_pending(&Target::Claim(name.clone()));
             tenure.yielding.is_some() || tenure.mine && (named || pending)
         })
     }
 
-    pub(super) fn advance_handovers(&mut self, now: Instant, desired: &Desired, actions: &mut Vec<Action>) {
+    pub(super) fn advance_handovers(
+        &mut self,
+        now: Instant,
+        desired: &Desired,
+        actions: &mut Vec<Action>,
+    ) {
         self.advance_yields(now, desired, actions);
         let mut moving: Vec<(LeaseName, Stored<Claim>, &DesiredClaim, &'static str)> = Vec::new();
         for (name, claim) in &desired.claims {
-            let Some(tenure) = self.tenures.get(name).filter(|t| t.mine && t.leaving.is_none()) else {
+            let Some(tenure) = self.tenures.get(name).filter(|t| t.mine && t.leaving.is_none())
+            else {
                 continue;
             };
             let Some(stored) = self.claims.get(name).filter(|s| self.owner(s) == Owner::Me) else {
@@ -157,7 +164,13 @@ impl Election {
     }
 
     /// Nothing asks for the move any more.
-    fn withdraw(&mut self, now: Instant, name: &LeaseName, stored: Stored<Claim>, actions: &mut Vec<Action>) {
+    fn withdraw(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        stored: Stored<Claim>,
+        actions: &mut Vec<Action>,
+    ) {
         let due = self.tenures.get(name).is_some_and(|tenure| now >= tenure.retry);
         if self.is_pending(&Target::Claim(name.clone())) || !self.has_room() || !due {
             return;
@@ -182,7 +195,8 @@ impl Election {
                     **node != self.config.node
                         && excluded.and_then(|e| e.get(*node)).is_none_or(|until| now >= *until)
                 };
-                let candidates = self.candidates(claim, desired).into_iter().filter(willing).collect();
+                let candidates =
+                    self.candidates(claim, desired).into_iter().filter(willing).collect();
                 Ranked { name, addresses: claim.addresses.len(), candidates, last: None }
             })
             .collect();
@@ -288,9 +302,17 @@ impl Election {
         }
     }
 
-    fn advance_yield(&mut self, now: Instant, name: &LeaseName, desired: &Desired, actions: &mut Vec<Action>) {
+    fn advance_yield(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        desired: &Desired,
+        actions: &mut Vec<Action>,
+    ) {
         let Some(tenure) = self.tenures.get(name) else { return };
-        let (Some(yielding), Some(interface)) = (&tenure.yielding, tenure.interface.clone()) else { return };
+        let (Some(yielding), Some(interface)) = (&tenure.yielding, tenure.interface.clone()) else {
+            return;
+        };
         let carried = self.interfaces.get(&interface).is_some_and(|interface| interface.carrier);
         let Some(claim) = desired.claims.get(name).filter(|_| carried) else {
             self.with(name, |tenure| tenure.yielding = None);

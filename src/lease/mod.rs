@@ -15,12 +15,17 @@
 //! | `event` | what goes in and comes out |
 //! | `election` | the state, and the order in which its parts decide |
 //! | `cache` | leases as this node knows them |
-//! | `session` | acquiring, renewing, losing, releasing the own session |
+//! | `session` | acquiring, renewing, losing the own session |
+//! | `ending` | the end of the process: restart or departure |
 //! | `peers` | the lease path: fencing sessions that are not renewed |
-//! | `claims` | validity, orphans, taking, refreshing, releasing |
+//! | `claims` | validity, taking, holding, releasing |
+//! | `orphans` | claims without an owner, and whose turn it is |
+//! | `eligible` | whether this node can serve a claim |
+//! | `refresh` | the turn of refreshes |
 //! | `rank` | who takes which orphan |
 //! | `handover` | planned moves |
-//! | `conflict` | probes before the first add, foreign announcements, old owners that answer |
+//! | `conflict` | probes before the first add, foreign announcements |
+//! | `old_owners` | asking those from whom claims were taken until they know |
 //! | `serving` | what the kernel is to hold |
 //! | `record` | what one process leaves for the next |
 
@@ -28,11 +33,16 @@ mod cache;
 mod claims;
 mod conflict;
 mod election;
+mod eligible;
+mod ending;
 mod event;
 mod handover;
+mod old_owners;
+mod orphans;
 mod peers;
 mod rank;
 mod record;
+mod refresh;
 mod serving;
 mod session;
 #[cfg(test)]
@@ -40,7 +50,8 @@ mod tests;
 
 pub use election::{Config, Election};
 pub use event::{
-    Action, Answer, Change, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Target, Write,
+    Action, Answer, Change, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Target,
+    Write,
 };
 pub use rank::{Orphan, rank, weight};
 pub use record::{HeldClaim, OwnRecord};

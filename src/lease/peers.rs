@@ -18,7 +18,7 @@ const PLACES: u64 = 16;
 /// How long after a failed read or fence the next is tried.
 const RETRY: Duration = Duration::from_millis(250);
 /// The longest duration that is believed: a lease edited to a larger one would never end.
-const LONGEST: Duration = Duration::from_mins(5);
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// The sessions of others that are under suspicion.
 #[derive(Debug, Default)]
@@ -43,21 +43,24 @@ pub(super) fn duration(session: &Session, config: &Config) -> Duration {
 impl Election {
     /// When each session of others is to be suspected.
     fn suspicions(&self) -> impl Iterator<Item = (&LeaseName, Instant)> {
-        self.sessions.iter().filter(|(name, _)| **name != self.own_name).filter_map(|(name, entry)| {
-            let stored = entry.stored.as_ref()?;
-            stored.record.holder.as_ref()?;
-            let since = entry.changed.max(self.own.counting_since);
-            let place = weight(name.as_str(), self.own_name.as_str()) % PLACES;
-            let stagger = STAGGER.saturating_mul(u32::try_from(place).unwrap_or(0));
-            Some((name, since + duration(&stored.record, &self.config) + stagger))
-        })
+        self.sessions.iter().filter(|(name, _)| **name != self.own_name).filter_map(
+            |(name, entry)| {
+                let stored = entry.stored.as_ref()?;
+                stored.record.holder.as_ref()?;
+                let since = entry.changed.max(self.own.counting_since);
+                let place = weight(name.as_str(), self.own_name.as_str()) % PLACES;
+                let stagger = STAGGER.saturating_mul(u32::try_from(place).unwrap_or(0));
+                Some((name, since + duration(&stored.record, &self.config) + stagger))
+            },
+        )
     }
 
     pub(super) fn peers_deadline(&self) -> Option<Instant> {
         self.own.id.as_ref()?;
         let due = |(name, at): (&LeaseName, Instant)| {
             let pending = self.is_pending(&Target::Session(name.clone()));
-            (!pending).then(|| self.peers.suspects.get(name).map_or(at, |suspect| at.max(suspect.next)))
+            (!pending)
+                .then(|| self.peers.suspects.get(name).map_or(at, |suspect| at.max(suspect.next)))
         };
         self.first_ahead(self.suspicions().filter_map(due))
     }
@@ -66,11 +69,8 @@ impl Election {
         if self.own.id.is_none() || self.own.is_ending() {
             return;
         }
-        let silent: Vec<LeaseName> = self
-            .suspicions()
-            .filter(|(_, at)| now >= *at)
-            .map(|(name, _)| name.clone())
-            .collect();
+        let silent: Vec<LeaseName> =
+            self.suspicions().filter(|(_, at)| now >= *at).map(|(name, _)| name.clone()).collect();
         self.peers.suspects.retain(|name, _| silent.contains(name));
         for name in silent {
             self.suspect(now, name, actions);

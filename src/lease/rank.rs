@@ -103,7 +103,12 @@ mod tests {
         let nodes: Vec<NodeName> = (0..3).map(node).collect();
         let orphans: Vec<Orphan<'_>> = names
             .iter()
-            .map(|name| Orphan { name, addresses: 1, candidates: nodes.iter().collect(), last: None })
+            .map(|name| Orphan {
+                name,
+                addresses: 1,
+                candidates: nodes.iter().collect(),
+                last: None,
+            })
             .collect();
         let loads = BTreeMap::from([(node(0), 10)]);
         let count = firsts(&rank(&orphans, &loads));
@@ -117,8 +122,12 @@ mod tests {
         let name = LeaseName::claim("web", "shop");
         let nodes: Vec<NodeName> = (0..4).map(node).collect();
         for last in &nodes {
-            let orphan =
-                Orphan { name: &name, addresses: 1, candidates: nodes.iter().collect(), last: Some(last) };
+            let orphan = Orphan {
+                name: &name,
+                addresses: 1,
+                candidates: nodes.iter().collect(),
+                last: Some(last),
+            };
             assert_eq!(rank(&[orphan], &BTreeMap::new())[&name].last(), Some(last));
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold_crds::lease::{Session, SessionId, SessionInterface, Stored};
 
 use super::election::{Config, Election, KERNEL_GRACE, Pending, Purpose, id_of};
+use super::ending::{EXIT, Ending};
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use crate::clock::Instant;
 
@@ -13,14 +14,9 @@ use crate::clock::Instant;
 const ECHO: Duration = Duration::from_secs(1);
 /// How long after a request without an answer the next one is sent.
 const RETRY: Duration = Duration::from_millis(250);
-/// How often a restart looks whether planned moves are over.
-const SETTLING: Duration = Duration::from_millis(20);
-/// How long the end of the process may wait for the API and the kernel.
-const EXIT: Duration = Duration::from_secs(3);
-/// How long it may wait for other nodes to take what this one holds.
-const EXIT_MOVED: Duration = Duration::from_secs(15);
 
 /// The session of this speaker.
+#[expect(clippy::struct_excessive_bools, reason = "each says one thing, and all combine")]
 #[derive(Debug)]
 pub(super) struct OwnSession {
     /// The tenure that this process holds.
@@ -43,33 +39,14 @@ pub(super) struct OwnSession {
     continued: Option<SessionId>,
     /// The decision whether a former process's session goes on has been made.
     settled: bool,
-    due: Instant,
+    pub(super) due: Instant,
     /// The last write was refused or throttled: the next waits until it is due.
     refused: bool,
     must_read: bool,
     hold_due: Instant,
     list_due: Instant,
     echoes: VecDeque<(String, Instant)>,
-    ending: Ending,
-}
-
-/// How the process is to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    /// Not asked to.
-    No,
-    /// Asked to at this time.
-    Asked(Instant),
-    /// Everything stays: the session is being lengthened.
-    Restarting { asked: Instant },
-    /// Everything stays: the kernel is being told. At the latest then.
-    Restarted { until: Instant },
-    /// Everything goes to other nodes. At the latest then.
-    Leaving { until: Instant },
-    /// The session is released.
-    Left,
-    /// Said so.
-    Done,
+    pub(super) ending: Ending,
 }
 
 impl OwnSession {
@@ -79,7 +56,11 @@ impl OwnSession {
             held_over: BTreeSet::new(),
             answered: None,
             counting_since: now,
-            kernel_until: if continued.is_some() { now + config.lease_duration + KERNEL_GRACE } else { now },
+            kernel_until: if continued.is_some() {
+                now + config.lease_duration + KERNEL_GRACE
+            } else {
+                now
+            },
             watch_void: false,
             release: false,
             continued,
@@ -121,7 +102,9 @@ impl OwnSession {
 
     /// The watch delivered a session: was it one of our renewals?
     pub(super) fn echoed(&mut self, stored: &Stored<Session>) {
-        if let Some(at) = self.echoes.iter().position(|(version, _)| *version == stored.resource_version) {
+        if let Some(at) =
+            self.echoes.iter().position(|(version, _)| *version == stored.resource_version)
+        {
             self.echoes.drain(..=at);
             self.watch_void = false;
         }
@@ -209,7 +192,8 @@ impl Election {
             return;
         }
         let interval = self.config.renew_interval();
-        let renewed = self.own.answered.is_some_and(|sent| now.saturating_since(sent) < interval * 2);
+        let renewed =
+            self.own.answered.is_some_and(|sent| now.saturating_since(sent) < interval * 2);
         let holds = self.own.id.is_some() || !self.own.settled;
         let staying = matches!(self.own.ending, Ending::Restarted { .. } | Ending::Done);
         if !renewed && holds && !staying && now < self.own.kernel_until {
@@ -229,26 +213,6 @@ impl Election {
         }
     }
 
-    fn begin_ending(&mut self, now: Instant) {
-        // A cordon may come right after the signal, and counts until the session is lengthened.
-        let (Ending::Asked(asked) | Ending::Restarting { asked }) = self.own.ending else { return };
-        if self.own.id.is_none() {
-            self.own.ending = Ending::Left;
-            return;
-        }
-        let node = self.desired.as_ref().and_then(|desired| desired.nodes.get(&self.config.node));
-        let stays = node.is_some_and(|node| !node.cordoned && !node.leaving);
-        let ending = if stays {
-            Ending::Restarting { asked }
-        } else {
-            Ending::Leaving { until: now + EXIT_MOVED }
-        };
-        if self.own.ending != ending {
-            self.own.ending = ending;
-            self.own.due = now;
-        }
-    }
-
     fn own_stored(&self) -> Option<Stored<Session>> {
         self.sessions.get(&self.own_name).cloned()
     }
@@ -259,7 +223,7 @@ impl Election {
             && stored.record.incarnation.as_ref() == Some(&self.config.incarnation)
     }
 
-    fn own_record(&self, transitions: i32, cause: &str) -> Session {
+    pub(super) fn own_record(&self, transitions: i32, cause: &str) -> Session {
         Session {
             holder: Some(self.config.node.clone()),
             transitions,
@@ -329,58 +293,12 @@ impl Election {
                 Ending::Restarting { asked } => self.lengthen(now, asked, stored, actions),
                 Ending::Restarted { .. } | Ending::Left | Ending::Done => {}
                 Ending::No | Ending::Asked(_) | Ending::Leaving { .. } => {
-                    let (transitions, cause) = (stored.record.transitions, stored.record.cause.clone());
+                    let (transitions, cause) =
+                        (stored.record.transitions, stored.record.cause.clone());
                     self.put_session(now, Some(stored), transitions, &cause, actions);
                 }
             }
         }
-    }
-
-    /// Hands the session on to the next process of this boot.
-    fn lengthen(&mut self, now: Instant, asked: Instant, stored: Stored<Session>, actions: &mut Vec<Action>) {
-        if now.saturating_since(asked) > EXIT {
-            // No success: lifetimes stay as they are.
-            self.own.ending = Ending::Restarted { until: now };
-            return;
-        }
-        if self.is_anything_moving() {
-            self.own.due = now + SETTLING;
-            return;
-        }
-        let grace = self.config.restart_grace.max(self.config.lease_duration).as_secs();
-        let record = Session {
-            duration_seconds: i32::try_from(grace).unwrap_or(i32::MAX),
-            restarting: true,
-            ..self.own_record(stored.record.transitions, "restarting")
-        };
-        let change = Change { name: self.own_name.clone(), base: Some(stored), record };
-        self.write_session(now, change, Purpose::Restart, actions);
-    }
-
-    /// Releases the session once others have taken, or nobody will take, what it held.
-    fn leave(&mut self, now: Instant, stored: Stored<Session>, actions: &mut Vec<Action>) {
-        let Ending::Leaving { until } = self.own.ending else { return };
-        let held = self.tenures.values().any(|tenure| tenure.mine);
-        let yielding = self.tenures.values().any(|tenure| tenure.yielding.is_some());
-        if (!held && !yielding) || now >= until {
-            self.release_session(now, stored, "speaker left", actions);
-        } else if now >= self.own.due {
-            let transitions = stored.record.transitions;
-            self.put_session(now, Some(stored), transitions, "leaving", actions);
-        }
-    }
-
-    fn release_session(&mut self, now: Instant, stored: Stored<Session>, cause: &str, actions: &mut Vec<Action>) {
-        let record = Session {
-            holder: None,
-            transitions: self.next_transitions(),
-            restarting: false,
-            cause: cause.to_owned(),
-            duration_seconds: self.config.lease_seconds(),
-            ..stored.record.clone()
-        };
-        let change = Change { name: self.own_name.clone(), base: Some(stored), record };
-        self.write_session(now, change, Purpose::ReleaseSession, actions);
     }
 
     fn acquire_session(&mut self, now: Instant, actions: &mut Vec<Action>) {
@@ -399,7 +317,8 @@ impl Election {
             } else {
                 (stored.clone(), stored.record.transitions)
             };
-            let continued = !self.own.settled && self.own.continued.as_ref() == Some(&id_of(&stored));
+            let continued =
+                !self.own.settled && self.own.continued.as_ref() == Some(&id_of(&stored));
             if continued && !low {
                 // The former process's tenure is ours: what it held stays.
                 self.own.id = Some(id_of(&stored));
@@ -433,11 +352,11 @@ impl Election {
         Some(entry.changed + super::peers::duration(&stored.record, &self.config))
     }
 
-    fn next_transitions(&self) -> i32 {
+    pub(super) fn next_transitions(&self) -> i32 {
         self.sessions.highest(&self.own_name).saturating_add(1)
     }
 
-    fn put_session(
+    pub(super) fn put_session(
         &mut self,
         now: Instant,
         base: Option<Stored<Session>>,
@@ -451,7 +370,7 @@ impl Election {
     }
 
     /// Whoever was refused waits, whatever else would be a reason to write.
-    fn write_session(
+    pub(super) fn write_session(
         &mut self,
         now: Instant,
         change: Change<Session>,
@@ -483,7 +402,9 @@ impl Election {
     ) {
         self.own.refused = matches!(answer, Answer::Refused(_) | Answer::Throttled);
         match (pending.purpose, answer) {
-            (Purpose::Renew, Answer::Session(stored)) => self.renewed(now, pending.sent, stored, actions),
+            (Purpose::Renew, Answer::Session(stored)) => {
+                self.renewed(now, pending.sent, stored, actions);
+            }
             (Purpose::Restart, Answer::Session(_)) if self.own.is_leaving() => self.own.due = now,
             (Purpose::Restart, Answer::Session(stored)) => {
                 let seconds = u64::try_from(stored.record.duration_seconds).unwrap_or(0);
@@ -497,7 +418,9 @@ impl Election {
                     self.own.ending = Ending::Left;
                 }
             }
-            (Purpose::Read, Answer::Session(_) | Answer::Absent) | (_, Answer::Absent) => self.own.due = now,
+            (Purpose::Read, Answer::Session(_) | Answer::Absent) | (_, Answer::Absent) => {
+                self.own.due = now;
+            }
             (_, Answer::Conflict) => {
                 self.own.must_read = true;
                 self.own.due = now;
@@ -505,25 +428,31 @@ impl Election {
             (_, Answer::Unknown(cause)) => {
                 self.own.must_read = true;
                 self.own.due = now + RETRY;
-                self.renewal_failed(cause, actions);
+                Self::renewal_failed(cause, actions);
             }
             (_, Answer::Refused(cause)) => {
                 self.own.due = now + self.config.renew_interval();
-                self.renewal_failed(cause, actions);
+                Self::renewal_failed(cause, actions);
             }
             (_, Answer::Throttled) => {
                 self.own.due = now + self.config.renew_interval() / 2;
-                self.renewal_failed("throttled", actions);
+                Self::renewal_failed("throttled", actions);
             }
             (_, Answer::Session(_) | Answer::Claim(_)) => {}
         }
     }
 
-    fn renewal_failed(&self, cause: &str, actions: &mut Vec<Action>) {
+    fn renewal_failed(cause: &str, actions: &mut Vec<Action>) {
         Self::report(Fact::RenewalFailed { cause: cause.to_owned() }, actions);
     }
 
-    fn renewed(&mut self, now: Instant, sent: Instant, stored: &Stored<Session>, actions: &mut Vec<Action>) {
+    fn renewed(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        stored: &Stored<Session>,
+        actions: &mut Vec<Action>,
+    ) {
         let interval = self.config.renew_interval();
         let id = id_of(stored);
         if self.own.id.as_ref() != Some(&id) {
@@ -537,7 +466,10 @@ impl Election {
                 ),
             }
         } else if self.own.answered.is_none() {
-            Self::report(Fact::SessionAcquired { transitions: id.transitions, continued: true }, actions);
+            Self::report(
+                Fact::SessionAcquired { transitions: id.transitions, continued: true },
+                actions,
+            );
         }
         // After a gap the others may not have been able to renew either: they get a full L anew.
         if self.own.answered.is_none_or(|last| now.saturating_since(last) > interval * 2) {
@@ -552,7 +484,8 @@ impl Election {
             self.own.kernel_until = self.own.kernel_until.max(until);
         }
         if !self.own.watch_void || self.own.echoes.is_empty() {
-            let seen = self.sessions.entry(&self.own_name).is_some_and(super::cache::Entry::is_echoed);
+            let seen =
+                self.sessions.entry(&self.own_name).is_some_and(super::cache::Entry::is_echoed);
             if !seen {
                 self.own.echoes.push_back((stored.resource_version.clone(), now + ECHO));
             }

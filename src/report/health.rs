@@ -21,7 +21,7 @@ pub enum Part {
     EndpointSlices,
     /// Nodes.
     Nodes,
-    /// AnnouncementPolicies.
+    /// `AnnouncementPolicies`.
     Policies,
 }
 

@@ -40,23 +40,37 @@ impl Metrics {
     /// Registers all metrics.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("leasehold_speaker");
-        let mut gauge = |name: &str, help: &str, gauge: &Gauge| registry.register(name, help, gauge.clone());
+        let mut gauge =
+            |name: &str, help: &str, gauge: &Gauge| registry.register(name, help, gauge.clone());
         gauge("claims", "Claims that this node holds", &self.claims);
         gauge("addresses", "Addresses that the kernel has for them", &self.addresses);
         gauge("session", "1 while this node holds a session", &self.session);
         registry.register("api_requests", "Requests on leases, by kind", self.requests.clone());
-        let mut counter =
-            |name: &str, help: &str, counter: &Counter| registry.register(name, help, counter.clone());
+        let mut counter = |name: &str, help: &str, counter: &Counter| {
+            registry.register(name, help, counter.clone());
+        };
         counter("claimed", "Claims that this node took", &self.claimed);
         counter("yielded", "Claims that this node gave up or lost", &self.yielded);
-        counter("sessions_lost", "Sessions that were fenced, released or taken", &self.sessions_lost);
+        counter(
+            "sessions_lost",
+            "Sessions that were fenced, released or taken",
+            &self.sessions_lost,
+        );
         counter("renewal_failures", "Renewals without success", &self.renewal_failures);
         counter("fenced", "Nodes that this node fenced", &self.fenced);
         counter("address_conflicts", "Addresses that a stranger uses", &self.address_conflicts);
-        counter("addresses_refused", "Addresses that the kernel did not take", &self.addresses_refused);
+        counter(
+            "addresses_refused",
+            "Addresses that the kernel did not take",
+            &self.addresses_refused,
+        );
         counter("frames_sent", "ARP and NDP frames sent", &self.frames_sent);
         counter("frames_unsent", "Frames that could not be sent", &self.frames_unsent);
-        counter("frames_unheard", "Frames dropped because the core did not keep up", &self.frames_unheard);
+        counter(
+            "frames_unheard",
+            "Frames dropped because the core did not keep up",
+            &self.frames_unheard,
+        );
     }
 
     /// Counts what the core asks for.

@@ -25,7 +25,11 @@ struct Kind<T> {
     gone: fn(LeaseName) -> Event,
 }
 
-pub(super) async fn sessions(api: Api<Lease>, events: mpsc::Sender<Event>, health: watch::Sender<Health>) {
+pub(super) async fn sessions(
+    api: Api<Lease>,
+    events: mpsc::Sender<Event>,
+    health: watch::Sender<Health>,
+) {
     let kind = Kind {
         part: Part::Sessions,
         is_one: |_| true,
@@ -36,7 +40,11 @@ pub(super) async fn sessions(api: Api<Lease>, events: mpsc::Sender<Event>, healt
     follow(api, kind, events, health).await;
 }
 
-pub(super) async fn claims(api: Api<Lease>, events: mpsc::Sender<Event>, health: watch::Sender<Health>) {
+pub(super) async fn claims(
+    api: Api<Lease>,
+    events: mpsc::Sender<Event>,
+    health: watch::Sender<Health>,
+) {
     let kind = Kind {
         part: Part::Claims,
         is_one: is_claim,
@@ -63,7 +71,8 @@ async fn follow<T: Record>(
                 continue;
             }
             Ok(watcher::Event::InitApply(lease)) => {
-                initial.extend(Some(lease).filter(kind.is_one).as_ref().and_then(Stored::from_lease));
+                initial
+                    .extend(Some(lease).filter(kind.is_one).as_ref().and_then(Stored::from_lease));
                 continue;
             }
             Ok(watcher::Event::InitDone) => {
@@ -71,7 +80,8 @@ async fn follow<T: Record>(
                 (kind.all)(std::mem::take(&mut initial))
             }
             Ok(watcher::Event::Apply(lease)) => {
-                let Some(stored) = Some(lease).filter(kind.is_one).as_ref().and_then(Stored::from_lease)
+                let Some(stored) =
+                    Some(lease).filter(kind.is_one).as_ref().and_then(Stored::from_lease)
                 else {
                     continue;
                 };

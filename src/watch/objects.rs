@@ -25,6 +25,7 @@ use crate::report::health::{Health, Part};
 const GATHER: Duration = Duration::from_millis(3);
 
 /// What a watch brings; objects that cannot be read are passed over.
+#[expect(clippy::large_enum_variant, reason = "taken apart as soon as it is made")]
 enum Change {
     Service(Watched<DeserializeGuard<Service>>),
     Slice(Watched<DeserializeGuard<EndpointSlice>>),
@@ -35,7 +36,11 @@ enum Change {
 
 /// Keeps the snapshot and sends what the cluster asks for at each change, from when everything has
 /// been listed.
-pub(super) async fn desired(client: Client, events: mpsc::Sender<Event>, health: watch::Sender<Health>) {
+pub(super) async fn desired(
+    client: Client,
+    events: mpsc::Sender<Event>,
+    health: watch::Sender<Health>,
+) {
     let mut changes = stream::select_all([
         observe(Api::all(client.clone()), Part::Services, Change::Service),
         observe(Api::all(client.clone()), Part::EndpointSlices, Change::Slice),
@@ -85,6 +90,7 @@ where
 }
 
 /// The snapshot, and the parts of it that are being listed anew.
+#[expect(clippy::struct_excessive_bools, reason = "which of the four lists are in")]
 #[derive(Default)]
 struct State {
     snapshot: Snapshot,
@@ -104,14 +110,13 @@ impl State {
         let (snapshot, listing) = (&mut self.snapshot, &mut self.listing);
         match change {
             Change::Service(event) => {
-                let listed = merge(event, &mut snapshot.services, &mut listing.services, |object| {
-                    ServiceFacts::of(object)
-                });
+                let listed =
+                    merge(event, &mut snapshot.services, &mut listing.services, ServiceFacts::of);
                 self.services |= done(listed, Part::Services, health);
             }
             Change::Slice(event) => {
                 let listed =
-                    merge(event, &mut snapshot.slices, &mut listing.slices, |object| SliceFacts::of(object));
+                    merge(event, &mut snapshot.slices, &mut listing.slices, SliceFacts::of);
                 self.slices |= done(listed, Part::EndpointSlices, health);
             }
             Change::Node(event) => {
@@ -119,9 +124,10 @@ impl State {
                 self.nodes |= done(listed, Part::Nodes, health);
             }
             Change::Policy(event) => {
-                let listed = merge(event, &mut snapshot.policies, &mut listing.policies, |object| {
-                    Some((key(object), object.clone()))
-                });
+                let listed =
+                    merge(event, &mut snapshot.policies, &mut listing.policies, |object| {
+                        Some((key(object), object.clone()))
+                    });
                 self.policies |= done(listed, Part::Policies, health);
             }
             Change::Failed(part, error) => Health::failed(health, part, &error),

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use leasehold_lab::Node;
 use tokio::time::sleep;
 
-use crate::scene::{LEASE, Scene, holder_and_transitions};
+use crate::scene::{LEASE, Scene, holder_and_transitions, say};
 
 /// A lease that ran out, at its earliest and at its latest: the silence began up to a renewal
 /// interval after the last renewal, and detection and claim take their time on a busy machine.
@@ -43,7 +43,7 @@ pub async fn a_dead_nodes_addresses_are_taken_and_it_gets_none_back() -> Result<
     let (new, lapsed) = futures::try_join!(scene.moved_from(old), lapsed)?;
     sleep(Duration::from_secs(1)).await;
     let report = probe.stop().await?;
-    scene.say("dead node", &report)?;
+    say("dead node", &report)?;
     println!("    ... its kernel removes the address after {} ms", lapsed.as_millis());
     let outage = report.udp()?.longest_outage();
     ensure!(TAKEOVER.contains(&outage), "the outage took {outage:?}");
@@ -62,14 +62,15 @@ pub async fn a_dead_nodes_addresses_are_taken_and_it_gets_none_back() -> Result<
     Ok(())
 }
 
-pub async fn a_node_that_was_cut_off_comes_back_and_does_not_answer_for_what_it_lost() -> Result<()> {
+pub async fn a_node_that_was_cut_off_comes_back_and_does_not_answer_for_what_it_lost() -> Result<()>
+{
     let scene = Scene::open("cut").await?;
     let old = scene.owner().await?;
     let probe = scene.watch().await?;
     old.dies()?;
     sleep(Duration::from_secs(10)).await;
     let report = probe.stop().await?;
-    scene.say("cut off", &report)?;
+    say("cut off", &report)?;
     let outage = report.udp()?.longest_outage();
     ensure!(TAKEOVER.contains(&outage), "the outage took {outage:?}");
     let new = scene.owner().await?;
@@ -83,7 +84,7 @@ pub async fn a_node_that_was_cut_off_comes_back_and_does_not_answer_for_what_it_
     has_session(&scene, old).await?;
     sleep(AFTERWARDS).await;
     let report = probe.stop().await?;
-    scene.say("healed", &report)?;
+    say("healed", &report)?;
     let two = report.owners()?.two_owners();
     ensure!(two < HEALED, "two owners for {two:?}\n{}", scene.cluster.dump().await);
     ensure!(scene.holders()? == [new.name()], "held by {:?}", scene.holders()?);
@@ -97,7 +98,7 @@ pub async fn a_speaker_that_hangs_loses_its_addresses_and_takes_none_back() -> R
     old.speaker()?.freeze()?;
     sleep(Duration::from_secs(15)).await;
     let report = probe.stop().await?;
-    scene.say("hung for 15 s", &report)?;
+    say("hung for 15 s", &report)?;
     // The kernel's lifetime ends up to 2.03 s after the lease.
     let two = report.owners()?.two_owners();
     ensure!(two < Duration::from_millis(2500), "two owners for {two:?}");
@@ -122,7 +123,7 @@ pub async fn an_owner_without_a_carrier_gives_up_at_once_and_gets_nothing_back()
     let new = scene.moved_from(old).await?;
     sleep(Duration::from_secs(1)).await;
     let report = probe.stop().await?;
-    scene.say("carrier lost", &report)?;
+    say("carrier lost", &report)?;
     let outage = report.udp()?.longest_outage();
     ensure!(outage < Duration::from_secs(2), "the outage took {outage:?}");
 

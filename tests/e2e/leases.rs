@@ -17,9 +17,7 @@ const SESSION: &str = "leasehold.dev/session";
 async fn is_in_order(scene: &Scene, owner: &Node) -> Result<bool> {
     let (session, claim) = (scene.session(owner).await?, scene.claim().await?);
     let name = Some(owner.name());
-    let held = |lease: &Lease| {
-        lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone())
-    };
+    let held = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
     let uid = session.metadata.uid.as_deref().unwrap_or_default();
     let transitions = session.spec.as_ref().and_then(|spec| spec.lease_transitions);
     let id = format!("{uid}/{}", transitions.unwrap_or_default());
@@ -30,7 +28,11 @@ async fn is_in_order(scene: &Scene, owner: &Node) -> Result<bool> {
 }
 
 /// Runs `damage` and asserts that the leases are mended and that nobody noticed.
-async fn is_mended(scene: &Scene, what: &str, damage: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+async fn is_mended(
+    scene: &Scene,
+    what: &str,
+    damage: impl AsyncFnOnce() -> Result<()>,
+) -> Result<()> {
     let owner = scene.owner().await?;
     let probe = scene.watch().await?;
     damage().await?;
@@ -80,7 +82,10 @@ pub async fn a_session_that_is_deleted_or_edited_is_mended_and_nothing_moves() -
     let edits: [(&str, Value); 3] = [
         ("session with fewer transitions", json!({ "spec": { "leaseTransitions": 0 } })),
         ("session for an hour", json!({ "spec": { "leaseDurationSeconds": 3600 } })),
-        ("session renewed long ago", json!({ "spec": { "renewTime": "2020-01-01T00:00:00.000000Z" } })),
+        (
+            "session renewed long ago",
+            json!({ "spec": { "renewTime": "2020-01-01T00:00:00.000000Z" } }),
+        ),
     ];
     for (what, patch) in edits {
         is_mended(&scene, what, async || {
@@ -91,18 +96,19 @@ pub async fn a_session_that_is_deleted_or_edited_is_mended_and_nothing_moves() -
     Ok(())
 }
 
-pub async fn a_session_that_is_ended_by_hand_moves_its_claims_once_and_nobody_notices() -> Result<()> {
+pub async fn a_session_that_is_ended_by_hand_moves_its_claims_once_and_nobody_notices() -> Result<()>
+{
     let scene = Scene::open("fence").await?;
     let raised = |lease: &Lease| {
         let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
         transitions.unwrap_or_default() + 1
     };
-    for what in ["transitions raised", "fenced"] {
+    for fence in [false, true] {
+        let what = if fence { "fenced" } else { "transitions raised" };
         let node = scene.owner().await?;
-        let mut spec = json!({ "leaseTransitions": raised(&scene.session(node).await?) });
-        if what == "fenced" {
-            spec["holderIdentity"] = Value::Null;
-        }
+        let holder = (!fence).then(|| node.name());
+        let transitions = raised(&scene.session(node).await?);
+        let spec = json!({ "leaseTransitions": transitions, "holderIdentity": holder });
         let probe = scene.watch().await?;
         edit_lease(scene.lab(), SESSION_NAMESPACE, node.name(), json!({ "spec": spec })).await?;
         sleep(Duration::from_secs(3)).await;
@@ -116,7 +122,8 @@ pub async fn a_session_that_is_ended_by_hand_moves_its_claims_once_and_nobody_no
     Ok(())
 }
 
-pub async fn describing_the_lease_of_a_service_says_who_owns_it_where_and_since_when() -> Result<()> {
+pub async fn describing_the_lease_of_a_service_says_who_owns_it_where_and_since_when() -> Result<()>
+{
     let scene = Scene::open("describe").await?;
     let owner = scene.owner().await?;
     // Renewed at least once since it was acquired.
@@ -127,7 +134,8 @@ pub async fn describing_the_lease_of_a_service_says_who_owns_it_where_and_since_
         })
         .await?;
     let name = scene.service.claim();
-    let text = scene.lab().plane().kubectl(&["describe", "lease", "-n", SYSTEM_NAMESPACE, &name])?;
+    let text =
+        scene.lab().plane().kubectl(&["describe", "lease", "-n", SYSTEM_NAMESPACE, &name])?;
     println!("{text}");
     let has = |label: &str, value: &str| {
         let line = text.lines().find(|line| line.contains(label));

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::scene::{Scene, cordon};
+use crate::scene::{Scene, cordon, say};
 
 const AFTERWARDS: Duration = Duration::from_secs(1);
 
@@ -66,8 +66,7 @@ pub async fn a_service_with_the_local_policy_is_owned_where_its_pods_are() -> Re
     let scene = Scene::open("local").await?;
     let cluster = &scene.cluster;
     let (first, second) = (cluster.node(0), cluster.node(1));
-    let service =
-        cluster.service("near").vip(1).local().pods_on(&[first, second]).create().await?;
+    let service = cluster.service("near").vip(1).local().pods_on(&[first, second]).create().await?;
     let (vip, owner) = cluster.ready(&service).await?;
     ensure!(owner.name() != cluster.node(2).name(), "{} has no pod of it", owner.name());
     let other = if owner.name() == first.name() { second } else { first };
@@ -88,7 +87,7 @@ pub async fn a_service_with_the_local_policy_is_owned_where_its_pods_are() -> Re
         .await?;
     sleep(AFTERWARDS).await;
     let report = probe.stop().await?;
-    scene.say("the owner's last pod becomes unready", &report)?;
+    say("the owner's last pod becomes unready", &report)?;
     ensure!(report.udp()?.longest_outage() < Duration::from_secs(3), "{}", report.udp()?);
 
     // Nobody is left to serve it: nobody claims to.

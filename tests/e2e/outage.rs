@@ -11,7 +11,8 @@ const AWAY: Duration = Duration::from_secs(15);
 /// Longer than a lease: what would be fenced after the return is fenced by then.
 const AFTERWARDS: Duration = Duration::from_secs(8);
 
-pub async fn an_api_server_that_is_away_for_long_moves_nothing_and_nor_does_its_return() -> Result<()> {
+pub async fn an_api_server_that_is_away_for_long_moves_nothing_and_nor_does_its_return()
+-> Result<()> {
     let scene = Scene::alone("away").await?;
     let claim = scene.claim().await?;
     let probe = scene.watch().await?;

@@ -11,7 +11,7 @@ use leasehold_lab::Node;
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::scene::{Scene, UDP, cordon};
+use crate::scene::{Scene, UDP, cordon, say};
 
 /// Makes `target` the owner by cordoning the others.
 async fn move_to(scene: &Scene, target: &Node) -> Result<()> {
@@ -44,12 +44,16 @@ pub async fn a_service_answers_from_whichever_node_owns_it() -> Result<()> {
             }
         }
         let macs = report.owners()?.macs();
-        ensure!(macs.len() == 1 && macs.iter().all(|mac| mac.to_string() == node.mac()), "{macs:?}");
+        ensure!(
+            macs.len() == 1 && macs.iter().all(|mac| mac.to_string() == node.mac()),
+            "{macs:?}"
+        );
     }
     Ok(())
 }
 
-pub async fn both_addresses_of_a_dual_stack_service_have_one_owner_and_move_together() -> Result<()> {
+pub async fn both_addresses_of_a_dual_stack_service_have_one_owner_and_move_together() -> Result<()>
+{
     let scene = Scene::open("dual").await?;
     let cluster = &scene.cluster;
     let service = cluster.service("both").dual_stack().vip(1).create().await?;
@@ -63,7 +67,8 @@ pub async fn both_addresses_of_a_dual_stack_service_have_one_owner_and_move_toge
         ensure!(held.address.prefix_len() == held.address.max_prefix_len(), "{held:?}");
         ensure!(service.answers(cluster, *address)?, "{address} does not answer");
     }
-    let show = owner.namespace().command("ip").args(["-6", "address", "show", "dev", "eth0"]).output()?;
+    let show =
+        owner.namespace().command("ip").args(["-6", "address", "show", "dev", "eth0"]).output()?;
     let text = String::from_utf8(show.stdout)?;
     let line = text.lines().find(|line| line.contains(&v6.to_string())).context("no line")?;
     // Never chosen as a source address, and in use from its first moment.
@@ -105,7 +110,7 @@ pub async fn an_address_that_is_removed_by_hand_is_back_at_once() -> Result<()> 
         ensure!(owner.has_address(scene.vip)?.is_some(), "not back\n{}", owner.dump());
     }
     let report = probe.stop().await?;
-    scene.say("removed by hand, three times", &report)?;
+    say("removed by hand, three times", &report)?;
     let outage = report.udp()?.longest_outage();
     ensure!(outage < Duration::from_millis(500), "the outage took {outage:?}");
     scene.not_moved(&claim).await
@@ -131,31 +136,31 @@ async fn address_conflict(scene: &Scene, service: &str) -> Result<String> {
 
 pub async fn an_address_of_a_node_itself_is_never_served_and_never_taken_away() -> Result<()> {
     let scene = Scene::open("nodes").await?;
-    let node = scene.owner().await?;
+    let owner = scene.owner().await?;
     let own = IpAddr::from(scene.cluster.addresses().vip(1).0);
     // Allocated, and for no speaker to announce yet: the operator gives no node's address away.
     scene.policy_for(&[]).await?;
     let service = scene.cluster.service("same").vip(1).create().await?;
     scene.until("an address", async || Ok(!service.addresses().await?.is_empty())).await?;
     // As the node's administrator would: for ever, with the subnet, and without our mark.
-    node.namespace().ip(&format!("address add {own}/24 dev eth0\n"))?;
+    owner.namespace().ip(&format!("address add {own}/24 dev eth0\n"))?;
     scene.cluster.policy().await?;
     let note = address_conflict(&scene, "same").await?;
     println!("    {note}");
-    ensure!(note.contains(&own.to_string()) && note.contains(node.name()), "{note}");
-    let owner = scene.cluster.owner(&service).await?;
-    ensure!(owner.is_none(), "{owner:?} claims the node's own address");
+    ensure!(note.contains(&own.to_string()) && note.contains(owner.name()), "{note}");
+    let holder = scene.cluster.owner(&service).await?;
+    ensure!(holder.is_none(), "{holder:?} claims the node's own address");
     // The speaker ends and comes again: a clean-up must not take it either.
-    node.speaker()?.kill().await?;
-    node.start_speaker()?;
-    scene.until("ready again", async || Ok(node.speaker_http("/readyz").is_ok())).await?;
+    owner.speaker()?.kill().await?;
+    owner.start_speaker()?;
+    scene.until("ready again", async || Ok(owner.speaker_http("/readyz").is_ok())).await?;
     sleep(Duration::from_secs(2)).await;
-    let address = node.has_address(own)?.context("the node has lost its own address")?;
+    let address = owner.has_address(own)?.context("the node has lost its own address")?;
     ensure!(address.valid_seconds.is_none() && address.address.prefix_len() == 24, "{address:?}");
     ensure!(scene.cluster.holders(own)?.len() == 1, "another node has it too");
 
     // Once it is free it is served.
-    node.namespace().ip(&format!("address del {own}/24 dev eth0\n"))?;
+    owner.namespace().ip(&format!("address del {own}/24 dev eth0\n"))?;
     let (vip, _) = scene.cluster.ready(&service).await?;
     ensure!(vip == own, "it has {vip}");
     Ok(())
@@ -178,7 +183,8 @@ pub async fn an_address_that_a_stranger_has_is_not_taken_from_it() -> Result<()>
     Ok(())
 }
 
-pub async fn a_deleted_service_leaves_nothing_behind_and_its_address_serves_another() -> Result<()> {
+pub async fn a_deleted_service_leaves_nothing_behind_and_its_address_serves_another() -> Result<()>
+{
     let scene = Scene::open("reuse").await?;
     scene.service.delete().await?;
     scene

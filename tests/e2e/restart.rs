@@ -38,7 +38,8 @@ pub async fn a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices()
     Ok(())
 }
 
-pub async fn an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection() -> Result<()> {
+pub async fn an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection() -> Result<()>
+{
     let scene = Scene::open("upgrade").await?;
     let owner = scene.owner().await?;
     let (claim, session) = (scene.claim().await?, scene.session(owner).await?);

@@ -124,7 +124,7 @@ impl Scene {
     /// two owners.
     pub async fn nothing_was_felt(&self, what: &str, probe: Probe) -> Result<Report> {
         let report = probe.stop().await?;
-        self.say(what, &report)?;
+        say(what, &report)?;
         let (lost, two) = (report.udp()?.lost(), report.owners()?.two_owners());
         if lost > 0 || !two.is_zero() {
             let dump = self.cluster.dump().await;
@@ -137,24 +137,13 @@ impl Scene {
     /// owners did not last.
     pub async fn moved_smoothly(&self, what: &str, probe: Probe) -> Result<()> {
         let report = probe.stop().await?;
-        self.say(what, &report)?;
+        say(what, &report)?;
         let (lost, two) = (report.udp()?.lost(), report.owners()?.two_owners());
         // The design allows 200 ms; the rest is the observer's lateness on a busy machine.
         if lost > 1 || two > Duration::from_millis(300) {
             let dump = self.cluster.dump().await;
             anyhow::bail!("{what}: {}; two owners {two:?}\n{dump}", self.story(&report)?);
         }
-        Ok(())
-    }
-
-    /// Prints what a probe measured.
-    pub fn say(&self, what: &str, report: &Report) -> Result<()> {
-        let (udp, owners) = (report.udp()?, report.owners()?);
-        println!(
-            "    {what}: {udp}; two owners {} ms, none {} ms",
-            owners.two_owners().as_millis(),
-            owners.no_owner().as_millis()
-        );
         Ok(())
     }
 
@@ -195,6 +184,14 @@ impl Scene {
             }))
             .await
     }
+}
+
+/// Prints what a probe measured.
+pub fn say(what: &str, report: &Report) -> Result<()> {
+    let (udp, owners) = (report.udp()?, report.owners()?);
+    let (two, none) = (owners.two_owners().as_millis(), owners.no_owner().as_millis());
+    println!("    {what}: {udp}; two owners {two} ms, none {none} ms");
+    Ok(())
 }
 
 /// Cordons a node, or makes it schedulable again.

@@ -103,8 +103,7 @@ fn a_claim_edited_without_making_another_owner_valid_is_repaired_by_its_holder()
     ];
     for (row, edit) in edits.into_iter().enumerate() {
         let mut world = World::settled(&ALL, 3);
-        let (owner, highest) =
-            (world.owner(1), world.store.claims[&claim(1)].record.transitions);
+        let (owner, highest) = (world.owner(1), world.store.claims[&claim(1)].record.transitions);
         world.hold_still();
         world.edit_claim(1, edit);
         world.run(secs(10));
@@ -162,8 +161,7 @@ fn an_address_that_is_no_longer_asked_for_goes_from_the_kernel_before_its_claim_
     let mut world = World::settled(&ALL, 3);
     world.desired.claims.remove(&claim(1));
     world.publish_desired();
-    let released =
-        |world: &World| world.store.claims[&claim(1)].record.holder.is_none();
+    let released = |world: &World| world.store.claims[&claim(1)].record.holder.is_none();
     world.run_until(released);
     assert!(world.having(vip(1)).is_empty());
     world.run(secs(3));
@@ -255,8 +253,8 @@ fn the_address_of_a_node_is_never_claimed() {
     assert!(!world.committed.iter().any(|write| {
         matches!(&write.write, Write::Claim(change) if change.record.addresses.contains(&taken))
     }));
-    let reports = world.facts.iter().filter(|(_, _, fact)| {
-        matches!(fact, Fact::AddressConflict { address, .. } if *address == taken)
-    });
+    let reports = world.facts.iter().filter(
+        |(_, _, fact)| matches!(fact, Fact::AddressConflict { address, .. } if *address == taken),
+    );
     assert!((1..=2).contains(&reports.count()), "once per node");
 }

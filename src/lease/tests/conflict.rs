@@ -32,9 +32,9 @@ fn a_new_claim_for_which_a_stranger_answers_is_released_and_reported() {
     world.run(secs(10));
     assert_eq!(world.owner(1), None);
     assert!(world.having(vip(1)).is_empty());
-    let conflicts = world
-        .facts_since(since)
-        .filter(|(_, fact)| matches!(fact, Fact::AddressConflict { address, .. } if *address == vip(1)));
+    let conflicts = world.facts_since(since).filter(
+        |(_, fact)| matches!(fact, Fact::AddressConflict { address, .. } if *address == vip(1)),
+    );
     assert!((1..=3).contains(&conflicts.count()));
     world.strangers.clear();
     world.run(secs(120));
@@ -51,15 +51,13 @@ fn an_address_is_defended_once_in_ten_seconds_and_reported_at_the_third_time() {
         world.announce_from(STRANGER, vip(1));
         world.run(millis(100));
     }
-    let defences: Vec<_> = world
-        .frames_since(since)
-        .filter(|(_, frame)| **frame == Frame::Announce(vip(1)))
-        .collect();
+    let defences: Vec<_> =
+        world.frames_since(since).filter(|(_, frame)| **frame == Frame::Announce(vip(1))).collect();
     assert_eq!(defences.len(), 3);
     assert!(defences.iter().all(|(host, _)| *host == owner));
-    let reports = world
-        .facts_since(since)
-        .filter(|(_, fact)| matches!(fact, Fact::AddressConflict { claim: name, .. } if *name == claim(1)));
+    let reports = world.facts_since(since).filter(
+        |(_, fact)| matches!(fact, Fact::AddressConflict { claim: name, .. } if *name == claim(1)),
+    );
     assert_eq!(reports.count(), 1);
 }
 

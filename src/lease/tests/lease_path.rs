@@ -12,8 +12,9 @@ fn a_dead_node_is_fenced_once_and_its_claims_are_taken_evenly() {
     let mut world = World::settled(&ALL, 40);
     let since = world.now;
     world.kill_node("a");
-    let took = world.run_until(|world| world.loads().values().sum::<usize>() == 40
-        && !world.loads().contains_key("a"));
+    let took = world.run_until(|world| {
+        world.loads().values().sum::<usize>() == 40 && !world.loads().contains_key("a")
+    });
     assert!((millis(3300)..millis(6000)).contains(&took), "{took:?}");
     world.run(secs(2));
     world.assert_served();
@@ -92,9 +93,9 @@ fn old_owners_that_answer_are_told_until_they_know() {
     // Down with its links, it cannot answer; its kernel still has the addresses.
     let since = world.now;
     world.run(secs(10));
-    let asks = world.frames_since(since).filter(|(host, frame)| {
-        *host == "b" && matches!(frame, crate::lease::Frame::Ask(_, _))
-    });
+    let asks = world
+        .frames_since(since)
+        .filter(|(host, frame)| *host == "b" && matches!(frame, crate::lease::Frame::Ask(_, _)));
     assert!(asks.count() > 50);
     world.set_api_of("a", true);
     world.set_carrier("a", true);
@@ -110,8 +111,7 @@ fn a_lost_carrier_removes_the_addresses_and_releases_the_session_with_one_write(
     let mut world = World::settled(&ALL, 16);
     let since = world.now;
     world.set_carrier("a", false);
-    let released =
-        |world: &World| world.store.sessions[&session("a")].record.holder.is_none();
+    let released = |world: &World| world.store.sessions[&session("a")].record.holder.is_none();
     let took = world.run_until(released);
     assert!(took < millis(20), "{took:?}");
     assert!(world.hosts["a"].kernel.ours.is_empty());

@@ -18,7 +18,8 @@ fn an_upgrade_moves_nothing() {
         world.run(millis(100));
         assert!(world.hosts["a"].exited);
         assert!(world.store.sessions[&session("a")].record.restarting);
-        let lasts = world.hosts["a"].kernel.ours.values().min().unwrap().saturating_since(world.now);
+        let lasts =
+            world.hosts["a"].kernel.ours.values().min().unwrap().saturating_since(world.now);
         assert!(lasts > secs(28), "{lasts:?}");
         world.run(away);
         world.start("a");
@@ -122,8 +123,7 @@ fn a_process_whose_session_was_fenced_meanwhile_removes_first() {
     // Its kernel is kept from letting the addresses lapse: a clock that stood still.
     world.run(millis(5800));
     world.start("a");
-    let acquired =
-        |world: &World| world.store.sessions[&session("a")].record.holder.is_some();
+    let acquired = |world: &World| world.store.sessions[&session("a")].record.holder.is_some();
     if !acquired(&world) {
         world.run_until(acquired);
         assert!(world.hosts["a"].kernel.ours.is_empty());

@@ -8,10 +8,8 @@ use leasehold_crds::lease::Incarnation;
 use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
-use crate::lease::{
-    Config, Election, Interface, KernelAddress, KernelView, OwnRecord, Serving,
-};
 use crate::clock::Instant;
+use crate::lease::{Config, Election, Interface, KernelAddress, KernelView, OwnRecord, Serving};
 
 /// How late the kernel removes an address whose lifetime is over.
 const LATE: Duration = Duration::from_millis(80);
@@ -92,6 +90,7 @@ impl Kernel {
     }
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "what can be wrong with a host, one by one")]
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) node: NodeName,

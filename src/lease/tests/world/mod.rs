@@ -20,11 +20,11 @@ use pnet_base::MacAddr;
 use self::host::Host;
 use self::laws::Laws;
 use self::store::Store;
+use crate::clock::Instant;
+use crate::desired::Desired;
 use crate::lease::{
     Action, Answer, Event, Fact, Frame, Heard, HeardFrame, RequestId, Serving, Target, Write,
 };
-use crate::clock::Instant;
-use crate::desired::Desired;
 
 /// From a request to its being carried out, and from there to the answer.
 const LATENCY: Duration = Duration::from_millis(2);
@@ -66,15 +66,23 @@ enum Happening {
     Apply(Serving),
 }
 
+#[expect(clippy::large_enum_variant, reason = "a few hundred exist at a time")]
 #[derive(Debug)]
 enum Item {
     /// For one process of one host.
     To(String, u64, Happening),
     /// A request arrives at the API server.
-    Request { host: String, process: u64, request: RequestId, work: Work, answer: bool },
+    Request {
+        host: String,
+        process: u64,
+        request: RequestId,
+        work: Work,
+        answer: bool,
+    },
     Hearing,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a few hundred exist at a time")]
 #[derive(Clone, Debug)]
 enum Work {
     Write(Write),

@@ -18,12 +18,10 @@ impl Store {
     /// Carries out a compare-and-swap; the event is what watches deliver of it.
     pub(crate) fn write(&mut self, write: &Write) -> (Answer, Option<Event>) {
         match write {
-            Write::Session(change) => {
-                match swap(&mut self.sessions, change, &mut self.version) {
-                    Some(new) => (Answer::Session(new.clone()), Some(Event::Session(new))),
-                    None => (Answer::Conflict, None),
-                }
-            }
+            Write::Session(change) => match swap(&mut self.sessions, change, &mut self.version) {
+                Some(new) => (Answer::Session(new.clone()), Some(Event::Session(new))),
+                None => (Answer::Conflict, None),
+            },
             Write::Claim(change) => match swap(&mut self.claims, change, &mut self.version) {
                 Some(new) => (Answer::Claim(new.clone()), Some(Event::Claim(new))),
                 None => (Answer::Conflict, None),

@@ -1,0 +1,165 @@
+//! Whether this node can serve a claim: carrier, a voice on the segment, and a kernel that takes
+//! the addresses.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::names::InterfaceName;
+use pnet_base::MacAddr;
+
+use super::claims::Tenure;
+use super::election::Election;
+use super::event::{Action, Fact, Interface};
+use crate::clock::Instant;
+use crate::desired::DesiredClaim;
+
+/// Within which time a request of this node must have been answered on an interface.
+const HEARING: Duration = Duration::from_secs(2);
+/// How long after the claim the address must be seen in the kernel.
+pub(super) const SEEN: Duration = Duration::from_millis(200);
+/// How long a node that could not serve is not eligible; doubles each time.
+const INELIGIBLE: Duration = Duration::from_secs(30);
+const INELIGIBLE_MAX: Duration = Duration::from_secs(600);
+
+#[derive(Debug)]
+pub(super) struct Ineligible {
+    pub(super) until: Instant,
+    pub(super) backoff: Duration,
+}
+
+impl Election {
+    /// The interface of this node that is to carry `claim`.
+    pub(super) fn local_interface(
+        &self,
+        claim: &DesiredClaim,
+    ) -> Option<(&InterfaceName, &Interface)> {
+        self.interfaces
+            .iter()
+            .filter(|(_, interface)| interface.carrier)
+            .filter_map(|(name, interface)| {
+                fits(claim, name, &interface.addresses).map(|fit| (fit, name, interface))
+            })
+            .max_by_key(|(fit, name, _)| (*fit, std::cmp::Reverse(*name)))
+            .map(|(_, name, interface)| (name, interface))
+    }
+
+    /// Whether this node may take an orphan now, and through which interface.
+    pub(super) fn may_take(
+        &self,
+        now: Instant,
+        tenure: &Tenure,
+        claim: &DesiredClaim,
+    ) -> Option<(InterfaceName, MacAddr)> {
+        if self.own.is_ending()
+            || self.own.release
+            || tenure.ineligible.as_ref().is_some_and(|i| now < i.until)
+        {
+            return None;
+        }
+        let (name, interface) = self.local_interface(claim)?;
+        let alone = self.live_sessions().all(|(node, _)| *node == self.config.node);
+        let hears = self.hearing.get(name).is_some_and(|at| now.saturating_since(*at) < HEARING);
+        let free = self.address_of_a_node(claim).is_none();
+        ((hears || alone) && free).then(|| (name.clone(), interface.mac))
+    }
+
+    /// Gives up what lost its carrier: all claims with one write where all are concerned.
+    pub(super) fn keep_link(&mut self, now: Instant, names: &[LeaseName]) {
+        let mut lost = Vec::new();
+        let mut held = 0_usize;
+        for name in names {
+            let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.mine) else {
+                continue;
+            };
+            held += 1;
+            let carried = tenure.interface.as_ref().and_then(|name| self.interfaces.get(name));
+            if tenure.interface.is_some() && !carried.is_some_and(|interface| interface.carrier) {
+                lost.push(name.clone());
+            }
+        }
+        let all = lost.len() > 1 && lost.len() == held;
+        self.own.release = all && !self.own.is_ending();
+        for name in lost {
+            if let Some(tenure) = self.tenures.get_mut(&name)
+                && tenure.leaving.is_none()
+            {
+                tenure.leaving = Some("carrier lost".to_owned());
+                tenure.retry = now;
+            }
+        }
+    }
+
+    /// Whether the kernel does not hold what this node owns; then the claim is given up.
+    pub(super) fn check_kernel(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        claim: &DesiredClaim,
+        stored: &Stored<Claim>,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        if self.address_of_a_node(claim).is_some() {
+            self.report_address_of_a_node(name, claim, actions);
+            self.exclude_self(now, name);
+            self.leave_claim(now, name, stored, "address belongs to a node", actions);
+            return true;
+        }
+        let alive = now < self.own.kernel_until;
+        let missing = claim.addresses.iter().any(|address| {
+            alive && self.is_served(*address) && !self.kernel.ours.contains_key(address)
+        });
+        let present = claim
+            .addresses
+            .iter()
+            .all(|address| self.is_served(*address) && self.kernel.ours.contains_key(address));
+        let Some(tenure) = self.tenures.get_mut(name) else { return false };
+        tenure.missing = missing.then(|| tenure.missing.unwrap_or(now));
+        if present {
+            tenure.ineligible = None;
+        }
+        if tenure.missing.is_none_or(|since| now < since + SEEN) {
+            return false;
+        }
+        let refusal = claim.addresses.iter().find_map(|address| self.kernel.refused.get(address));
+        let cause = refusal.cloned().unwrap_or_else(|| "address is not in the kernel".to_owned());
+        Self::report(Fact::AddressRefused { claim: name.clone(), cause: cause.clone() }, actions);
+        self.exclude_self(now, name);
+        self.leave_claim(now, name, stored, &cause, actions);
+        true
+    }
+
+    pub(super) fn exclude_self(&mut self, now: Instant, name: &LeaseName) {
+        self.with(name, |tenure| {
+            let backoff = tenure
+                .ineligible
+                .as_ref()
+                .map_or(INELIGIBLE, |i| (i.backoff * 2).min(INELIGIBLE_MAX));
+            tenure.ineligible = Some(Ineligible { until: now + backoff, backoff });
+        });
+    }
+}
+
+/// How well an interface with these addresses fits `claim`: the shortest prefix that holds one of
+/// the claim's addresses; `None` where it does not fit. An interface that the policy names fits
+/// even where none of its subnets holds the addresses, but behind one that does.
+pub(super) fn fits(
+    claim: &DesiredClaim,
+    name: &InterfaceName,
+    addresses: &[ipnet::IpNet],
+) -> Option<u8> {
+    let named = claim.interfaces.contains(name);
+    if !claim.interfaces.is_empty() && !named {
+        return None;
+    }
+    let prefix = |vip: &IpAddr| {
+        addresses
+            .iter()
+            // A host route says nothing about the segment.
+            .filter(|net| net.contains(vip) && net.prefix_len() < net.max_prefix_len())
+            .map(ipnet::IpNet::prefix_len)
+            .max()
+    };
+    let fit = claim.addresses.iter().map(prefix).min().flatten();
+    fit.or(named.then_some(0))
+}

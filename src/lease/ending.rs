@@ -1,0 +1,121 @@
+//! The end of the process: everything stays where it is, or goes to other nodes.
+
+use std::time::Duration;
+
+use leasehold_crds::lease::{Session, Stored};
+
+use super::election::{Election, Purpose};
+use super::event::{Action, Change};
+use crate::clock::Instant;
+
+/// How often a restart looks whether planned moves are over.
+const SETTLING: Duration = Duration::from_millis(20);
+/// How long the end of the process may wait for the API and the kernel.
+pub(super) const EXIT: Duration = Duration::from_secs(3);
+/// How long it may wait for other nodes to take what this one holds.
+const EXIT_MOVED: Duration = Duration::from_secs(15);
+
+/// How the process is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Not asked to.
+    No,
+    /// Asked to at this time.
+    Asked(Instant),
+    /// Everything stays: the session is being lengthened.
+    Restarting { asked: Instant },
+    /// Everything stays: the kernel is being told. At the latest then.
+    Restarted { until: Instant },
+    /// Everything goes to other nodes. At the latest then.
+    Leaving { until: Instant },
+    /// The session is released.
+    Left,
+    /// Said so.
+    Done,
+}
+
+impl Election {
+    pub(super) fn begin_ending(&mut self, now: Instant) {
+        // A cordon may come right after the signal, and counts until the session is lengthened.
+        let (Ending::Asked(asked) | Ending::Restarting { asked }) = self.own.ending else { return };
+        if self.own.id.is_none() {
+            self.own.ending = Ending::Left;
+            return;
+        }
+        let node = self.desired.as_ref().and_then(|desired| desired.nodes.get(&self.config.node));
+        let stays = node.is_some_and(|node| !node.cordoned && !node.leaving);
+        let ending = if stays {
+            Ending::Restarting { asked }
+        } else {
+            Ending::Leaving { until: now + EXIT_MOVED }
+        };
+        if self.own.ending != ending {
+            self.own.ending = ending;
+            self.own.due = now;
+        }
+    }
+
+    /// Hands the session on to the next process of this boot.
+    pub(super) fn lengthen(
+        &mut self,
+        now: Instant,
+        asked: Instant,
+        stored: Stored<Session>,
+        actions: &mut Vec<Action>,
+    ) {
+        if now.saturating_since(asked) > EXIT {
+            // No success: lifetimes stay as they are.
+            self.own.ending = Ending::Restarted { until: now };
+            return;
+        }
+        if self.is_anything_moving() {
+            self.own.due = now + SETTLING;
+            return;
+        }
+        let grace = self.config.restart_grace.max(self.config.lease_duration).as_secs();
+        let record = Session {
+            duration_seconds: i32::try_from(grace).unwrap_or(i32::MAX),
+            restarting: true,
+            ..self.own_record(stored.record.transitions, "restarting")
+        };
+        let change = Change { name: self.own_name.clone(), base: Some(stored), record };
+        self.write_session(now, change, Purpose::Restart, actions);
+    }
+
+    /// Releases the session once others have taken, or nobody will take, what it held.
+    pub(super) fn leave(
+        &mut self,
+        now: Instant,
+        stored: Stored<Session>,
+        actions: &mut Vec<Action>,
+    ) {
+        let Ending::Leaving { until } = self.own.ending else { return };
+        let held = self.tenures.values().any(|tenure| tenure.mine);
+        let yielding = self.tenures.values().any(|tenure| tenure.yielding.is_some());
+        if (!held && !yielding) || now >= until {
+            self.release_session(now, stored, "speaker left", actions);
+        } else if now >= self.own.due {
+            let transitions = stored.record.transitions;
+            self.put_session(now, Some(stored), transitions, "leaving", actions);
+        }
+    }
+
+    pub(super) fn release_session(
+        &mut self,
+        now: Instant,
+        stored: Stored<Session>,
+        cause: &str,
+        actions: &mut Vec<Action>,
+    ) {
+        let record = Session {
+            holder: None,
+            transitions: self.next_transitions(),
+            restarting: false,
+            cause: cause.to_owned(),
+            duration_seconds: self.config.lease_seconds(),
+            ..stored.record.clone()
+        };
+        let change = Change { name: self.own_name.clone(), base: Some(stored), record };
+        self.write_session(now, change, Purpose::ReleaseSession, actions);
+    }
+}

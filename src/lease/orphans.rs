@@ -1,0 +1,177 @@
+//! Claims without a valid owner: who may take them, and whose turn it is.
+
+use std::collections::BTreeMap;
+
+use leasehold_crds::lease::{LeaseName, SessionId};
+use leasehold_crds::names::NodeName;
+
+use super::claims::{Owner, Tenure};
+use super::election::Election;
+use super::eligible::fits;
+use super::rank::{Orphan as Ranked, rank};
+use crate::clock::Instant;
+use crate::desired::{Desired, DesiredClaim};
+
+/// A claim without a valid owner.
+#[derive(Debug)]
+pub(super) struct Orphan {
+    pub(super) since: Instant,
+    pub(super) ranking: Vec<NodeName>,
+    /// Nobody gave it up: its lease or its session's was deleted or edited.
+    pub(super) edited: bool,
+}
+
+/// A valid ownership.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LastOwner {
+    pub(super) node: NodeName,
+    pub(super) session: SessionId,
+    pub(super) transitions: i32,
+}
+
+impl Election {
+    /// Notes which claims have become orphans and places them jointly.
+    pub(super) fn rank_orphans(&mut self, now: Instant, desired: &Desired) {
+        let mut new = Vec::new();
+        for (name, claim) in &desired.claims {
+            let Some(tenure) = self.tenures.get(name) else { continue };
+            let owned = self.claims.get(name).is_some_and(|s| self.owner(s) != Owner::Nobody);
+            if owned || tenure.mine {
+                continue;
+            }
+            // Computed once, and again only when it has become void: a candidate is gone, or all
+            // have had their turn.
+            let stale = tenure.orphan.as_ref().is_none_or(|orphan| {
+                let gone = orphan.ranking.iter().any(|node| self.live_session(node).is_none());
+                gone || now >= self.round_ends(orphan)
+            });
+            if stale {
+                new.push((name, claim, tenure.orphan.as_ref()));
+            }
+        }
+        if new.is_empty() {
+            return;
+        }
+        let nodes: BTreeMap<&LeaseName, Vec<&NodeName>> =
+            new.iter().map(|(name, claim, _)| (*name, self.candidates(claim, desired))).collect();
+        let edited: BTreeMap<&LeaseName, bool> = new
+            .iter()
+            .map(|(name, _, before)| {
+                (*name, before.is_some_and(|o| o.edited) || self.was_edited(name))
+            })
+            .collect();
+        let orphans: Vec<Ranked<'_>> = new
+            .iter()
+            .map(|(name, claim, _)| Ranked {
+                name,
+                addresses: claim.addresses.len(),
+                candidates: nodes.get(name).cloned().unwrap_or_default(),
+                last: (!edited.get(name).copied().unwrap_or(false))
+                    .then(|| self.last_owner(name))
+                    .flatten(),
+            })
+            .collect();
+        let rankings = rank(&orphans, &self.loads());
+        let edited: BTreeMap<LeaseName, bool> =
+            edited.into_iter().map(|(name, edited)| (name.clone(), edited)).collect();
+        for (name, ranking) in rankings {
+            let edited = edited.get(&name).copied().unwrap_or(false);
+            if let Some(tenure) = self.tenures.get_mut(&name) {
+                tenure.orphan = Some(Orphan { since: now, ranking, edited });
+            }
+        }
+    }
+
+    /// How many addresses each live node owns, or is first in line for.
+    pub(super) fn loads(&self) -> BTreeMap<NodeName, usize> {
+        let mut loads: BTreeMap<NodeName, usize> =
+            self.live_sessions().map(|(node, _)| (node.clone(), 0)).collect();
+        for stored in self.claims.stored() {
+            let owner = match self.owner(stored) {
+                Owner::Me => &self.config.node,
+                Owner::Other(_) => match &stored.record.holder {
+                    Some(holder) => holder,
+                    None => continue,
+                },
+                Owner::Nobody => continue,
+            };
+            if let Some(load) = loads.get_mut(owner) {
+                *load += stored.record.addresses.len();
+            }
+        }
+        for tenure in self.tenures.values() {
+            let first = tenure.orphan.as_ref().and_then(|orphan| orphan.ranking.first());
+            if let Some(load) = first.and_then(|node| loads.get_mut(node)) {
+                *load += 1;
+            }
+        }
+        loads
+    }
+
+    /// The live nodes that may take `claim`, as far as everybody can tell.
+    pub(super) fn candidates<'a>(
+        &'a self,
+        claim: &DesiredClaim,
+        desired: &Desired,
+    ) -> Vec<&'a NodeName> {
+        self.live_sessions()
+            .filter(|(node, stored)| {
+                let facts = desired.nodes.get(*node);
+                claim.nodes.contains(*node)
+                    && facts.is_some_and(|facts| !facts.cordoned && !facts.leaving)
+                    && !stored.record.restarting
+                    && stored.record.interfaces.iter().any(|interface| {
+                        let addresses = interface.addresses.iter().filter_map(|a| a.parse().ok());
+                        fits(claim, &interface.name, &addresses.collect::<Vec<_>>()).is_some()
+                    })
+            })
+            .map(|(node, _)| node)
+            .collect()
+    }
+
+    pub(super) fn last_owner(&self, name: &LeaseName) -> Option<&NodeName> {
+        let stored = self.claims.get(name)?;
+        match &stored.record.holder {
+            Some(holder) => Some(holder),
+            None => self.tenures.get(name)?.last.as_ref().map(|last| &last.node),
+        }
+    }
+
+    /// Whether the claim lost its validity by deletion or editing and not by fence or release.
+    pub(super) fn was_edited(&self, name: &LeaseName) -> bool {
+        let Some(last) = self.tenures.get(name).and_then(|tenure| tenure.last.as_ref()) else {
+            return false;
+        };
+        let session = self.sessions.get(&LeaseName::session(&last.node));
+        let claim = self.claims.get(name);
+        match session {
+            Some(session) if session.uid != last.session.uid => true,
+            Some(session) if session.record.transitions > last.session.transitions => false,
+            Some(session) if session.record.transitions < last.session.transitions => true,
+            // The session lives: then the claim was released, which adds one, or it was edited.
+            Some(session) if session.record.holder.is_some() => {
+                claim.is_none_or(|claim| claim.record.transitions <= last.transitions)
+            }
+            Some(_) | None => true,
+        }
+    }
+
+    /// When it is this node's turn to take the orphan.
+    pub(super) fn turn(&self, orphan: &Orphan, tenure: &Tenure) -> Instant {
+        let Some(place) = orphan.ranking.iter().position(|node| *node == self.config.node) else {
+            return self.round_ends(orphan);
+        };
+        let mut steps = u32::try_from(place).unwrap_or(u32::MAX);
+        let last = tenure.last.as_ref().map(|last| &last.node);
+        if orphan.edited && last != Some(&self.config.node) {
+            steps = steps.saturating_add(2);
+        }
+        orphan.since + self.config.rank_step.saturating_mul(steps)
+    }
+
+    /// When everybody has had a turn.
+    pub(super) fn round_ends(&self, orphan: &Orphan) -> Instant {
+        let steps = u32::try_from(orphan.ranking.len()).unwrap_or(u32::MAX).saturating_add(3);
+        orphan.since + self.config.rank_step.saturating_mul(steps)
+    }
+}

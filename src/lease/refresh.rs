@@ -1,0 +1,75 @@
+//! The turn of refreshes, and how many claim writes may be in flight.
+
+use std::time::Duration;
+
+use leasehold_crds::lease::LeaseName;
+
+use super::claims::Owner;
+use super::election::{Election, Pending, Purpose};
+use super::event::{Action, Target};
+use crate::clock::Instant;
+
+/// How many claim writes may be unanswered at once.
+pub(super) const IN_FLIGHT: usize = 4;
+
+/// The turn of refreshes.
+#[derive(Debug, Default)]
+pub(super) struct Refresh {
+    pub(super) due: Instant,
+    pub(super) last: Option<LeaseName>,
+    /// How many claim writes may be unanswered; fewer after the API server asked to slow down.
+    pub(super) allowed: Option<usize>,
+}
+
+impl Election {
+    pub(super) fn has_room(&self) -> bool {
+        let writing = |pending: &&Pending| {
+            matches!(pending.target, Target::Claim(_)) && pending.purpose != Purpose::Read
+        };
+        self.requests.values().filter(writing).count() < self.refresh.allowed.unwrap_or(IN_FLIGHT)
+    }
+
+    /// p: how often a claim is refreshed per speaker.
+    pub(super) fn refresh_interval(&self) -> Duration {
+        let speakers = u32::try_from(self.live_sessions().count()).unwrap_or(u32::MAX);
+        Duration::from_millis(1500).max(Duration::from_millis(100).saturating_mul(speakers))
+    }
+
+    pub(super) fn claim_duration(&self) -> i32 {
+        let held = self.tenures.values().filter(|tenure| tenure.mine).count().max(1);
+        let turns = u32::try_from(held).unwrap_or(u32::MAX).saturating_mul(3);
+        let seconds = self.refresh_interval().saturating_mul(turns).as_secs();
+        i32::try_from(seconds).unwrap_or(i32::MAX).max(self.config.lease_seconds())
+    }
+
+    pub(super) fn refresh_in_turn(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if now < self.refresh.due {
+            return;
+        }
+        self.refresh.due = now + self.refresh_interval();
+        let orphans = self.tenures.values().any(|tenure| tenure.orphan.is_some() && !tenure.mine);
+        if orphans || self.own.is_ending() || !self.is_api_answering(now) {
+            return;
+        }
+        let held = |after: Option<&LeaseName>| {
+            self.tenures
+                .iter()
+                .find(|(name, tenure)| tenure.mine && after.is_none_or(|after| *name > after))
+                .map(|(name, _)| name.clone())
+        };
+        let Some(name) = held(self.refresh.last.as_ref()).or_else(|| held(None)) else { return };
+        self.refresh.last = Some(name.clone());
+        let steady =
+            self.tenures.get(&name).is_some_and(|t| t.leaving.is_none() && t.handover.is_none());
+        let stored =
+            self.claims.get(&name).filter(|stored| self.owner(stored) == Owner::Me).cloned();
+        let claim = self.desired_claim(&name).cloned();
+        let (Some(stored), Some(claim), true) = (stored, claim, steady) else { return };
+        if !self.is_pending(&Target::Claim(name.clone()))
+            && stored.record.addresses == claim.addresses
+        {
+            let record = self.held_record(&stored, &claim);
+            self.put_claim(now, &name, Some(stored), record, Purpose::Refresh, actions);
+        }
+    }
+}
