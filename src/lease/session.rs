@@ -1,6 +1,6 @@
 //! The own session: acquiring, renewing, losing, releasing, and the end of the process.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Session, SessionId, SessionInterface, Stored};
@@ -21,9 +21,6 @@ const RETRY: Duration = Duration::from_millis(250);
 pub(super) struct OwnSession {
     /// The tenure that this process holds.
     pub(super) id: Option<SessionId>,
-    /// Former tenures that nobody ended: their lease was deleted or edited. What is held under
-    /// them is held on.
-    pub(super) held_over: BTreeSet<SessionId>,
     /// When the last answered renewal was sent.
     pub(super) answered: Option<Instant>,
     /// The silence of others counts from here at the earliest: while own renewals are not answered,
@@ -53,7 +50,6 @@ impl OwnSession {
     pub(super) fn new(now: Instant, continued: Option<SessionId>, config: &Config) -> Self {
         Self {
             id: None,
-            held_over: BTreeSet::new(),
             answered: None,
             counting_since: now,
             kernel_until: if continued.is_some() {
@@ -261,7 +257,6 @@ impl Election {
         // edited the lease, and it is put right.
         let edited = stored.uid == id.uid && stored.record.transitions <= id.transitions;
         if !self.is_ours(&stored) && edited {
-            self.own.held_over.insert(id);
             let transitions = self.next_transitions();
             self.put_session(now, Some(stored), transitions, "lease was edited", actions);
             return;
@@ -276,7 +271,6 @@ impl Election {
         }
         let found = id_of(&stored);
         if found != id {
-            self.own.held_over.insert(id);
             if found.transitions < self.sessions.highest(&self.own_name) {
                 let transitions = self.next_transitions();
                 self.put_session(now, Some(stored), transitions, "lease was edited", actions);
@@ -384,7 +378,6 @@ impl Election {
 
     pub(super) fn lose_session(&mut self, now: Instant, cause: &str, actions: &mut Vec<Action>) {
         self.own.id = None;
-        self.own.held_over.clear();
         self.own.answered = None;
         self.own.release = false;
         self.own.due = now;
@@ -456,14 +449,11 @@ impl Election {
         let interval = self.config.renew_interval();
         let id = id_of(stored);
         if self.own.id.as_ref() != Some(&id) {
-            match self.own.id.take() {
-                Some(old) => {
-                    self.own.held_over.insert(old);
-                }
-                None => Self::report(
-                    Fact::SessionAcquired { transitions: id.transitions, continued: false },
-                    actions,
-                ),
+            // Another number while a session is held: its lease was deleted or edited, and what is
+            // held is held on.
+            if self.own.id.is_none() {
+                let transitions = id.transitions;
+                Self::report(Fact::SessionAcquired { transitions, continued: false }, actions);
             }
         } else if self.own.answered.is_none() {
             Self::report(
