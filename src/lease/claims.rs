@@ -380,9 +380,21 @@ impl Election {
         let cause = match (self.last_owner(name), edited) {
             (_, true) => "lease was deleted or edited".to_owned(),
             (None, _) => "new service".to_owned(),
-            (Some(last), _) => format!("{last} lost or released it"),
+            (Some(last), _) => self.why_vacant(last, stored.as_ref()),
         };
         self.put_taken(now, name, claim, stored, &cause, actions);
+    }
+
+    /// How the last owner lost the claim, as its session or the claim itself says.
+    fn why_vacant(&self, last: &NodeName, stored: Option<&Stored<Claim>>) -> String {
+        let session = self.sessions.get(&LeaseName::session(last));
+        let ended = session.filter(|session| session.record.holder.is_none());
+        let released = stored.filter(|stored| stored.record.holder.is_none());
+        let cause = ended.map(|s| &s.record.cause).or_else(|| released.map(|s| &s.record.cause));
+        cause.filter(|cause| !cause.is_empty()).map_or_else(
+            || format!("the session of {last} under which it was held is over"),
+            |cause| format!("taken over: {cause}"),
+        )
     }
 
     /// Makes this node the owner.
