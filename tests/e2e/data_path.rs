@@ -51,8 +51,8 @@ pub async fn a_vip_that_a_node_has_is_served_by_pods_elsewhere() -> Result<()> {
 
     // A second owner is seen as such.
     second.namespace().ip(&format!("address add {vip}/32 dev eth0\n"))?;
-    let owners = cluster.client().arp_owners(vip, Duration::from_millis(500)).await?;
-    ensure!(owners.two_owners() > Duration::from_millis(400), "{:?}", owners.two_owners());
+    let owners = cluster.client().arp_owners(vip, Duration::from_secs(2)).await?;
+    ensure!(owners.two_owners() > Duration::from_millis(500), "{:?}", owners.two_owners());
     Ok(())
 }
 
@@ -71,7 +71,7 @@ pub async fn a_dead_node_is_silent_and_its_neighbours_are_not() -> Result<()> {
     tokio::time::sleep(Duration::from_millis(300)).await;
     node.dies()?;
     let died = Instant::now();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
     node.heal()?;
     let healed = Instant::now();
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -80,9 +80,9 @@ pub async fn a_dead_node_is_silent_and_its_neighbours_are_not() -> Result<()> {
     let track = report.udp()?;
     let outage = track.longest_outage();
     let dead = healed.duration_since(died);
-    ensure!(track.lost() > 80, "{track}");
-    ensure!(outage.abs_diff(dead) < Duration::from_millis(100), "{outage:?} instead of {dead:?}");
+    ensure!(track.lost() > 300, "{track}");
+    ensure!(outage.abs_diff(dead) < Duration::from_secs(1), "{outage:?} instead of {dead:?}");
     let silent = report.owners()?.no_owner();
-    ensure!(silent.abs_diff(dead) < Duration::from_millis(100), "{silent:?} instead of {dead:?}");
+    ensure!(silent.abs_diff(dead) < Duration::from_secs(1), "{silent:?} instead of {dead:?}");
     Ok(())
 }
