@@ -155,12 +155,10 @@ impl Election {
         }
     }
 
-    /// The node of the speaker that has `mac`, if a session lists it.
-    fn speaker_of(&self, mac: MacAddr) -> Option<&LeaseName> {
-        self.sessions
-            .stored()
-            .find(|stored| stored.record.interfaces.iter().any(|interface| interface.mac == mac))
-            .map(|stored| &stored.name)
+    /// Whether a session lists `mac`.
+    fn is_speaker(&self, mac: MacAddr) -> bool {
+        let mut sessions = self.sessions.stored();
+        sessions.any(|stored| stored.record.interfaces.iter().any(|link| link.mac == mac))
     }
 
     pub(super) fn heard(&mut self, now: Instant, heard: &Heard, actions: &mut Vec<Action>) {
@@ -168,7 +166,7 @@ impl Election {
         if self.interfaces.values().any(|interface| interface.mac == mac) {
             return;
         }
-        let speaker = self.speaker_of(mac).is_some();
+        let speaker = self.is_speaker(mac);
         if speaker {
             self.conflicts.speakers.insert(mac);
         }

@@ -33,7 +33,6 @@ pub struct ClusterPlan {
     nodes: u8,
     workers: u8,
     start_speakers: bool,
-    options: SpeakerOptions,
 }
 
 impl ClusterPlan {
@@ -46,7 +45,6 @@ impl ClusterPlan {
             nodes: 3,
             workers: 1,
             start_speakers: true,
-            options: SpeakerOptions::default(),
         }
     }
 
@@ -69,20 +67,6 @@ impl ClusterPlan {
     #[must_use]
     pub fn without_speakers(mut self) -> Self {
         self.start_speakers = false;
-        self
-    }
-
-    /// How the speakers are started.
-    #[must_use]
-    pub fn speaker_options(mut self, options: SpeakerOptions) -> Self {
-        self.options = options;
-        self
-    }
-
-    /// Further arguments of every speaker.
-    #[must_use]
-    pub fn speaker_arguments(mut self, arguments: &[&str]) -> Self {
-        self.options.arguments.extend(arguments.iter().map(ToString::to_string));
         self
     }
 
@@ -123,7 +107,7 @@ impl ClusterPlan {
                 number,
                 nodes: total,
                 folder: &folder,
-                speaker: speaks.then(|| self.options.clone()),
+                speaker: speaks.then(SpeakerOptions::default),
             };
             Node::create(blueprint, Arc::clone(&network), Arc::clone(self.lab.plane()))
         });

@@ -125,19 +125,6 @@ impl Track {
         self.outages().iter().map(|outage| outage.length).max().unwrap_or_default()
     }
 
-    /// The longest outage that began in a span of time.
-    pub fn outage_between(&self, from: Instant, to: Instant) -> Duration {
-        let within = |outage: &&Outage| outage.from >= from && outage.from < to;
-        self.outages().iter().filter(within).map(|outage| outage.length).max().unwrap_or_default()
-    }
-
-    /// How many requests sent in a span of time were never answered.
-    pub fn lost_between(&self, from: Instant, to: Instant) -> usize {
-        let within = |request: &&Request| request.sent >= from && request.sent < to;
-        let lost = |request: &&Request| request.answered.is_none();
-        self.requests.iter().filter(within).filter(lost).count()
-    }
-
     /// The longest time that an answer took.
     pub fn slowest(&self) -> Duration {
         self.requests

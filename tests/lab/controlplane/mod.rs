@@ -124,11 +124,6 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Kills etcd: the API server answers errors from then on.
-    pub fn stop_etcd(&self) {
-        self.etcd.lock().unwrap_or_else(PoisonError::into_inner).take();
-    }
-
     /// Starts the API server, on the address and data of before, and waits until it is ready.
     pub async fn start_api_server(&self) -> Result<()> {
         let at = |file: &str| self.folder.join(file).display().to_string();
@@ -265,11 +260,6 @@ impl ControlPlane {
         // Its discovery cache would be written to the home folder.
         command.arg("--cache-dir").arg(self.folder.join("kubectl-cache"));
         shell::output(&mut command)
-    }
-
-    /// The last lines of every program's log.
-    pub fn tails(&self, lines: usize) -> String {
-        self.with_api_server(|server| Ok(server.tail(lines))).unwrap_or_default()
     }
 }
 

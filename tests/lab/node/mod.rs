@@ -316,11 +316,6 @@ impl Node {
         ports.into_iter().try_for_each(|port| self.network.carrier(port, true))
     }
 
-    /// Undoes the cut towards the clients alone.
-    pub fn heal_clients(&self) -> Result<()> {
-        self.network.heal(&[&self.clients])
-    }
-
     /// Undoes the cut towards the API server alone.
     pub fn heal_management(&self) -> Result<()> {
         self.network.heal(&[&self.management])

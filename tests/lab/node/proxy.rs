@@ -36,9 +36,4 @@ impl Node {
         *self.proxy_slot() = Some(Process::spawn(&name, &log, &mut command)?);
         Ok(())
     }
-
-    /// Kills kube-proxy; its rules stay in the kernel.
-    pub fn stop_proxy(&self) {
-        self.proxy_slot().take();
-    }
 }
