@@ -166,6 +166,7 @@ impl Driver {
             Action::Serve(serving) => {
                 self.serving.send_replace(serving);
             }
+            Action::Listen(_) => {}
             Action::Transmit { interface, frame } => {
                 // Full: whoever asks, asks again.
                 let _ = self.edge.transmit.try_send(transmit(interface, &frame));

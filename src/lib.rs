@@ -16,6 +16,7 @@
 //! |---|---|
 //! | [`lease`] | the election core: who owns which addresses; no I/O, no clock |
 //! | [`desired`] | what the cluster asks for, as a pure function of its objects |
+//! | [`detect`] | whether the owners of addresses still answer on the wire |
 //! | [`watch`] | from the API server's watches to events of the core |
 //! | [`api`] | the connection to the API server; leases by compare-and-swap |
 //! | [`announce`] | from what is served to the kernel's addresses and to announcements |
@@ -31,6 +32,7 @@ pub mod api;
 pub mod clock;
 pub mod config;
 pub mod desired;
+pub mod detect;
 pub mod drive;
 pub mod host;
 pub mod lease;

@@ -13,7 +13,7 @@ use leasehold_crds::names::NodeName;
 use leasehold_crds::policy::{Governance, Policies, PolicyError};
 use leasehold_crds::service;
 
-use super::{Desired, DesiredClaim, NodeFacts};
+use super::{Desired, DesiredClaim, Detection, NodeFacts, OnApiOutage};
 
 /// The label that takes a node out of load balancing (Kubernetes, well-known labels).
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -158,7 +158,14 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
             claim.nodes = Arc::new(claim.nodes.intersection(&nodes).cloned().collect());
         } else {
             let services = vec![name.clone()];
-            let claim = DesiredClaim { services, addresses, nodes, interfaces };
+            let claim = DesiredClaim {
+                services,
+                addresses,
+                nodes,
+                interfaces,
+                detection: Detection::default(),
+                on_api_outage: OnApiOutage::default(),
+            };
             desired.claims.insert(service.claim.clone(), claim);
         }
     }

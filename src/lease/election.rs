@@ -179,6 +179,7 @@ impl Election {
             Event::Interfaces(interfaces) => self.interfaces = interfaces,
             Event::Hearing(hearing) => self.hearing = hearing,
             Event::Heard(heard) => self.heard(now, &heard, actions),
+            Event::Voices(_) => {}
             Event::Kernel(view) => self.kernel = view,
             Event::Answered { request, answer } => self.answered(now, request, &answer, actions),
             Event::Terminate => self.own.terminate(now),

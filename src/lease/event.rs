@@ -11,6 +11,7 @@ use pnet_base::MacAddr;
 
 use super::record::OwnRecord;
 use super::serving::{KernelView, Serving};
+use super::voices::{Voices, Watchlist};
 use crate::clock::Instant;
 use crate::desired::Desired;
 
@@ -37,6 +38,8 @@ pub enum Event {
     Hearing(BTreeMap<InterfaceName, Instant>),
     /// A frame that claims or confirms an address.
     Heard(Heard),
+    /// Which owners answer.
+    Voices(Voices),
     /// What the kernel holds.
     Kernel(KernelView),
     /// The answer to a [`Action::Write`] or [`Action::Read`].
@@ -169,6 +172,8 @@ pub enum Action {
     List,
     /// Bring the kernel's addresses in line.
     Serve(Serving),
+    /// Listen to these owners.
+    Listen(Watchlist),
     /// Send a frame.
     Transmit {
         /// On which interface.

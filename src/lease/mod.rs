@@ -27,6 +27,7 @@
 //! | `conflict` | probes before the first add, foreign announcements |
 //! | `old_owners` | asking those from whom claims were taken until they know |
 //! | `serving` | what the kernel is to hold |
+//! | `voices` | what the wire is asked about owners, and what it says |
 //! | `record` | what one process leaves for the next |
 
 mod cache;
@@ -47,6 +48,7 @@ mod serving;
 mod session;
 #[cfg(test)]
 mod tests;
+mod voices;
 
 pub use election::{Config, Election};
 pub use event::{
@@ -56,3 +58,4 @@ pub use event::{
 pub use rank::{Orphan, rank, weight};
 pub use record::{HeldClaim, OwnRecord};
 pub use serving::{KernelAddress, KernelView, ServedVip, Serving};
+pub use voices::{Ownership, Silence, Voice, VoiceId, Voices, Watched, Watchlist};

@@ -84,7 +84,11 @@ impl Metrics {
             Action::Read { .. } => request("read"),
             Action::List => request("list"),
             Action::Report(fact) => self.count_fact(fact),
-            Action::Serve(_) | Action::Transmit { .. } | Action::Persist(_) | Action::Exit => {}
+            Action::Serve(_)
+            | Action::Listen(_)
+            | Action::Transmit { .. }
+            | Action::Persist(_)
+            | Action::Exit => {}
         }
     }
 

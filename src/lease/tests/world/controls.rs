@@ -159,6 +159,8 @@ impl World {
                 addresses: [vip(number)].into(),
                 nodes: Arc::new(self.desired.nodes.keys().cloned().collect()),
                 interfaces: Vec::new(),
+                detection: crate::desired::Detection::default(),
+                on_api_outage: crate::desired::OnApiOutage::default(),
             };
             self.desired.claims.insert(claim(number), claimed);
         }

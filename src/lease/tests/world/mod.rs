@@ -248,6 +248,7 @@ impl World {
                     }
                 }
             }
+            Action::Listen(_) => {}
             Action::Serve(serving) => self.send(WIRE, name, Happening::Apply(serving)),
             Action::Transmit { frame, .. } => {
                 self.transmit(name, &frame);
