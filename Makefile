@@ -27,6 +27,24 @@ lab-down: ## Ends what `make lab` left running
 test: build control-plane ## Every test, the whole lab included
 	$(CARGO) test --workspace
 
+# What is measured is what users run; the lab around it is not.
+RELEASE := $(dir $(TARGET))release
+.PHONY: bench
+bench: prerequisites control-plane
+	@$(CARGO) build --release --package leasehold --package leasehold-operator --bins
+	@$(CARGO) build --package leasehold-lab --bin leasehold-bench
+BENCH = LEASEHOLD_SPEAKER=$(abspath $(RELEASE)/leasehold-speaker) \
+	LEASEHOLD_OPERATOR=$(abspath $(RELEASE)/leasehold-operator) $(TARGET)/leasehold-bench
+
+.PHONY: bench-failover
+bench-failover: bench ## What clients feel of each fault: REPEAT=20 REPEAT_SLOW=20 FAULTS=a,b PROFILE=fast
+	@$(BENCH) failover $(if $(REPEAT),--repeat $(REPEAT)) $(if $(REPEAT_SLOW),--repeat-slow $(REPEAT_SLOW)) \
+		$(if $(FAULTS),--faults $(FAULTS)) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SYSTEMS),--systems $(SYSTEMS))
+
+.PHONY: soak
+soak: bench ## False alarms while nothing dies: MINUTES=10 KIND=isolation,arp-filter,starved,slow-api,fast-hour
+	@$(BENCH) soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KIND),--kind $(KIND))
+
 .PHONY: build
 build: prerequisites
 	@$(CARGO) build --workspace --bins

@@ -7,6 +7,8 @@
 //! | `edge.transmit` | this task, announcer | packet task | the frame is dropped: the next one comes |
 //! | `serving` (state) | this task | applier, announcer | latest wins |
 //! | `edge.attention` (state) | this task | packet task | latest wins |
+//! | `listener.watchlist` (state) | this task | listener | latest wins |
+//! | `listener.voices` (state) | listener | this task | latest wins |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,6 +22,7 @@ use tokio::task::JoinSet;
 use crate::announce::Announcement;
 use crate::api::leases::Leases;
 use crate::clock::{Instant, sleep_until};
+use crate::detect::listener::{Listener, ListenerError};
 use crate::host::StateFolder;
 use crate::lease::{
     Action, Answer, Election, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Serving,
@@ -38,6 +41,9 @@ pub enum DriveError {
     /// The kernel edge ended.
     #[error("the connection to the kernel has ended")]
     Edge(#[from] crate::net::edge::EdgeError),
+    /// The listener ended.
+    #[error("nobody listens to the owners any more")]
+    Listener(#[from] ListenerError),
     /// A task that the speaker cannot do without has ended.
     #[error("the task `{0}` has ended")]
     Task(&'static str),
@@ -52,6 +58,8 @@ pub struct Driver {
     pub leases: Leases,
     /// The kernel edge.
     pub edge: Edge,
+    /// Listens to the owners.
+    pub listener: Listener,
     /// What the kernel is told to hold.
     pub serving: watch::Sender<Serving>,
     /// What it holds.
@@ -112,6 +120,9 @@ impl Driver {
                 Ok(()) = self.announcement.kernel.changed() => {
                     vec![Event::Kernel(self.announcement.kernel.borrow_and_update().clone())]
                 }
+                Ok(()) = self.listener.voices.changed() => {
+                    vec![Event::Voices(self.listener.voices.borrow_and_update().clone())]
+                }
                 Some(heard) = self.edge.heard.recv() => event_of(&heard).into_iter().collect(),
                 Some(done) = self.requests.join_next(), if !self.requests.is_empty() => match done {
                     Ok(Completed::Answer(request, answer)) => vec![Event::Answered { request, answer }],
@@ -128,6 +139,10 @@ impl Driver {
                 Some(ended) = self.edge.tasks.join_next() => return Err(match ended {
                     Ok(error) => error.into(),
                     Err(_) => DriveError::Task("kernel edge"),
+                }),
+                Some(ended) = self.listener.tasks.join_next() => return Err(match ended {
+                    Ok(error) => error.into(),
+                    Err(_) => DriveError::Task("listener"),
                 }),
                 _ = self.announcement.tasks.join_next() => return Err(DriveError::Task("announcement")),
                 _ = self.watches.join_next() => return Err(DriveError::Task("watch")),
@@ -166,7 +181,9 @@ impl Driver {
             Action::Serve(serving) => {
                 self.serving.send_replace(serving);
             }
-            Action::Listen(_) => {}
+            Action::Listen(watchlist) => {
+                self.listener.watchlist.send_replace(watchlist);
+            }
             Action::Transmit { interface, frame } => {
                 // Full: whoever asks, asks again.
                 let _ = self.edge.transmit.try_send(transmit(interface, &frame));

@@ -11,6 +11,7 @@ use crate::api::client;
 use crate::api::leases::Leases;
 use crate::clock::Instant;
 use crate::config::Config;
+use crate::detect::listener::Listener;
 use crate::drive::Driver;
 use crate::host::{self, StateFolder};
 use crate::lease::{self, Election, Serving};
@@ -25,8 +26,6 @@ use crate::{announce, watch as watches};
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(1500);
 /// For how long a restarting speaker's addresses stay.
 const RESTART_GRACE: Duration = Duration::from_secs(30);
-/// By how much each rank waits for the ranks before it.
-const RANK_STEP: Duration = Duration::from_millis(180);
 /// Events of the watches that wait for the core.
 const EVENTS: usize = 1024;
 
@@ -55,6 +54,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 
     let _lock = host::lock(&health).await?;
     let edge = Edge::start().await?;
+    let listener = Listener::start(edge.witnesses.clone(), edge.links.clone()).await?;
     let (serving, served) = watch::channel(Serving::default());
     let announcement = announce::start(served, &edge);
     let (sender, events) = mpsc::channel(EVENTS);
@@ -70,13 +70,13 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         lease_duration: config.lease_duration,
         request_timeout: REQUEST_TIMEOUT,
         restart_grace: RESTART_GRACE,
-        rank_step: RANK_STEP,
     };
     tracing::info!(node = %settings.node, version = env!("CARGO_PKG_VERSION"), "speaker started");
     let driver = Driver {
         election: Election::new(Instant::now(), settings, state.read()),
         leases,
         edge,
+        listener,
         serving,
         announcement,
         events,

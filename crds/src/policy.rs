@@ -13,13 +13,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::InterfaceName;
 
+mod detection;
+
+pub use detection::{Detection, DetectionError, DetectionMode, DetectionSpec, DurationText};
+
 /// The condition that says whether a policy can be followed.
 pub const ACCEPTED: &str = "Accepted";
 
 /// The priority of a policy that gives none.
 pub const DEFAULT_PRIORITY: i32 = 100;
 
-/// From which nodes and interfaces services are announced.
+/// From which nodes and interfaces services are announced, and when another node takes over.
 ///
 /// Of the policies that match a service, the one with the smallest `priority` governs it; among
 /// equals the first by name. Where no policy exists at all, every service is announced from any node
@@ -34,7 +38,7 @@ pub const DEFAULT_PRIORITY: i32 = 100;
     category = "leasehold",
     status = "AnnouncementPolicyStatus",
     derive = "PartialEq",
-    doc = "From which nodes and interfaces services are announced.",
+    doc = "From which nodes and interfaces services are announced, and when another node takes over.",
     printcolumn(
         name = "Priority",
         type_ = "integer",
@@ -96,6 +100,28 @@ pub struct AnnouncementPolicySpec {
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub interfaces: Vec<PolicyInterface>,
+
+    /// How the death of an owner is told. Services that share an address are watched with the
+    /// fastest settings of any of them, and by `LeaseOnly` if any of them says so.
+    #[serde(default)]
+    pub detection: DetectionSpec,
+
+    /// What becomes of the addresses while the API server does not answer. `Hold`: their owners go
+    /// on serving, and where one dies another node takes over until it answers again. `Drop`: an
+    /// owner that cannot renew its lease gives up its addresses before the lease has run out.
+    #[serde(default)]
+    pub on_api_outage: OnApiOutage,
+}
+
+/// What becomes of addresses while the API server does not answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum OnApiOutage {
+    /// Their owners hold them, and where one dies, others take over until it answers again.
+    #[default]
+    Hold,
+    /// They lapse before anybody else could own them.
+    Drop,
 }
 
 const fn default_priority() -> i32 {
@@ -137,7 +163,7 @@ pub struct AnnouncementPolicyStatus {
     /// How many services the policy governs.
     #[serde(default)]
     pub services: i64,
-    /// `Accepted`: all selectors can be read.
+    /// `Accepted`: the policy can be followed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -145,24 +171,50 @@ pub struct AnnouncementPolicyStatus {
 
 /// Why a policy cannot be followed.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("policy `{policy}`: {field}[{index}] is not a selector: {source}")]
-pub struct PolicyError {
-    /// The name of the policy.
-    pub policy: String,
-    /// The field of its `spec`.
-    pub field: &'static str,
-    /// Which entry of the field.
-    pub index: usize,
-    source: std::sync::Arc<ParseExpressionError>,
+pub enum PolicyError {
+    /// A selector cannot be read.
+    #[error("policy `{policy}`: {field}[{index}] is not a selector: {source}")]
+    Selector {
+        /// The name of the policy.
+        policy: String,
+        /// The field of its `spec`.
+        field: &'static str,
+        /// Which entry of the field.
+        index: usize,
+        /// What is wrong with it.
+        source: std::sync::Arc<ParseExpressionError>,
+    },
+    /// The detection settings cannot be followed.
+    #[error("policy `{policy}`: detection: {source}")]
+    Detection {
+        /// The name of the policy.
+        policy: String,
+        /// What is wrong with them.
+        source: DetectionError,
+    },
 }
 
-/// A policy with its selectors read.
+impl PolicyError {
+    /// One word for conditions.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Selector { .. } => "InvalidSelector",
+            Self::Detection { .. } => "InvalidDetection",
+        }
+    }
+}
+
+/// A policy that can be followed: with all that it says read.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Its name.
     pub name: String,
     /// The interfaces that may carry the addresses; empty: chosen by subnet.
     pub interfaces: Vec<InterfaceName>,
+    /// How the silence of an owner is told.
+    pub detection: Detection,
+    /// What becomes of the addresses while the API server does not answer.
+    pub on_api_outage: OnApiOutage,
     priority: i32,
     pools: Vec<String>,
     services: Vec<Selector>,
@@ -170,12 +222,12 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Reads the selectors of `policy`.
+    /// Reads what `policy` says.
     pub fn parse(policy: &AnnouncementPolicy) -> Result<Self, PolicyError> {
         let name = policy.name_any();
         let read = |field, selectors: &[LabelSelector]| {
             let read_one = |(index, selector): (usize, &LabelSelector)| {
-                Selector::try_from(selector.clone()).map_err(|source| PolicyError {
+                Selector::try_from(selector.clone()).map_err(|source| PolicyError::Selector {
                     policy: name.clone(),
                     field,
                     index,
@@ -186,7 +238,11 @@ impl Policy {
         };
         let services = read("serviceSelectors", &policy.spec.service_selectors)?;
         let nodes = read("nodeSelectors", &policy.spec.node_selectors)?;
+        let detection = Detection::try_from(&policy.spec.detection)
+            .map_err(|source| PolicyError::Detection { policy: name.clone(), source })?;
         Ok(Self {
+            detection,
+            on_api_outage: policy.spec.on_api_outage,
             interfaces: policy.spec.interfaces.iter().map(|name| name.0.clone()).collect(),
             priority: policy.spec.priority,
             pools: policy.spec.ip_address_pools.clone(),
@@ -316,12 +372,54 @@ mod tests {
 
     #[test]
     fn a_policy_that_cannot_be_read_announces_nothing_instead_of_everything() {
-        let spec = json!({"nodeSelectors": [
+        let near = json!({"nodeSelectors": [
             {"matchExpressions": [{"key": "rack", "operator": "Near"}]},
         ]});
-        let (policies, errors) = Policies::new(&[policy("typo", spec)]);
-        assert_eq!(errors.len(), 1);
-        assert!(errors[0].to_string().starts_with("policy `typo`: nodeSelectors[0] is not a"));
-        assert!(matches!(policies.govern(&labels(&[]), None), Governance::None));
+        for (spec, reason, says) in [
+            (near, "InvalidSelector", "policy `typo`: nodeSelectors[0] is not a selector"),
+            (
+                json!({"detection": {"misses": 1}}),
+                "InvalidDetection",
+                "policy `typo`: detection: misses is out of bounds: write 2 to 10",
+            ),
+        ] {
+            let (policies, errors) = Policies::new(&[policy("typo", spec)]);
+            assert_eq!(errors.len(), 1);
+            assert_eq!(errors[0].reason(), reason);
+            assert!(errors[0].to_string().starts_with(says), "{}", errors[0]);
+            assert!(matches!(policies.govern(&labels(&[]), None), Governance::None));
+        }
+    }
+
+    #[test]
+    fn a_policy_says_how_deaths_are_told_and_what_an_api_outage_means() {
+        let read = |spec| Policy::parse(&policy("p", spec)).unwrap();
+        let silent = read(json!({}));
+        assert_eq!(silent.detection, Detection::default());
+        assert_eq!(silent.on_api_outage, OnApiOutage::Hold);
+        let strict = read(json!({"onApiOutage": "Drop", "detection": {"mode": "LeaseOnly"}}));
+        assert!(!strict.detection.wire);
+        assert_eq!(strict.on_api_outage, OnApiOutage::Drop);
+    }
+
+    #[test]
+    fn the_examples_say_what_their_comments_say() {
+        let read = |file: &str| {
+            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+            let text = std::fs::read_to_string(folder.join(file)).unwrap();
+            let documents = serde_yaml_ng::Deserializer::from_str(&text);
+            let parse = |document| {
+                Policy::parse(&AnnouncementPolicy::deserialize(document).unwrap()).unwrap()
+            };
+            documents.map(parse).collect::<Vec<_>>()
+        };
+        let fast = read("policy-fast.yaml");
+        let noticed = |policy: &Policy| policy.detection.retry_interval * policy.detection.misses;
+        let (least, most) = (noticed(&fast[0]), noticed(&fast[0]) + fast[0].detection.interval);
+        assert_eq!((least.as_millis(), most.as_millis()), (40, 90));
+        assert!(fast[1].matches_service(&labels(&[]), None) && fast[0].priority < fast[1].priority);
+        let office = &read("policy.yaml")[0];
+        assert_eq!(office.detection, Detection::default());
+        assert_eq!(office.on_api_outage, OnApiOutage::default());
     }
 }

@@ -132,13 +132,17 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
     let mut allowed = Allowed { snapshot, by_policy: BTreeMap::new() };
     let mut taken = BTreeSet::new();
     for (name, service) in &snapshot.services {
-        let (mut nodes, interfaces) = match policies
-            .govern(&service.labels, service.pool.as_deref())
-        {
-            Governance::None => (Arc::default(), Vec::new()),
-            Governance::Default => (allowed.nodes(None), Vec::new()),
-            Governance::Policy(policy) => (allowed.nodes(Some(policy)), policy.interfaces.clone()),
+        let governance = policies.govern(&service.labels, service.pool.as_deref());
+        let policy = match governance {
+            Governance::Policy(policy) => Some(policy),
+            Governance::Default | Governance::None => None,
         };
+        let mut nodes = match governance {
+            Governance::None => Arc::default(),
+            Governance::Default | Governance::Policy(_) => allowed.nodes(policy),
+        };
+        let detection = policy.map(|policy| policy.detection).unwrap_or_default();
+        let on_api_outage = policy.map(|policy| policy.on_api_outage).unwrap_or_default();
         if service.local {
             let here = local.get(name.as_str());
             let narrowed =
@@ -156,20 +160,32 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
             claim.services.push(name.clone());
             claim.addresses.extend(addresses);
             claim.nodes = Arc::new(claim.nodes.intersection(&nodes).cloned().collect());
+            claim.detection = stricter(claim.detection, detection);
+            if on_api_outage == OnApiOutage::Drop {
+                claim.on_api_outage = OnApiOutage::Drop;
+            }
         } else {
             let services = vec![name.clone()];
             let claim = DesiredClaim {
                 services,
                 addresses,
                 nodes,
-                interfaces,
-                detection: Detection::default(),
-                on_api_outage: OnApiOutage::default(),
+                interfaces: policy.map(|policy| policy.interfaces.clone()).unwrap_or_default(),
+                detection,
+                on_api_outage,
             };
             desired.claims.insert(service.claim.clone(), claim);
         }
     }
     (desired, errors)
+}
+
+/// The settings for services that share a claim: the faster timings as a whole, for a mixture could
+/// be faster than anybody asked for; and the wire only where all allow it.
+fn stricter(one: Detection, other: Detection) -> Detection {
+    let speed = |it: &Detection| (it.rank_step(), it.interval, it.retry_interval);
+    let faster = if speed(&other) < speed(&one) { other } else { one };
+    Detection { wire: one.wire && other.wire, ..faster }
 }
 
 /// The nodes that policies allow, each set made once.
@@ -219,6 +235,8 @@ fn local_nodes(snapshot: &Snapshot) -> BTreeMap<&str, BTreeSet<&NodeName>> {
 #[cfg(test)]
 #[expect(clippy::needless_pass_by_value, reason = "rows of JSON literals read better without &")]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
@@ -342,5 +360,102 @@ mod tests {
         ];
         let (desired, _) = build(&snapshot(&objects));
         assert_eq!(desired.claims.keys().map(LeaseName::as_str).collect::<Vec<_>>(), ["web.a"]);
+    }
+
+    fn policy(name: &str, spec: serde_json::Value) -> serde_json::Value {
+        json!({"kind": "AnnouncementPolicy", "apiVersion": "leasehold.dev/v1alpha1",
+            "metadata": {"name": name}, "spec": spec})
+    }
+
+    /// What policies `a` and `b` say, `a` of service `a` and so on; all services share one claim.
+    fn shared(policies: &[(&str, serde_json::Value)], services: &[&str]) -> DesiredClaim {
+        let mut objects = vec![node("n", json!({}))];
+        for (name, spec) in policies {
+            let mut spec = spec.clone();
+            spec["serviceSelectors"] = json!([{"matchLabels": {"policy": name}}]);
+            objects.push(policy(name, spec));
+        }
+        for (number, name) in services.iter().enumerate() {
+            let mut service = service(name, &format!("192.0.2.{number}"), json!({}));
+            service["metadata"]["annotations"]["leasehold.dev/claim"] = json!("web.a");
+            service["metadata"]["labels"] = json!({"policy": name});
+            objects.push(service);
+        }
+        let (desired, errors) = build(&snapshot(&objects));
+        assert!(errors.is_empty(), "{errors:?}");
+        desired.claims[&"web.a".parse::<LeaseName>().unwrap()].clone()
+    }
+
+    #[test]
+    fn the_policy_says_how_the_death_of_the_owner_is_told() {
+        let fast = json!({"interval": "50ms", "retryInterval": "10ms", "misses": 4});
+        let detection = |interval: u64, retry_interval: u64, misses, wire| Detection {
+            interval: Duration::from_millis(interval),
+            retry_interval: Duration::from_millis(retry_interval),
+            misses,
+            wire,
+        };
+        let default = detection(100, 20, 3, true);
+        for (name, a, b, expected) in [
+            ("no settings", json!({}), None, default),
+            ("one", fast.clone(), None, detection(50, 10, 4, true)),
+            ("lease only", json!({"mode": "LeaseOnly"}), None, detection(100, 20, 3, false)),
+            // Not 50, 10, 3: nobody asked for that.
+            ("the faster second", json!({}), Some(fast.clone()), detection(50, 10, 4, true)),
+            ("the faster first", fast.clone(), Some(json!({})), detection(50, 10, 4, true)),
+            (
+                "lease only first",
+                json!({"mode": "LeaseOnly"}),
+                Some(fast.clone()),
+                detection(50, 10, 4, false),
+            ),
+            (
+                "lease only second",
+                fast,
+                Some(json!({"interval": "1s", "mode": "LeaseOnly"})),
+                detection(50, 10, 4, false),
+            ),
+            (
+                "rarer polls that take as long",
+                json!({"interval": "100ms", "retryInterval": "20ms", "misses": 4}),
+                Some(json!({"interval": "80ms", "retryInterval": "20ms", "misses": 5})),
+                detection(80, 20, 5, true),
+            ),
+        ] {
+            let mut policies = vec![("a", json!({"detection": a}))];
+            let mut services = vec!["a"];
+            if let Some(b) = b {
+                policies.push(("b", json!({"detection": b})));
+                services.push("b");
+            }
+            assert_eq!(shared(&policies, &services).detection, expected, "{name}");
+        }
+        assert_eq!(shared(&[], &["a", "b"]).detection, default);
+        assert_eq!(shared(&[], &["a", "b"]).on_api_outage, OnApiOutage::Hold);
+    }
+
+    #[test]
+    fn addresses_are_dropped_in_an_outage_if_any_service_of_the_claim_says_so() {
+        use OnApiOutage::{Drop, Hold};
+        for (policies, expected) in [
+            (vec![json!({})], Hold),
+            (vec![json!({"onApiOutage": "Drop"})], Drop),
+            (vec![json!({}), json!({})], Hold),
+            (vec![json!({"onApiOutage": "Drop"}), json!({"onApiOutage": "Hold"})], Drop),
+            (vec![json!({}), json!({"onApiOutage": "Drop"})], Drop),
+        ] {
+            let names = ["a", "b"];
+            let policies: Vec<_> = names.into_iter().zip(policies).collect();
+            let services = names.get(..policies.len()).unwrap();
+            assert_eq!(shared(&policies, services).on_api_outage, expected, "{policies:?}");
+        }
+    }
+
+    #[test]
+    fn a_service_that_no_policy_matches_has_the_defaults_and_no_node() {
+        let drop = json!({"onApiOutage": "Drop", "detection": {"mode": "LeaseOnly"}});
+        let claim = shared(&[("other", drop)], &["a"]);
+        assert!(claim.nodes.is_empty());
+        assert_eq!((claim.detection, claim.on_api_outage), Default::default());
     }
 }

@@ -7,10 +7,11 @@ mod build;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfaceName, NodeName};
+
+pub use leasehold_crds::policy::{Detection, OnApiOutage};
 
 pub use build::{NodeObject, ServiceFacts, SliceFacts, Snapshot, build};
 
@@ -39,48 +40,6 @@ pub struct DesiredClaim {
     pub detection: Detection,
     /// What becomes of its addresses while the API server does not answer.
     pub on_api_outage: OnApiOutage,
-}
-
-/// How the silence of an owner is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Detection {
-    /// From one poll to the next.
-    pub interval: Duration,
-    /// How long an answer may take, and from a poll that was missed to the next.
-    pub retry_interval: Duration,
-    /// How many polls in a row without an answer are silence.
-    pub misses: u32,
-    /// Whether the wire is asked at all; if not, only leases count.
-    pub wire: bool,
-}
-
-impl Default for Detection {
-    fn default() -> Self {
-        Self {
-            interval: Duration::from_millis(100),
-            retry_interval: Duration::from_millis(20),
-            misses: 3,
-            wire: true,
-        }
-    }
-}
-
-impl Detection {
-    /// By how much each candidate for an orphan waits for the ones before it: as long as one that
-    /// has died takes to be found out.
-    pub fn rank_step(&self) -> Duration {
-        self.interval + self.retry_interval * self.misses + Duration::from_millis(20)
-    }
-}
-
-/// What becomes of addresses while the API server does not answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnApiOutage {
-    /// Their owners hold them, and where one dies, others take over until it answers again.
-    #[default]
-    Hold,
-    /// They lapse before anybody else could own them.
-    Drop,
 }
 
 /// What matters of a Node.

@@ -10,5 +10,17 @@
 //! | module | what |
 //! |---|---|
 //! | [`detector`] | polls, misses, witnesses, silence: without I/O |
+//! | `owner` | one owner: its polls, its misses, its silence |
+//! | `addresses` | one owner's addresses: which were heard, and when to ask for the others |
+//! | `testimony` | one segment: who else answered there |
+//! | [`listener`] | the thread: drains the sockets, judges, asks |
+//! | `timer` | wakes it on time |
 
+mod addresses;
 pub mod detector;
+pub mod listener;
+mod owner;
+mod testimony;
+#[cfg(test)]
+mod tests;
+mod timer;

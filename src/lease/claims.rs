@@ -16,11 +16,12 @@ use super::eligible::{Ineligible, SEEN};
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::handover::{Handover, Yielding};
 use super::orphans::{LastOwner, Orphan};
+use super::provisional::Provisional;
 use super::record::HeldClaim;
 use super::refresh::IN_FLIGHT;
 use super::serving::ServedVip;
 use crate::clock::Instant;
-use crate::desired::{Desired, DesiredClaim};
+use crate::desired::{Desired, DesiredClaim, OnApiOutage};
 
 /// How long after a failed request on a claim the next is sent.
 const RETRY: Duration = Duration::from_millis(250);
@@ -41,6 +42,8 @@ pub(super) struct Tenure {
     pub(super) handover: Option<Handover>,
     pub(super) yielding: Option<Yielding>,
     pub(super) probing: Option<Probing>,
+    /// This node serves it, or is about to, although another is the owner.
+    pub(super) provisional: Option<Provisional>,
     pub(super) orphan: Option<Orphan>,
     /// The last valid ownership that was seen.
     pub(super) last: Option<LastOwner>,
@@ -78,6 +81,7 @@ impl Tenure {
             handover: None,
             yielding: None,
             probing: None,
+            provisional: None,
             orphan: None,
             last: None,
             vacant: false,
@@ -132,7 +136,8 @@ impl Election {
                 && self.desired_claim(name).is_some()
             {
                 deadlines.push(self.turn(orphan, tenure).max(tenure.retry));
-                deadlines.push(self.round_ends(orphan));
+                deadlines.push(Self::round_ends(orphan));
+                deadlines.push(self.api_given_up(orphan.since));
                 deadlines.extend(tenure.ineligible.as_ref().map(|ineligible| ineligible.until));
             }
             deadlines.extend(tenure.missing.map(|since| since + SEEN));
@@ -196,15 +201,21 @@ impl Election {
                     transitions: stored.record.transitions,
                 },
             );
-            tenure.orphan = None;
+            if self.silences.forsaken(name).is_none() {
+                tenure.orphan = None;
+            }
         }
         match owner {
             Owner::Me if !tenure.mine => {
                 let Some(stored) = stored else { return };
                 tenure.mine = true;
                 tenure.yielding = None;
-                self.ownerships += 1;
-                tenure.ownership = self.ownerships;
+                tenure.orphan = None;
+                let served = tenure.provisional.take().is_some() && tenure.probing.is_none();
+                if !served {
+                    self.ownerships += 1;
+                    tenure.ownership = self.ownerships;
+                }
                 tenure.interface.clone_from(&stored.record.interface);
                 if std::mem::take(&mut tenure.vacant) {
                     self.probe_first(now, name, &stored, actions);
@@ -230,6 +241,9 @@ impl Election {
     pub(super) fn lose_all_claims(&mut self, cause: &str, actions: &mut Vec<Action>) {
         for (name, tenure) in &mut self.tenures {
             tenure.yielding = None;
+            if tenure.provisional.take().is_some() {
+                tenure.probing = None;
+            }
             if tenure.mine {
                 tenure.end();
                 let (claim, cause) = (name.clone(), cause.to_owned());
@@ -360,13 +374,24 @@ impl Election {
             return;
         }
         let stored = self.claims.get(name).cloned();
-        if let Some(stored) = stored.as_ref().filter(|stored| self.owner(stored) != Owner::Nobody) {
+        let forsaken = self.silences.forsaken(name).map(|forsaken| forsaken.since);
+        let owned = stored.as_ref().filter(|stored| self.owner(stored) != Owner::Nobody);
+        if let Some(stored) = owned.filter(|_| forsaken.is_none()) {
             self.succeed(now, name, claim, stored, desired, actions);
             return;
         }
         let Some(orphan) = &tenure.orphan else { return };
+        // Who serves it already need not wait for its turn.
+        let served = self.serves_provisionally(name);
         let turn = self.turn(orphan, tenure);
-        if now < turn || !orphan.ranking.contains(&self.config.node) {
+        if !served && (now < turn || !orphan.ranking.contains(&self.config.node)) {
+            return;
+        }
+        if self.is_api_gone(now, forsaken.unwrap_or(orphan.since)) {
+            self.take_provisionally(now, name, claim, stored.as_ref(), actions);
+            return;
+        }
+        if served && self.is_settling() {
             return;
         }
         let (first, edited) = (orphan.ranking.first() == Some(&self.config.node), orphan.edited);
@@ -378,6 +403,9 @@ impl Election {
             return;
         }
         let cause = match (self.last_owner(name), edited) {
+            (Some(last), _) if forsaken.is_some() => {
+                format!("taken over: {last} does not answer for it any more")
+            }
             (_, true) => "lease was deleted or edited".to_owned(),
             (None, _) => "new service".to_owned(),
             (Some(last), _) => self.why_vacant(last, stored.as_ref()),
@@ -429,7 +457,8 @@ impl Election {
         };
         let released = base.as_ref().is_some_and(|base| base.record.holder.is_none());
         self.with(name, |tenure| {
-            let served = tenure.mine || tenure.yielding.is_some();
+            let served =
+                tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
             tenure.vacant = !served && (released || tenure.last.is_none());
         });
         self.note_former(name, base.as_ref());
@@ -502,7 +531,7 @@ impl Election {
                 tenure.retry = now + RETRY;
             }),
             Answer::Throttled | Answer::Refused(_) => {
-                let later = now + self.config.renew_interval();
+                let later = now + self.renew_interval();
                 self.with(name, |tenure| tenure.retry = later);
             }
         }
@@ -516,15 +545,20 @@ impl Election {
     }
 
     /// The addresses that this node is to have now.
-    pub(super) fn served_vips(&self) -> BTreeMap<IpAddr, ServedVip> {
+    pub(super) fn served_vips(&self, now: Instant) -> BTreeMap<IpAddr, ServedVip> {
         let mut vips = BTreeMap::new();
         for (name, tenure) in &self.tenures {
             let yielding = tenure.yielding.is_some();
-            if !(tenure.mine && tenure.leaving.is_none() && tenure.probing.is_none() || yielding) {
+            let mine = tenure.mine && tenure.leaving.is_none();
+            if !((mine || tenure.provisional.is_some()) && tenure.probing.is_none() || yielding) {
                 continue;
             }
             let Some(interface) = tenure.interface.clone() else { continue };
             let Some(claim) = self.desired_claim(name) else { continue };
+            let drops = claim.on_api_outage == OnApiOutage::Drop;
+            if drops && now >= self.own.renewed_until() {
+                continue;
+            }
             for address in &claim.addresses {
                 // Exclusion is per address: only what the stored claim lists is served under it.
                 let listed =
@@ -538,7 +572,7 @@ impl Election {
                     ServedVip {
                         claim: name.clone(),
                         interface: interface.clone(),
-                        until: self.own.kernel_until,
+                        until: if drops { self.own.dropped_at() } else { self.own.kernel_until },
                         ownership: tenure.ownership,
                         announced: !yielding,
                     },
@@ -556,7 +590,9 @@ impl Election {
             .filter_map(|(name, tenure)| {
                 let claim = self.desired_claim(name)?;
                 let interface = tenure.interface.clone()?;
-                Some((name.clone(), HeldClaim { addresses: claim.addresses.clone(), interface }))
+                let drops = claim.on_api_outage == OnApiOutage::Drop;
+                let addresses = claim.addresses.clone();
+                Some((name.clone(), HeldClaim { addresses, interface, drops }))
             })
             .collect()
     }

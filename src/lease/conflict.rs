@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
-use leasehold_crds::names::NodeName;
+use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
 use super::claims::Owner;
@@ -26,6 +26,10 @@ const PROBE: Duration = Duration::from_millis(20);
 const DEFEND: Duration = Duration::from_secs(10);
 /// After how many defences the conflict is reported.
 const DEFENCES: u32 = 3;
+/// How often the speaker to whom an address was yielded is asked for it, and after how many questions
+/// without an answer it is served here again.
+const ASK: Duration = Duration::from_millis(500);
+const ASKED: u32 = 2;
 /// How often a claim is read anew because of what was heard, at most.
 const REREAD: Duration = Duration::from_millis(250);
 
@@ -42,7 +46,7 @@ pub(super) struct Conflicts {
     /// The MAC addresses of speakers that were heard, ever.
     speakers: BTreeSet<MacAddr>,
     /// Addresses that were yielded to a known speaker while the API did not answer.
-    yielded: BTreeSet<IpAddr>,
+    yielded: BTreeMap<IpAddr, Yielded>,
     /// When the claims of such addresses are read again at the earliest.
     reread: Instant,
     disputes: BTreeMap<LeaseName, Dispute>,
@@ -54,8 +58,18 @@ impl Conflicts {
     }
 
     pub(super) fn yielded(&self, address: IpAddr) -> bool {
-        self.yielded.contains(&address)
+        self.yielded.contains_key(&address)
     }
+}
+
+/// An address of ours that a known speaker announced while the API did not answer. Two may have
+/// yielded to each other: so whoever has it is asked, and where nobody does it is served again.
+#[derive(Clone, Debug)]
+struct Yielded {
+    interface: InterfaceName,
+    mac: MacAddr,
+    ask: Instant,
+    misses: u32,
 }
 
 /// Somebody else announces an address of ours.
@@ -75,6 +89,7 @@ impl Election {
             Some(probing.second.unwrap_or(probing.until))
         });
         let asks = self.old_owners.watched.values().map(|old| old.ask);
+        let asks = asks.chain(self.conflicts.yielded.values().map(|yielded| yielded.ask));
         self.first_ahead(probes.chain(asks).chain([self.conflicts.reread]))
     }
 
@@ -86,15 +101,23 @@ impl Election {
         stored: &Stored<Claim>,
         actions: &mut Vec<Action>,
     ) {
+        let Some(interface) = &stored.record.interface else { return };
+        self.probe_on(now, name, interface, &stored.record.addresses, actions);
+    }
+
+    /// Begins to probe for `addresses` on `interface`.
+    pub(super) fn probe_on(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        interface: &InterfaceName,
+        addresses: &BTreeSet<IpAddr>,
+        actions: &mut Vec<Action>,
+    ) {
         self.with(name, |tenure| {
             tenure.probing = Some(Probing { until: now + PROBE * 2, second: Some(now + PROBE) });
         });
-        Self::probe(stored, actions);
-    }
-
-    fn probe(stored: &Stored<Claim>, actions: &mut Vec<Action>) {
-        let Some(interface) = &stored.record.interface else { return };
-        for address in &stored.record.addresses {
+        for address in addresses {
             let frame = Frame::Probe(*address);
             actions.push(Action::Transmit { interface: interface.clone(), frame });
         }
@@ -105,6 +128,8 @@ impl Election {
         self.ask_old_owners(now, actions);
         if self.is_api_answering(now) && self.is_informed() && self.own.id.is_some() {
             self.reread_yielded(now, actions);
+        } else if self.is_informed() {
+            self.ask_yielded(now, actions);
         }
         let tenures = &self.tenures;
         self.conflicts.disputes.retain(|name, _| tenures.get(name).is_some_and(|t| t.mine));
@@ -114,8 +139,8 @@ impl Election {
     fn reread_yielded(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let mut yielded = std::mem::take(&mut self.conflicts.yielded);
         let names: BTreeSet<LeaseName> =
-            yielded.iter().flat_map(|address| self.claims_of(*address)).collect();
-        yielded.retain(|address| !self.claims_of(*address).is_empty());
+            yielded.keys().flat_map(|address| self.claims_of(*address)).collect();
+        yielded.retain(|address, _| !self.claims_of(*address).is_empty());
         self.conflicts.yielded = yielded;
         if now < self.conflicts.reread {
             return;
@@ -127,6 +152,29 @@ impl Election {
                 self.read(now, target, actions);
             }
         }
+    }
+
+    fn ask_yielded(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.conflicts.yielded.retain(|address, yielded| {
+            if now < yielded.ask {
+                return true;
+            }
+            if yielded.misses >= ASKED {
+                return false;
+            }
+            yielded.misses += 1;
+            yielded.ask = now + ASK;
+            let frame = Frame::Ask(*address, yielded.mac);
+            actions.push(Action::Transmit { interface: yielded.interface.clone(), frame });
+            true
+        });
+    }
+
+    /// Yields an address to the speaker that was heard.
+    fn yield_to(&mut self, now: Instant, heard: &Heard) {
+        let (interface, mac) = (heard.interface.clone(), heard.frame.mac);
+        let yielded = Yielded { interface, mac, ask: now + ASK, misses: 0 };
+        self.conflicts.yielded.insert(heard.frame.ip, yielded);
     }
 
     fn advance_probes(&mut self, now: Instant, actions: &mut Vec<Action>) {
@@ -142,8 +190,15 @@ impl Election {
             };
             let again = probing.second.is_some_and(|at| now >= at);
             let over = now >= probing.until;
-            if again && let Some(stored) = self.claims.get(&name) {
-                Self::probe(stored, actions);
+            let interface = self.tenures.get(&name).and_then(|tenure| tenure.interface.clone());
+            if again
+                && !over
+                && let (Some(stored), Some(interface)) = (self.claims.get(&name), interface)
+            {
+                for address in &stored.record.addresses {
+                    let frame = Frame::Probe(*address);
+                    actions.push(Action::Transmit { interface: interface.clone(), frame });
+                }
             }
             self.with(&name, |tenure| {
                 if over {
@@ -152,6 +207,9 @@ impl Election {
                     probing.second = None;
                 }
             });
+            if over {
+                self.serve_provisionally(now, &name, actions);
+            }
         }
     }
 
@@ -171,23 +229,31 @@ impl Election {
             self.conflicts.speakers.insert(mac);
         }
         self.hear_old_owner(now, heard, actions);
+        if let Some(yielded) = self.conflicts.yielded.get_mut(&heard.frame.ip)
+            && speaker
+        {
+            yielded.mac = mac;
+            yielded.misses = 0;
+        }
         let address = heard.frame.ip;
         let claims = self.claims_of(address);
         for name in claims {
             let Some(tenure) = self.tenures.get_mut(&name) else { continue };
             if tenure.yielding.as_ref().is_some_and(|yielding| yielding.is_served_by(mac)) {
                 tenure.yielding = None;
+            } else if tenure.provisional.is_some() {
+                self.hear_provisional(now, &name, heard, speaker, actions);
             } else if tenure.probing.is_some() {
                 if !speaker {
                     self.refuse_conflict(now, &name, address, mac, actions);
                 }
             } else if tenure.mine {
-                self.dispute(now, &name, address, mac, speaker, actions);
+                self.dispute(now, &name, heard, speaker, actions);
             }
         }
         // Before the leases are known, whoever announces what a former process held has it now.
         if !self.is_informed() && heard.frame.announcement && self.is_served(address) {
-            self.conflicts.yielded.insert(address);
+            self.yield_to(now, heard);
         }
     }
 
@@ -196,7 +262,7 @@ impl Election {
         let Some(desired) = &self.desired else { return Vec::new() };
         self.tenures
             .iter()
-            .filter(|(_, t)| t.mine || t.yielding.is_some())
+            .filter(|(_, t)| t.mine || t.yielding.is_some() || t.provisional.is_some())
             .filter(|(name, _)| {
                 desired.claims.get(*name).is_some_and(|c| c.addresses.contains(&address))
             })
@@ -264,14 +330,14 @@ impl Election {
         &mut self,
         now: Instant,
         name: &LeaseName,
-        address: IpAddr,
-        mac: MacAddr,
+        heard: &Heard,
         speaker: bool,
         actions: &mut Vec<Action>,
     ) {
+        let (address, mac) = (heard.frame.ip, heard.frame.mac);
         if !self.is_api_answering(now) {
-            if speaker {
-                self.conflicts.yielded.insert(address);
+            if speaker && heard.frame.announcement {
+                self.yield_to(now, heard);
             }
             return;
         }

@@ -13,11 +13,15 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 use super::cache::Cache;
 use super::claims::Tenure;
 use super::conflict::Conflicts;
+use super::listening::Listening;
 use super::event::{Action, Answer, Event, Fact, Frame, Interface, RequestId, Target, Write};
 use super::old_owners::OldOwners;
 use super::peers::Peers;
+use super::provisional::Api;
 use super::record::OwnRecord;
 use super::serving::{KernelView, ServedVip, Serving};
+use super::silence::Silences;
+use super::voices::Voices;
 use super::session::OwnSession;
 use crate::clock::Instant;
 use crate::desired::Desired;
@@ -29,26 +33,13 @@ pub struct Config {
     pub node: NodeName,
     /// This boot of this host.
     pub incarnation: Incarnation,
-    /// L: for how long a session may go without renewal; whole seconds.
+    /// L: for how long a session may go without renewal, at least; whole seconds. It grows with the
+    /// number of speakers, so that all sessions together are written 30 times per second at most.
     pub lease_duration: Duration,
     /// After which time a request counts as unanswered.
     pub request_timeout: Duration,
     /// For how long a restarting speaker's addresses stay, at least; whole seconds.
     pub restart_grace: Duration,
-    /// By how much each rank waits for the ranks before it.
-    pub rank_step: Duration,
-}
-
-impl Config {
-    /// R: how often the session is renewed.
-    pub fn renew_interval(&self) -> Duration {
-        self.lease_duration / 3
-    }
-
-    /// L in whole seconds, as leases say it.
-    pub fn lease_seconds(&self) -> i32 {
-        i32::try_from(self.lease_duration.as_secs()).unwrap_or(i32::MAX)
-    }
 }
 
 /// How much longer than the session the kernel is to keep an address. It is told whole seconds,
@@ -72,6 +63,10 @@ pub struct Election {
     pub(super) peers: Peers,
     pub(super) tenures: BTreeMap<LeaseName, Tenure>,
     pub(super) conflicts: Conflicts,
+    pub(super) voices: Voices,
+    pub(super) silences: Silences,
+    pub(super) listening: Listening,
+    pub(super) api: Api,
     pub(super) old_owners: OldOwners,
     pub(super) requests: BTreeMap<RequestId, Pending>,
     pub(super) refresh: super::refresh::Refresh,
@@ -98,6 +93,8 @@ pub(super) struct Pending {
 pub(super) enum Purpose {
     /// To know what is stored.
     Read,
+    /// To know whether the store still names an owner that does not answer.
+    Confirm,
     /// To acquire, adopt or renew the own session.
     Renew,
     /// To lengthen the own session over a restart.
@@ -112,6 +109,12 @@ pub(super) enum Purpose {
     Refresh,
     /// To give a claim up.
     Release,
+}
+
+impl Purpose {
+    pub(super) const fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::Confirm)
+    }
 }
 
 impl Election {
@@ -138,6 +141,10 @@ impl Election {
             peers: Peers::default(),
             tenures: BTreeMap::new(),
             conflicts: Conflicts::default(),
+            voices: Voices::default(),
+            silences: Silences::default(),
+            listening: Listening::default(),
+            api: Api::new(now),
             old_owners: OldOwners::default(),
             requests: BTreeMap::new(),
             refresh: super::refresh::Refresh::default(),
@@ -154,11 +161,19 @@ impl Election {
     /// Takes one event and appends what is to be done.
     pub fn handle(&mut self, now: Instant, event: Event, actions: &mut Vec<Action>) {
         self.seen = now;
+        self.listening.stale |= !matches!(
+            event,
+            Event::Tick | Event::Heard(_) | Event::Hearing(_) | Event::Kernel(_)
+        );
         match event {
-            Event::Sessions(all) => self.sessions.list(now, all),
+            Event::Sessions(all) => {
+                self.api.listed_sessions();
+                self.sessions.list(now, all);
+            }
             Event::Session(stored) => {
                 let name = stored.name.clone();
                 self.own.echoed(&stored);
+                self.note_fence(now, &stored);
                 self.sessions.watched(now, &name, Some(stored));
             }
             Event::SessionGone(name) => {
@@ -167,7 +182,10 @@ impl Election {
                     self.own.deleted(now);
                 }
             }
-            Event::Claims(all) => self.claims.list(now, all),
+            Event::Claims(all) => {
+                self.api.listed_claims();
+                self.claims.list(now, all);
+            }
             Event::Claim(stored) => {
                 let name = stored.name.clone();
                 self.claims.watched(now, &name, Some(stored));
@@ -179,7 +197,7 @@ impl Election {
             Event::Interfaces(interfaces) => self.interfaces = interfaces,
             Event::Hearing(hearing) => self.hearing = hearing,
             Event::Heard(heard) => self.heard(now, &heard, actions),
-            Event::Voices(_) => {}
+            Event::Voices(voices) => self.hear_voices(now, voices, actions),
             Event::Kernel(view) => self.kernel = view,
             Event::Answered { request, answer } => self.answered(now, request, &answer, actions),
             Event::Terminate => self.own.terminate(now),
@@ -193,6 +211,7 @@ impl Election {
         [
             self.session_deadline(),
             self.peers_deadline(),
+            self.silences_deadline(),
             self.claims_deadline(),
             self.conflicts_deadline(),
         ]
@@ -229,7 +248,10 @@ impl Election {
 
     /// The addresses about which frames matter: what is served here, and what is about to be.
     pub fn heeded(&self) -> impl Iterator<Item = IpAddr> {
-        let held = self.tenures.iter().filter(|(_, t)| t.mine || t.yielding.is_some());
+        let held = self
+            .tenures
+            .iter()
+            .filter(|(_, t)| t.mine || t.yielding.is_some() || t.provisional.is_some());
         let claimed = held
             .filter_map(|(name, _)| self.claims.get(name))
             .flat_map(|stored| stored.record.addresses.iter().copied());
@@ -265,10 +287,13 @@ impl Election {
         self.advance_session(now, actions);
         if self.is_informed() {
             self.advance_peers(now, actions);
+            self.settle_provisional(now, actions);
+            self.advance_silences(now, actions);
             self.advance_claims(now, actions);
         }
         self.advance_conflicts(now, actions);
         self.publish(now, actions);
+        self.listen(actions);
         self.finish(now, actions);
     }
 
@@ -281,11 +306,13 @@ impl Election {
     ) {
         // An answer that nobody waits for any more changes nothing.
         let Some(pending) = self.requests.remove(&request) else { return };
+        self.api.note(now, &pending, answer);
         let name = match &pending.target {
             Target::Session(name) | Target::Claim(name) => name.clone(),
         };
         match (&pending.target, answer) {
             (Target::Session(_), Answer::Session(stored)) => {
+                self.note_fence(now, stored);
                 self.sessions.answered(now, &name, Some(stored.clone()));
             }
             (Target::Session(_), Answer::Absent) => {
@@ -304,6 +331,9 @@ impl Election {
                 self.session_answered(now, &pending, answer, actions);
             }
             Target::Session(_) => self.peer_answered(&name, &pending, answer, now, actions),
+            Target::Claim(_) if pending.purpose == Purpose::Confirm => {
+                self.confirmed(now, &name, &pending, answer);
+            }
             Target::Claim(_) => self.claim_answered(now, &name, &pending, answer, actions),
         }
     }
@@ -311,7 +341,7 @@ impl Election {
     /// Publishes what is served, and the record for the next process, where they changed.
     fn publish(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let complete = self.is_informed() && self.own.is_settled();
-        let vips = if complete { self.served_vips() } else { self.adopted_vips(now) };
+        let vips = if complete { self.served_vips(now) } else { self.adopted_vips(now) };
         if vips != self.serving.vips || complete != self.serving.complete {
             self.serving = Serving { generation: self.serving.generation + 1, vips, complete };
             actions.push(Action::Serve(self.serving.clone()));
@@ -346,7 +376,11 @@ impl Election {
                     ServedVip {
                         claim: claim.clone(),
                         interface: present.interface.clone(),
-                        until: self.own.kernel_until.max(present.until),
+                        until: if held.drops {
+                            present.until
+                        } else {
+                            self.own.kernel_until.max(present.until)
+                        },
                         ownership: 0,
                         announced: true,
                     },
@@ -406,7 +440,17 @@ impl Election {
     }
 
     pub(super) fn read(&mut self, now: Instant, target: Target, actions: &mut Vec<Action>) {
-        let request = self.request(now, target.clone(), Purpose::Read);
+        self.read_for(now, target, Purpose::Read, actions);
+    }
+
+    pub(super) fn read_for(
+        &mut self,
+        now: Instant,
+        target: Target,
+        purpose: Purpose,
+        actions: &mut Vec<Action>,
+    ) {
+        let request = self.request(now, target.clone(), purpose);
         actions.push(Action::Read { request, target });
     }
 
@@ -417,8 +461,41 @@ impl Election {
         request
     }
 
+    /// Whether a request on `target` is under way. A look at a claim whose owner is silent stands in
+    /// nobody's way.
     pub(super) fn is_pending(&self, target: &Target) -> bool {
-        self.requests.values().any(|pending| pending.target == *target)
+        self.requests
+            .values()
+            .any(|pending| pending.target == *target && pending.purpose != Purpose::Confirm)
+    }
+
+    /// Whether a claim is being read because its owner is silent.
+    pub(super) fn is_confirming(&self, claim: &LeaseName) -> bool {
+        self.requests.values().any(|pending| {
+            pending.purpose == Purpose::Confirm
+                && matches!(&pending.target, Target::Claim(name) if name == claim)
+        })
+    }
+
+    /// L: for how long a session may go without renewal.
+    pub(super) fn lease_duration(&self) -> Duration {
+        let speakers = u64::try_from(self.live_sessions().count()).unwrap_or(u64::MAX);
+        self.config.lease_duration.max(Duration::from_secs(speakers.div_ceil(10)))
+    }
+
+    /// R: how often the session is renewed.
+    pub(super) fn renew_interval(&self) -> Duration {
+        self.lease_duration() / 3
+    }
+
+    /// L in whole seconds, as leases say it.
+    pub(super) fn lease_seconds(&self) -> i32 {
+        i32::try_from(self.lease_duration().as_secs()).unwrap_or(i32::MAX)
+    }
+
+    /// For how long the kernel is to have addresses.
+    pub(super) fn lifetime(&self) -> Duration {
+        self.lease_duration() + KERNEL_GRACE
     }
 
     /// Sessions that live, ours included.
@@ -437,7 +514,7 @@ impl Election {
 
     /// Whether a renewal that was sent a short time ago was answered: what the API says is current.
     pub(super) fn is_api_answering(&self, now: Instant) -> bool {
-        let window = self.config.renew_interval() + self.config.request_timeout;
+        let window = self.renew_interval() + self.config.request_timeout;
         self.own.answered.is_some_and(|sent| now.saturating_since(sent) < window)
     }
 

@@ -72,7 +72,7 @@ impl Election {
             self.own.due = now + SETTLING;
             return;
         }
-        let grace = self.config.restart_grace.max(self.config.lease_duration).as_secs();
+        let grace = self.config.restart_grace.max(self.lease_duration()).as_secs();
         let record = Session {
             duration_seconds: i32::try_from(grace).unwrap_or(i32::MAX),
             restarting: true,
@@ -112,7 +112,7 @@ impl Election {
             transitions: self.next_transitions(),
             restarting: false,
             cause: cause.to_owned(),
-            duration_seconds: self.config.lease_seconds(),
+            duration_seconds: self.lease_seconds(),
             ..stored.record.clone()
         };
         let change = Change { name: self.own_name.clone(), base: Some(stored), record };

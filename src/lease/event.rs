@@ -246,9 +246,35 @@ pub enum Fact {
     },
     /// The old owner of addresses that this node took still answers for them.
     OldOwnerAnswers {
+        /// The claim that governs the address.
+        claim: LeaseName,
         /// Its MAC address.
         mac: MacAddr,
         /// An address for which it answers.
         address: IpAddr,
+    },
+    /// An owner that answered on the wire does so no longer.
+    Silent {
+        /// The owner.
+        node: NodeName,
+        /// The interface on which it was polled.
+        interface: InterfaceName,
+        /// The address that was polled.
+        address: IpAddr,
+    },
+    /// Whether nobody but the polled owners ever answered on a segment: the wire is no evidence
+    /// there, and only leases count.
+    WireBlind {
+        /// The interface on that segment.
+        interface: InterfaceName,
+        /// Whether it is so now.
+        blind: bool,
+    },
+    /// This node took addresses whose owner fell silent while the API server did not answer.
+    TookProvisionally {
+        /// Their claim.
+        claim: LeaseName,
+        /// The owner.
+        from: NodeName,
     },
 }

@@ -197,7 +197,7 @@ impl Election {
                 };
                 let candidates =
                     self.candidates(claim, desired).into_iter().filter(willing).collect();
-                Ranked { name, addresses: claim.addresses.len(), candidates, last: None }
+                Ranked { name, addresses: claim.addresses.len(), candidates, last: self.unsteady(now) }
             })
             .collect();
         rank(&orphans, &self.loads())

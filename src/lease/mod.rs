@@ -18,6 +18,9 @@
 //! | `session` | acquiring, renewing, losing the own session |
 //! | `ending` | the end of the process: restart or departure |
 //! | `peers` | the lease path: fencing sessions that are not renewed |
+//! | `listening` | to which owners this node listens |
+//! | `silence` | the wire path: fencing owners that fell silent |
+//! | `provisional` | taking over while the API server is gone |
 //! | `claims` | validity, taking, holding, releasing |
 //! | `orphans` | claims without an owner, and whose turn it is |
 //! | `eligible` | whether this node can serve a claim |
@@ -38,14 +41,17 @@ mod eligible;
 mod ending;
 mod event;
 mod handover;
+mod listening;
 mod old_owners;
 mod orphans;
 mod peers;
+mod provisional;
 mod rank;
 mod record;
 mod refresh;
 mod serving;
 mod session;
+mod silence;
 #[cfg(test)]
 mod tests;
 mod voices;

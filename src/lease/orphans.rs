@@ -1,6 +1,7 @@
 //! Claims without a valid owner: who may take them, and whose turn it is.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use leasehold_crds::lease::{LeaseName, SessionId};
 use leasehold_crds::names::NodeName;
@@ -17,6 +18,8 @@ use crate::desired::{Desired, DesiredClaim};
 pub(super) struct Orphan {
     pub(super) since: Instant,
     pub(super) ranking: Vec<NodeName>,
+    /// By how much each rank waits for the one before it.
+    pub(super) step: Duration,
     /// Nobody gave it up: its lease or its session's was deleted or edited.
     pub(super) edited: bool,
 }
@@ -36,14 +39,14 @@ impl Election {
         for (name, claim) in &desired.claims {
             let Some(tenure) = self.tenures.get(name) else { continue };
             let owned = self.claims.get(name).is_some_and(|s| self.owner(s) != Owner::Nobody);
-            if owned || tenure.mine {
+            if owned && self.silences.forsaken(name).is_none() || tenure.mine {
                 continue;
             }
             // Computed once, and again only when it has become void: a candidate is gone, or all
             // have had their turn.
             let stale = tenure.orphan.as_ref().is_none_or(|orphan| {
                 let gone = orphan.ranking.iter().any(|node| self.live_session(node).is_none());
-                gone || now >= self.round_ends(orphan)
+                gone || now >= Self::round_ends(orphan)
             });
             if stale {
                 new.push((name, claim, tenure.orphan.as_ref()));
@@ -53,11 +56,13 @@ impl Election {
             return;
         }
         let nodes: BTreeMap<&LeaseName, Vec<&NodeName>> =
-            new.iter().map(|(name, claim, _)| (*name, self.candidates(claim, desired))).collect();
+            new.iter().map(|(name, claim, _)| (*name, self.takers(name, claim, desired))).collect();
         let edited: BTreeMap<&LeaseName, bool> = new
             .iter()
             .map(|(name, _, before)| {
-                (*name, before.is_some_and(|o| o.edited) || self.was_edited(name))
+                let forsaken = self.silences.forsaken(name).is_some();
+                let edited = before.is_some_and(|o| o.edited) || self.was_edited(name);
+                (*name, edited && !forsaken)
             })
             .collect();
         let orphans: Vec<Ranked<'_>> = new
@@ -66,9 +71,13 @@ impl Election {
                 name,
                 addresses: claim.addresses.len(),
                 candidates: nodes.get(name).cloned().unwrap_or_default(),
-                last: (!edited.get(name).copied().unwrap_or(false))
-                    .then(|| self.last_owner(name))
-                    .flatten(),
+                last: {
+                    let mut last = self.unsteady(now);
+                    if !edited.get(name).copied().unwrap_or(false) {
+                        last.extend(self.last_owner(name));
+                    }
+                    last
+                },
             })
             .collect();
         let rankings = rank(&orphans, &self.loads());
@@ -76,8 +85,10 @@ impl Election {
             edited.into_iter().map(|(name, edited)| (name.clone(), edited)).collect();
         for (name, ranking) in rankings {
             let edited = edited.get(&name).copied().unwrap_or(false);
+            let step =
+                desired.claims.get(&name).map_or(Duration::ZERO, |c| c.detection.rank_step());
             if let Some(tenure) = self.tenures.get_mut(&name) {
-                tenure.orphan = Some(Orphan { since: now, ranking, edited });
+                tenure.orphan = Some(Orphan { since: now, ranking, step, edited });
             }
         }
     }
@@ -106,6 +117,24 @@ impl Election {
             }
         }
         loads
+    }
+
+    /// Who may take `claim` now. Only its pollers know that an owner that was not fenced is silent;
+    /// while nothing can be fenced they leave out those whom they do not hear.
+    fn takers<'a>(
+        &'a self,
+        name: &LeaseName,
+        claim: &DesiredClaim,
+        desired: &Desired,
+    ) -> Vec<&'a NodeName> {
+        let mut candidates = self.candidates(claim, desired);
+        if let Some(forsaken) = self.silences.forsaken(name) {
+            let pollers = self.pollers(&forsaken.id.node, &forsaken.id.interface);
+            candidates.retain(|node| pollers.contains(node));
+        } else if self.is_api_failing() {
+            candidates.retain(|node| !self.is_silent(node));
+        }
+        candidates
     }
 
     /// The live nodes that may take `claim`, as far as everybody can tell.
@@ -159,19 +188,19 @@ impl Election {
     /// When it is this node's turn to take the orphan.
     pub(super) fn turn(&self, orphan: &Orphan, tenure: &Tenure) -> Instant {
         let Some(place) = orphan.ranking.iter().position(|node| *node == self.config.node) else {
-            return self.round_ends(orphan);
+            return Self::round_ends(orphan);
         };
         let mut steps = u32::try_from(place).unwrap_or(u32::MAX);
         let last = tenure.last.as_ref().map(|last| &last.node);
         if orphan.edited && last != Some(&self.config.node) {
             steps = steps.saturating_add(2);
         }
-        orphan.since + self.config.rank_step.saturating_mul(steps)
+        orphan.since + orphan.step.saturating_mul(steps)
     }
 
     /// When everybody has had a turn.
-    pub(super) fn round_ends(&self, orphan: &Orphan) -> Instant {
+    pub(super) fn round_ends(orphan: &Orphan) -> Instant {
         let steps = u32::try_from(orphan.ranking.len()).unwrap_or(u32::MAX).saturating_add(3);
-        orphan.since + self.config.rank_step.saturating_mul(steps)
+        orphan.since + orphan.step.saturating_mul(steps)
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_crds::lease::{LeaseName, Record as _, Session, Stored};
+use leasehold_crds::names::NodeName;
 
 use super::election::{Config, Election, Pending, Purpose};
 use super::event::{Action, Answer, Change, Fact, Target, Write};
@@ -17,6 +18,9 @@ const STAGGER: Duration = Duration::from_millis(20);
 const PLACES: u64 = 16;
 /// How long after a failed read or fence the next is tried.
 const RETRY: Duration = Duration::from_millis(250);
+/// A node that was fenced so often within so long takes orphans only after all others.
+const UNSTEADY: usize = 3;
+const UNSTEADY_WITHIN: Duration = Duration::from_secs(600);
 /// The longest duration that is believed: a lease edited to a larger one would never end.
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -24,6 +28,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     suspects: BTreeMap<LeaseName, Suspect>,
+    /// When each node was fenced lately.
+    fences: BTreeMap<NodeName, Vec<Instant>>,
 }
 
 /// A session that was silent for as long as it said.
@@ -53,6 +59,25 @@ impl Election {
                 Some((name, since + duration(&stored.record, &self.config) + stagger))
             },
         )
+    }
+
+    /// Notes that the session of `node` was seen to end by a fence.
+    pub(super) fn note_fence(&mut self, now: Instant, stored: &Stored<Session>) {
+        let known = self.sessions.get(&stored.name).map(|known| &known.record);
+        let Some(node) = known.and_then(|known| known.holder.clone()) else { return };
+        if stored.record.holder.is_none() && stored.record.cause.contains(FENCED_BY) {
+            let fences = self.peers.fences.entry(node).or_default();
+            fences.retain(|at| now.saturating_since(*at) < UNSTEADY_WITHIN);
+            fences.push(now);
+        }
+    }
+
+    /// The nodes that are fenced again and again.
+    pub(super) fn unsteady(&self, now: Instant) -> Vec<&NodeName> {
+        let lately = |at: &&Instant| now.saturating_since(**at) < UNSTEADY_WITHIN;
+        let fences = self.peers.fences.iter();
+        let unsteady = fences.filter(|(_, at)| at.iter().filter(lately).count() >= UNSTEADY);
+        unsteady.map(|(node, _)| node).collect()
     }
 
     pub(super) fn peers_deadline(&self) -> Option<Instant> {
@@ -99,7 +124,10 @@ impl Election {
             return;
         }
         if suspect.confirmed.as_ref() == Some(&stored.resource_version) {
-            let record = fenced(&stored, &self.config);
+            let holder = stored.record.holder().map(ToString::to_string).unwrap_or_default();
+            let by = &self.config.node;
+            let record =
+                fenced(&stored, format!("{holder} {FENCED_BY} {by}: session was not renewed"));
             let change = Change { name, base: Some(stored), record };
             self.write(now, Write::Session(change), Purpose::Fence, actions);
         } else {
@@ -115,16 +143,17 @@ impl Election {
         now: Instant,
         actions: &mut Vec<Action>,
     ) {
+        self.silence_answered(now, pending, answer);
+        if let (Purpose::Fence, Answer::Session(_)) = (pending.purpose, answer)
+            && let Ok(node) = name.as_str().parse()
+        {
+            Self::report(Fact::Fenced { node }, actions);
+        }
         let Some(suspect) = self.peers.suspects.get_mut(name) else { return };
         match (pending.purpose, answer) {
             (Purpose::Read, Answer::Session(stored)) => {
                 suspect.confirmed = Some(stored.resource_version.clone());
                 suspect.next = now;
-            }
-            (Purpose::Fence, Answer::Session(_)) => {
-                if let Ok(node) = name.as_str().parse() {
-                    Self::report(Fact::Fenced { node }, actions);
-                }
             }
             // It was renewed or fenced meanwhile, or this cannot be known: from the start.
             (_, Answer::Conflict | Answer::Unknown(_)) => suspect.confirmed = None,
@@ -133,14 +162,16 @@ impl Election {
     }
 }
 
+/// What the cause of a fence says.
+pub(super) const FENCED_BY: &str = "fenced by";
+
 /// The record that ends a session: with it all its claims are orphans, for good.
-fn fenced(stored: &Stored<Session>, config: &Config) -> Session {
-    let holder = stored.record.holder().map(ToString::to_string).unwrap_or_default();
+pub(super) fn fenced(stored: &Stored<Session>, cause: String) -> Session {
     Session {
         holder: None,
         transitions: stored.record.transitions.saturating_add(1),
         restarting: false,
-        cause: format!("{holder} fenced by {}: session was not renewed", config.node),
+        cause,
         ..stored.record.clone()
     }
 }

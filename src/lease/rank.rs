@@ -15,8 +15,9 @@ pub struct Orphan<'a> {
     pub addresses: usize,
     /// Who may take it.
     pub candidates: Vec<&'a NodeName>,
-    /// The owner whose session ended; takes it only after all others had their turn.
-    pub last: Option<&'a NodeName>,
+    /// Who takes it only after all others had their turn: the owner whose session ended, and nodes
+    /// that are fenced again and again.
+    pub last: Vec<&'a NodeName>,
 }
 
 /// For each orphan its candidates, the first to act first.
@@ -36,7 +37,7 @@ pub fn rank(
         let mut candidates = orphan.candidates.clone();
         candidates.sort_by_cached_key(|node| {
             let load = loads.get(node).copied().unwrap_or(0);
-            let last = orphan.last == Some(*node);
+            let last = orphan.last.contains(node);
             (last, load, std::cmp::Reverse(weight(orphan.name.as_str(), node.as_str())), *node)
         });
         if let Some(first) = candidates.first() {
@@ -107,7 +108,7 @@ mod tests {
                 name,
                 addresses: 1,
                 candidates: nodes.iter().collect(),
-                last: None,
+                last: Vec::new(),
             })
             .collect();
         let loads = BTreeMap::from([(node(0), 10)]);
@@ -126,7 +127,7 @@ mod tests {
                 name: &name,
                 addresses: 1,
                 candidates: nodes.iter().collect(),
-                last: Some(last),
+                last: vec![last],
             };
             assert_eq!(rank(&[orphan], &BTreeMap::new())[&name].last(), Some(last));
         }
@@ -148,7 +149,7 @@ mod tests {
             let nodes: Vec<NodeName> = (0..nodes).map(node).collect();
             let orphans: Vec<Orphan<'_>> = names
                 .iter()
-                .map(|name| Orphan { name, addresses: 1, candidates: nodes.iter().collect(), last: None })
+                .map(|name| Orphan { name, addresses: 1, candidates: nodes.iter().collect(), last: Vec::new() })
                 .collect();
             let mut shuffled = orphans.clone();
             shuffled.sort_by_key(|orphan| weight(orphan.name.as_str(), &seed.to_string()));

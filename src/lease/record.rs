@@ -30,4 +30,7 @@ pub struct HeldClaim {
     pub addresses: BTreeSet<IpAddr>,
     /// The interface that carries them.
     pub interface: InterfaceName,
+    /// They lapse while the API server does not answer.
+    #[serde(default)]
+    pub drops: bool,
 }

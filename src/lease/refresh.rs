@@ -39,7 +39,7 @@ impl Election {
         let held = self.tenures.values().filter(|tenure| tenure.mine).count().max(1);
         let turns = u32::try_from(held).unwrap_or(u32::MAX).saturating_mul(3);
         let seconds = self.refresh_interval().saturating_mul(turns).as_secs();
-        i32::try_from(seconds).unwrap_or(i32::MAX).max(self.config.lease_seconds())
+        i32::try_from(seconds).unwrap_or(i32::MAX).max(self.lease_seconds())
     }
 
     pub(super) fn refresh_in_turn(&mut self, now: Instant, actions: &mut Vec<Action>) {

@@ -12,6 +12,11 @@ use crate::clock::Instant;
 
 /// How long the watch may take to deliver an own renewal.
 const ECHO: Duration = Duration::from_secs(1);
+/// By how much clocks may differ in rate over L, and how long a removal may take.
+const MARGIN: Duration = Duration::from_millis(500);
+/// By how much the kernel removes an address late at most (net/ipv4/devinet.c: lifetimes are checked
+/// in whole seconds).
+const KERNEL_LATE: Duration = Duration::from_millis(1030);
 /// How long after a request without an answer the next one is sent.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -28,6 +33,8 @@ pub(super) struct OwnSession {
     pub(super) counting_since: Instant,
     /// The end of the kernel lifetime of all addresses.
     pub(super) kernel_until: Instant,
+    /// L of the last answered renewal.
+    renewed_for: Duration,
     /// The watch does not deliver own renewals.
     pub(super) watch_void: bool,
     /// The whole session is to be released: the carrier of all its claims is lost.
@@ -57,6 +64,7 @@ impl OwnSession {
             } else {
                 now
             },
+            renewed_for: config.lease_duration,
             watch_void: false,
             release: false,
             continued,
@@ -64,11 +72,22 @@ impl OwnSession {
             due: now,
             refused: false,
             must_read: false,
-            hold_due: now + config.renew_interval(),
+            hold_due: now + config.lease_duration / 3,
             list_due: now,
             echoes: VecDeque::new(),
             ending: Ending::No,
         }
+    }
+
+    /// Until when addresses are served that are dropped when the session is not renewed.
+    pub(super) fn renewed_until(&self) -> Instant {
+        self.answered.map_or(Instant::default(), |sent| sent + self.renewed_for - MARGIN)
+    }
+
+    /// The end of their kernel lifetime. The kernel is told whole seconds, rounded down, and is late
+    /// by up to [`KERNEL_LATE`].
+    pub(super) fn dropped_at(&self) -> Instant {
+        self.renewed_until() - KERNEL_LATE
     }
 
     pub(super) const fn is_settled(&self) -> bool {
@@ -142,6 +161,9 @@ impl Election {
                 deadlines.extend(self.foreign_tenure_ends());
             }
         }
+        if self.drops_any() {
+            deadlines.push(own.renewed_until());
+        }
         deadlines.extend(own.echoes.front().map(|(_, due)| *due).filter(|_| !own.watch_void));
         if own.watch_void {
             deadlines.push(own.list_due);
@@ -187,13 +209,13 @@ impl Election {
         if now < self.own.hold_due {
             return;
         }
-        let interval = self.config.renew_interval();
+        let interval = self.renew_interval();
         let renewed =
             self.own.answered.is_some_and(|sent| now.saturating_since(sent) < interval * 2);
         let holds = self.own.id.is_some() || !self.own.settled;
         let staying = matches!(self.own.ending, Ending::Restarted { .. } | Ending::Done);
         if !renewed && holds && !staying && now < self.own.kernel_until {
-            self.own.kernel_until = now + self.config.lease_duration + KERNEL_GRACE;
+            self.own.kernel_until = now + self.lifetime();
         }
         self.own.hold_due = now + interval;
     }
@@ -204,7 +226,7 @@ impl Election {
             self.own.echoes.clear();
         }
         if self.own.watch_void && now >= self.own.list_due {
-            self.own.list_due = now + self.config.renew_interval();
+            self.own.list_due = now + self.renew_interval();
             actions.push(Action::List);
         }
     }
@@ -223,7 +245,7 @@ impl Election {
         Session {
             holder: Some(self.config.node.clone()),
             transitions,
-            duration_seconds: self.config.lease_seconds(),
+            duration_seconds: self.lease_seconds(),
             incarnation: Some(self.config.incarnation.clone()),
             interfaces: self.own_interfaces(),
             restarting: false,
@@ -424,15 +446,24 @@ impl Election {
                 Self::renewal_failed(cause, actions);
             }
             (_, Answer::Refused(cause)) => {
-                self.own.due = now + self.config.renew_interval();
+                self.own.due = now + self.renew_interval();
                 Self::renewal_failed(cause, actions);
             }
             (_, Answer::Throttled) => {
-                self.own.due = now + self.config.renew_interval() / 2;
+                self.own.due = now + self.renew_interval() / 2;
                 Self::renewal_failed("throttled", actions);
             }
             (_, Answer::Session(_) | Answer::Claim(_)) => {}
         }
+    }
+
+    /// Whether anything that is held lapses when the session is not renewed.
+    fn drops_any(&self) -> bool {
+        let drops = |name| {
+            self.desired_claim(name)
+                .is_some_and(|claim| claim.on_api_outage == crate::desired::OnApiOutage::Drop)
+        };
+        self.held().any(drops)
     }
 
     fn renewal_failed(cause: &str, actions: &mut Vec<Action>) {
@@ -446,7 +477,7 @@ impl Election {
         stored: &Stored<Session>,
         actions: &mut Vec<Action>,
     ) {
-        let interval = self.config.renew_interval();
+        let interval = self.renew_interval();
         let id = id_of(stored);
         if self.own.id.as_ref() != Some(&id) {
             // Another number while a session is held: its lease was deleted or edited, and what is
@@ -468,9 +499,11 @@ impl Election {
         self.own.id = Some(id);
         self.own.settled = true;
         self.own.answered = Some(sent);
+        self.own.renewed_for =
+            Duration::from_secs(u64::try_from(stored.record.duration_seconds).unwrap_or(0));
         self.own.due = sent + interval;
         if !matches!(self.own.ending, Ending::Restarted { .. }) {
-            let until = sent + self.config.lease_duration + KERNEL_GRACE;
+            let until = sent + self.lifetime();
             self.own.kernel_until = self.own.kernel_until.max(until);
         }
         if !self.own.watch_void || self.own.echoes.is_empty() {

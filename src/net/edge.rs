@@ -1,7 +1,6 @@
 //! The task that owns the packet sockets, and the start of the whole kernel edge.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,10 +10,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::clock::{Instant, sleep_until};
-use crate::net::arp::ArpFrame;
-use crate::net::hearing::{Attention, Hearing, Question};
-use crate::net::links::{Link, Links, LinksTask};
-use crate::net::ndp::NdpFrame;
+use crate::net::hearing::{Attention, Hearing, Witnesses};
+use crate::net::links::{Links, LinksTask};
 use crate::net::netlink::{self, Netlink, NetlinkError};
 use crate::net::packet::{FrameBuffer, PacketError, PacketKind, PacketSocket};
 use crate::net::wire::{Heard, Transmit};
@@ -60,6 +57,8 @@ pub struct Edge {
     pub heard: mpsc::Receiver<Heard>,
     /// When a question of this node was last answered on each interface.
     pub hearing: watch::Receiver<BTreeMap<InterfaceName, Instant>>,
+    /// The hosts that answered this node's last questions to them, speakers' nodes and others.
+    pub witnesses: watch::Receiver<Witnesses>,
     /// Frames to send. Bounded; full: the producer waits.
     pub transmit: mpsc::Sender<Transmit>,
     /// Requests to the kernel.
@@ -96,6 +95,7 @@ impl Edge {
         let (transmit, transmit_receiver) = mpsc::channel(TRANSMIT_CAPACITY);
         let (heard_sender, heard) = mpsc::channel(HEARD_CAPACITY);
         let (hearing_sender, hearing) = watch::channel(BTreeMap::new());
+        let (witnesses_sender, witnesses) = watch::channel(Witnesses::new());
         let counters = Arc::new(EdgeCounters::default());
         let task = EdgeTask {
             sockets,
@@ -104,13 +104,14 @@ impl Edge {
             transmit: transmit_receiver,
             heard: heard_sender,
             hearing_at: hearing_sender,
+            witnesses: witnesses_sender,
             counters: Arc::clone(&counters),
             hearing: Hearing::default(),
             attended: BTreeMap::new(),
             own: BTreeSet::new(),
         };
         tasks.spawn(async { task.run().await.into() });
-        Ok(Self { links, attention, heard, hearing, transmit, netlink, counters, tasks })
+        Ok(Self { links, attention, heard, hearing, witnesses, transmit, netlink, counters, tasks })
     }
 }
 
@@ -137,6 +138,7 @@ struct EdgeTask {
     transmit: mpsc::Receiver<Transmit>,
     heard: mpsc::Sender<Heard>,
     hearing_at: watch::Sender<BTreeMap<InterfaceName, Instant>>,
+    witnesses: watch::Sender<Witnesses>,
     counters: Arc<EdgeCounters>,
     hearing: Hearing,
     /// The interfaces attended to, by index.
@@ -192,6 +194,7 @@ impl EdgeTask {
         self.hearing.update(Instant::now(), &links, &attention);
         drop(links);
         self.publish_hearing();
+        self.publish_witnesses();
     }
 
     fn receive(&mut self, kind: PacketKind, buffer: &mut FrameBuffer) -> Result<(), PacketError> {
@@ -226,6 +229,15 @@ impl EdgeTask {
         });
     }
 
+    fn publish_witnesses(&self) {
+        let witnesses = self.hearing.witnesses();
+        self.witnesses.send_if_modified(|known| {
+            let modified = *known != witnesses;
+            *known = witnesses;
+            modified
+        });
+    }
+
     fn transmit(&mut self, transmit: &Transmit) {
         if let Some(ip) = transmit.asks_for() {
             self.hearing.asked(Instant::now(), transmit.interface(), ip);
@@ -240,11 +252,13 @@ impl EdgeTask {
 
     fn ask_around(&mut self) {
         let questions = self.hearing.ask(Instant::now(), &self.links.borrow());
+        self.publish_witnesses();
         for question in questions {
-            let frame =
-                self.links.borrow().get(&question.interface).and_then(|link| {
-                    encode_question(&question, link).map(|frame| (link.index, frame))
-                });
+            let frame = self
+                .links
+                .borrow()
+                .get(&question.interface)
+                .and_then(|link| question.encode(link).map(|frame| (link.index, frame)));
             self.send(&question.interface, frame);
         }
     }
@@ -267,31 +281,9 @@ impl EdgeTask {
     }
 }
 
-fn error_chain(error: &PacketError) -> String {
+pub(crate) fn error_chain(error: &PacketError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     }
-}
-
-fn encode_question(question: &Question, link: &Link) -> Option<(PacketKind, Vec<u8>)> {
-    if link.mac.is_zero() {
-        return None;
-    }
-    Some(match question.ip {
-        IpAddr::V4(ip) => {
-            let own = link.node_addresses().find_map(|address| match address.ip {
-                IpAddr::V4(own) if question.named && address.contains(question.ip) => Some(own),
-                _ => None,
-            });
-            let destination = question.mac.unwrap_or(MacAddr::broadcast());
-            let sender = own.unwrap_or(Ipv4Addr::UNSPECIFIED);
-            (PacketKind::Arp, ArpFrame::request(destination, link.mac, sender, ip).encode())
-        }
-        IpAddr::V6(ip) => {
-            let from = link.link_local()?;
-            let frame = NdpFrame::solicitation(question.mac, link.mac, from, ip);
-            (PacketKind::Ndp, frame.encode())
-        }
-    })
 }

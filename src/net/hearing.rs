@@ -14,7 +14,7 @@ use pnet_base::MacAddr;
 
 use crate::clock::Instant;
 use crate::net::links::{Link, Links};
-use crate::net::wire::{Heard, HeardKind};
+use crate::net::wire::{Heard, HeardKind, Question};
 
 /// How often each interface asks.
 pub const ROUND: Duration = Duration::from_millis(500);
@@ -47,20 +47,9 @@ pub struct Attention {
     pub vips: BTreeSet<IpAddr>,
 }
 
-/// A question to send.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
-    /// Where to ask.
-    pub interface: InterfaceName,
-    /// Whom.
-    pub ip: IpAddr,
-    /// Its MAC, if it is known; else everybody is asked.
-    pub mac: Option<MacAddr>,
-    /// Whether to ask in the node's own name, if it has an address in the subnet. Some hosts
-    /// answer only the one form (a router without a route back) or only the other (devices that
-    /// do not know RFC 5227), so the forms alternate.
-    pub named: bool,
-}
+/// Hosts that have answered this node before, per interface: they tell a deaf node from a silent
+/// owner.
+pub type Witnesses = BTreeMap<InterfaceName, BTreeMap<IpAddr, MacAddr>>;
 
 #[derive(Clone, Debug, Default)]
 struct Segment {
@@ -80,6 +69,8 @@ struct Segment {
 struct Known {
     mac: MacAddr,
     misses: u8,
+    /// Whether it has answered, or was only told of.
+    answered: bool,
 }
 
 /// The schedule of the questions and what came of them. Pure: the edge sends and reads.
@@ -140,7 +131,19 @@ impl Hearing {
     /// Whether `heard` answers a question of this node.
     pub fn hear(&mut self, heard: &Heard, links: &Links) -> bool {
         let Some(link) = links.get(&heard.interface) else { return false };
-        self.segments.get_mut(&heard.interface).is_some_and(|segment| segment.hear(heard, link))
+        let peers = &self.attention.peers;
+        let segment = self.segments.get_mut(&heard.interface);
+        segment.is_some_and(|segment| segment.hear(heard, link, peers))
+    }
+
+    /// The hosts that answered the last question to them, as of the last round.
+    pub fn witnesses(&self) -> Witnesses {
+        let of = |segment: &Segment| {
+            let trusted = |known: &&Known| known.answered && known.misses < TRUSTED_MISSES;
+            let known = segment.known.iter().filter(|(_, known)| trusted(known));
+            known.map(|(ip, known)| (*ip, known.mac)).collect()
+        };
+        self.segments.iter().map(|(name, segment)| (name.clone(), of(segment))).collect()
     }
 
     /// When each interface was last answered.
@@ -181,7 +184,7 @@ impl Segment {
                 }
                 None => {
                     if let Some(mac) = told {
-                        self.known.insert(ip, Known { mac, misses: 1 });
+                        self.known.insert(ip, Known { mac, misses: 1, answered: false });
                     }
                     told
                 }
@@ -204,7 +207,7 @@ impl Segment {
         targets
     }
 
-    fn hear(&mut self, heard: &Heard, link: &Link) -> bool {
+    fn hear(&mut self, heard: &Heard, link: &Link, peers: &BTreeSet<Peer>) -> bool {
         let speaks_up =
             matches!(heard.kind, HeardKind::ArpReply | HeardKind::NeighborAdvertisement);
         let answer = speaks_up
@@ -213,10 +216,14 @@ impl Segment {
             });
         if answer {
             self.heard_at = self.heard_at.max(Some(heard.at));
-            self.known.insert(heard.sender_ip, Known { mac: heard.sender_mac, misses: 0 });
+            let known = Known { mac: heard.sender_mac, misses: 0, answered: true };
+            self.known.insert(heard.sender_ip, known);
         }
-        // An announced address may be a VIP that is on its way elsewhere.
-        if !heard.probe && !heard.announcement && link.reaches(heard.sender_ip) {
+        // An announced address may be a VIP that is on its way elsewhere; and so may any other that
+        // a speaker has: its node is asked anyway.
+        let speaker = || peers.iter().any(|peer| peer.mac == heard.sender_mac);
+        let lasting = !heard.probe && !heard.announcement;
+        if lasting && link.reaches(heard.sender_ip) && !speaker() {
             self.hosts.retain(|(ip, _)| *ip != heard.sender_ip);
             self.hosts.push_back((heard.sender_ip, heard.sender_mac));
             if self.hosts.len() > HOSTS {
@@ -379,6 +386,39 @@ mod tests {
         assert_eq!(by_mac, [true, true, false, false]);
         hearing.hear(&heard(1_501, HeardKind::ArpReply, host(2)), &links);
         assert_eq!(asked(&mut hearing, 2_000, &links), [(host(2), true)]);
+    }
+
+    #[test]
+    fn the_addresses_of_speakers_are_not_remembered_as_hosts() {
+        let links = links(&[], true);
+        let mut hearing = Hearing::default();
+        hearing.update(at(0), &links, &attention(&[host(2)]));
+        hearing.asked(at(0), &eth0(), host(100));
+        assert!(hearing.hear(&heard(1, HeardKind::ArpReply, host(100)), &links), "it is an answer");
+        assert_eq!(asked(&mut hearing, 500, &links), [(host(2), true)], "but may move any time");
+    }
+
+    #[test]
+    fn who_answered_the_last_questions_is_a_witness() {
+        let links = links(&[254], true);
+        let mut hearing = Hearing::default();
+        hearing.update(at(0), &links, &attention(&[host(2)]));
+        let witnesses = |hearing: &Hearing| -> Vec<IpAddr> {
+            let witnesses = hearing.witnesses();
+            witnesses[&eth0()].iter().filter(|(_, mac)| **mac == MAC).map(|(ip, _)| *ip).collect()
+        };
+        asked(&mut hearing, 0, &links);
+        assert_eq!(witnesses(&hearing), [] as [IpAddr; 0], "told of, but not heard");
+        hearing.hear(&heard(1, HeardKind::ArpReply, host(2)), &links);
+        hearing.hear(&heard(1, HeardKind::ArpReply, host(254)), &links);
+        assert_eq!(witnesses(&hearing), [host(2), host(254)]);
+        // Only the gateway goes on answering.
+        for millis in (500..4_000).step_by(500) {
+            if asked(&mut hearing, millis, &links).iter().any(|(ip, _)| *ip == host(254)) {
+                hearing.hear(&heard(millis + 1, HeardKind::ArpReply, host(254)), &links);
+            }
+        }
+        assert_eq!(witnesses(&hearing), [host(254)]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, Socket, Type};
 use tokio::io::Interest;
@@ -109,12 +110,42 @@ impl PacketSocket {
             .map_err(PacketError::Receive)
     }
 
+    /// Waits until something has arrived since the last call. For callers that then read by
+    /// [`Self::receive_now`] until it is empty.
+    pub async fn arrival(&self) -> Result<(), PacketError> {
+        self.socket
+            .readable()
+            .await
+            .map(|mut guard| guard.clear_ready())
+            .map_err(PacketError::Receive)
+    }
+
+    /// The next frame that is waiting, into `buffer`; `None` when none is, as the kernel says, not
+    /// as the runtime has heard of it.
+    pub fn receive_now<'a>(
+        &self,
+        buffer: &'a mut FrameBuffer,
+    ) -> Result<Option<Received<'a>>, PacketError> {
+        self.receive_by(buffer, |room| self.socket.get_ref().recv_from(room))
+    }
+
     /// The next frame that is waiting, into `buffer`; `None` when none is.
     pub fn receive<'a>(
         &self,
         buffer: &'a mut FrameBuffer,
     ) -> Result<Option<Received<'a>>, PacketError> {
-        let Some((index, length)) = self.receive_into(buffer)? else { return Ok(None) };
+        let read = |room: &mut Room| {
+            self.socket.try_io(Interest::READABLE, |socket| socket.recv_from(room))
+        };
+        self.receive_by(buffer, read)
+    }
+
+    fn receive_by<'a>(
+        &self,
+        buffer: &'a mut FrameBuffer,
+        read: impl Fn(&mut Room) -> io::Result<(usize, SockAddr)>,
+    ) -> Result<Option<Received<'a>>, PacketError> {
+        let Some((index, length)) = Self::receive_into(buffer, read)? else { return Ok(None) };
         let received = buffer.0.get(..length).map(|bytes| {
             // SAFETY: recv_from has initialised the first `length` bytes of the buffer.
             let frame = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), length) };
@@ -124,11 +155,12 @@ impl PacketSocket {
     }
 
     /// The interface and the length of the next frame.
-    fn receive_into(&self, buffer: &mut FrameBuffer) -> Result<Option<(u32, usize)>, PacketError> {
+    fn receive_into(
+        buffer: &mut FrameBuffer,
+        read: impl Fn(&mut Room) -> io::Result<(usize, SockAddr)>,
+    ) -> Result<Option<(u32, usize)>, PacketError> {
         loop {
-            let received =
-                self.socket.try_io(Interest::READABLE, |socket| socket.recv_from(&mut buffer.0));
-            let (length, mut address) = match received {
+            let (length, mut address) = match read(&mut buffer.0) {
                 Ok((length, address)) => (length, address.as_storage()),
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => return Ok(None),
@@ -153,12 +185,20 @@ impl PacketSocket {
 
 /// Where a frame is received.
 #[derive(Debug)]
-pub struct FrameBuffer([MaybeUninit<u8>; FRAME_MAX]);
+pub struct FrameBuffer(Room);
+
+type Room = [MaybeUninit<u8>; FRAME_MAX];
 
 impl Default for FrameBuffer {
     fn default() -> Self {
         Self([MaybeUninit::uninit(); FRAME_MAX])
     }
+}
+
+/// A descriptor under tokio, which says when it can be read.
+pub(crate) fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd keeps its descriptor open, and the same, until it is dropped.
+    unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(Into::into)
 }
 
 fn link_address(kind: PacketKind, index: u32, destination: Option<[u8; 6]>) -> SockAddr {
@@ -180,7 +220,8 @@ fn link_address(kind: PacketKind, index: u32, destination: Option<[u8; 6]>) -> S
     unsafe { SockAddr::new(storage, length) }
 }
 
-/// A classic BPF program: frames that this host sends never pass, and of IPv6 only Neighbor
+/// A classic BPF program: frames that this host sends never pass, nor those that a switch floods
+/// although they are for another host; and of IPv6 only Neighbor
 /// Solicitations and Advertisements directly behind the fixed header, which have to come unrouted.
 fn filter(kind: PacketKind) -> Vec<SockFilter> {
     const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
@@ -188,6 +229,7 @@ fn filter(kind: PacketKind) -> Vec<SockFilter> {
     const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
     const RETURN: u16 = 0x06; // BPF_RET | BPF_K
     const PACKET_TYPE: u32 = 0xffff_f004; // SKF_AD_OFF + SKF_AD_PKTTYPE
+    const OTHER_HOST: u32 = 3; // PACKET_OTHERHOST
     const OUTGOING: u32 = 4; // PACKET_OUTGOING
 
     // The bytes that are looked at: EtherType, next header, hop limit.
@@ -199,7 +241,8 @@ fn filter(kind: PacketKind) -> Vec<SockFilter> {
     let refuse = || SockFilter::new(RETURN, 0, 0, 0);
     let mut program = vec![
         SockFilter::new(LOAD_BYTE, 0, 0, PACKET_TYPE),
-        SockFilter::new(JUMP_EQUAL, 0, 1, OUTGOING),
+        SockFilter::new(JUMP_EQUAL, 1, 0, OUTGOING),
+        SockFilter::new(JUMP_EQUAL, 0, 1, OTHER_HOST),
         refuse(),
     ];
     for &(load, offset, value) in checks {

@@ -92,6 +92,47 @@ impl Transmit {
     }
 }
 
+/// A question for one host or for all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Where to ask.
+    pub interface: InterfaceName,
+    /// For which address.
+    pub ip: IpAddr,
+    /// Whom, if the MAC is known; else everybody is asked.
+    pub mac: Option<MacAddr>,
+    /// Whether to ask in the node's own name, if it has an address in the subnet; else, for IPv4,
+    /// from 0.0.0.0 (RFC 5227 section 2.1.1). Some hosts answer only the one form (a router without
+    /// a route back) or only the other (devices that do not know RFC 5227).
+    pub named: bool,
+}
+
+impl Question {
+    /// The frame as it leaves from `link`; `None` when the link lacks the address that it needs: an
+    /// Ethernet address, or for IPv6 a link-local one.
+    pub fn encode(&self, link: &Link) -> Option<(PacketKind, Vec<u8>)> {
+        if link.mac.is_zero() {
+            return None;
+        }
+        Some(match self.ip {
+            IpAddr::V4(ip) => {
+                let own = link.node_addresses().find_map(|address| match address.ip {
+                    IpAddr::V4(own) if self.named && address.contains(self.ip) => Some(own),
+                    _ => None,
+                });
+                let destination = self.mac.unwrap_or(MacAddr::broadcast());
+                let sender = own.unwrap_or(Ipv4Addr::UNSPECIFIED);
+                (PacketKind::Arp, ArpFrame::request(destination, link.mac, sender, ip).encode())
+            }
+            IpAddr::V6(ip) => {
+                let from = link.link_local()?;
+                let frame = NdpFrame::solicitation(self.mac, link.mac, from, ip);
+                (PacketKind::Ndp, frame.encode())
+            }
+        })
+    }
+}
+
 /// What kind of packet was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HeardKind {

@@ -1,4 +1,7 @@
-//! Facts of the core as log lines, and those that a user must act on as events on the Service.
+//! Facts of the core as log lines, and those that a user must act on as events on the Service or the
+//! Node.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -9,13 +12,22 @@ use tokio::sync::mpsc;
 
 use crate::lease::Fact;
 
-/// Facts that wait to become events. Full: further ones are dropped; the log has them.
+/// Events that wait to be recorded. Full: further ones are dropped; the log has them.
 const WAITING: usize = 64;
+/// Notes of events that are remembered, so that repetitions are counted in the event they repeat.
+const REMEMBERED: usize = 256;
 
 /// Writes facts into the log and hands those for users to the recorder's task.
 #[derive(Debug)]
 pub struct Reports {
-    events: mpsc::Sender<Fact>,
+    node: NodeName,
+    events: mpsc::Sender<Notice>,
+}
+
+/// An event and the object that it is about.
+struct Notice {
+    object: ObjectReference,
+    event: Event,
 }
 
 impl Reports {
@@ -26,15 +38,15 @@ impl Reports {
             controller: "leasehold.dev/speaker".to_owned(),
             instance: Some(node.to_string()),
         };
-        (Self { events }, record(Recorder::new(client, reporter), receiver))
+        (Self { node: node.clone(), events }, record(client, reporter, receiver))
     }
 
     /// Reports one fact.
     pub fn report(&self, fact: Fact) {
         log(&fact);
-        if matches!(fact, Fact::AddressConflict { .. } | Fact::AddressRefused { .. }) {
+        if let Some(notice) = notice(fact, &self.node) {
             // Dropped where too many wait.
-            let _ = self.events.try_send(fact);
+            let _ = self.events.try_send(notice);
         }
     }
 }
@@ -55,45 +67,168 @@ fn log(fact: &Fact) {
         Fact::AddressRefused { claim, cause } => {
             tracing::error!(%claim, cause, "the kernel does not hold the address");
         }
-        Fact::OldOwnerAnswers { mac, address } => {
-            tracing::warn!(%mac, %address, "the old owner still answers; announcing again");
+        Fact::OldOwnerAnswers { claim, mac, address } => {
+            tracing::warn!(%claim, %mac, %address, "the old owner still answers; announcing again");
+        }
+        Fact::Silent { node, interface, address } => {
+            tracing::warn!(%node, %interface, %address, "an owner fell silent");
+        }
+        Fact::WireBlind { interface, blind: true } => {
+            tracing::warn!(%interface, "nobody but owners ever answered; only leases count there");
+        }
+        Fact::WireBlind { interface, blind: false } => {
+            tracing::info!(%interface, "others than owners answer; the wire counts there");
+        }
+        Fact::TookProvisionally { claim, from } => {
+            tracing::warn!(%claim, %from, "taken over while the API server does not answer");
         }
     }
 }
 
-async fn record(recorder: Recorder, mut facts: mpsc::Receiver<Fact>) {
-    while let Some(fact) = facts.recv().await {
-        let (claim, reason, note) = match fact {
-            Fact::AddressConflict { claim, address, cause } => {
-                (claim, "AddressConflict", format!("{address} cannot be announced: {cause}"))
-            }
-            Fact::AddressRefused { claim, cause } => {
-                (claim, "AddressRefused", format!("the node cannot hold the address: {cause}"))
-            }
-            _ => continue,
+/// The event that a fact is to users, if they must know.
+fn notice(fact: Fact, node: &NodeName) -> Option<Notice> {
+    match fact {
+        Fact::AddressConflict { claim, address, cause } => {
+            let note = format!("{address} cannot be announced: {cause}");
+            Notice::of_service(&claim, "AddressConflict", note)
+        }
+        Fact::AddressRefused { claim, cause } => {
+            let note = format!("the node cannot hold the address: {cause}");
+            Notice::of_service(&claim, "AddressRefused", note)
+        }
+        Fact::OldOwnerAnswers { claim, mac, address } => {
+            let note = format!(
+                "{mac}, from which {address} was taken, still answers for it: {node} announces it \
+                 until that host is quiet. If this lasts, look at the speaker of that host"
+            );
+            Notice::of_service(&claim, "OldOwnerAnswers", note)
+        }
+        Fact::WireBlind { interface, blind: true } => {
+            let note = format!(
+                "nobody on the segment of {interface} but owners of addresses ever answered: \
+                 whether they are silent or this node is deaf cannot be told, so owners that die \
+                 are replaced only when their lease has run out. Connect a gateway or any other \
+                 host that answers ARP or Neighbor Solicitations to the segment"
+            );
+            Some(Notice::of_node(node, EventType::Warning, "WirePathOff", note))
+        }
+        Fact::WireBlind { interface, blind: false } => {
+            let note = format!(
+                "others than owners of addresses answer on the segment of {interface}: owners \
+                 that fall silent are replaced at once"
+            );
+            Some(Notice::of_node(node, EventType::Normal, "WirePathOn", note))
+        }
+        Fact::SessionAcquired { .. }
+        | Fact::SessionLost { .. }
+        | Fact::RenewalFailed { .. }
+        | Fact::Fenced { .. }
+        | Fact::Claimed { .. }
+        | Fact::Yielded { .. }
+        | Fact::Silent { .. }
+        | Fact::TookProvisionally { .. } => None,
+    }
+}
+
+impl Notice {
+    /// A warning on the Service that a claim is named after.
+    fn of_service(claim: &LeaseName, reason: &str, note: String) -> Option<Self> {
+        let (namespace, name) = claim.as_str().split_once('.')?;
+        let object = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Service".to_owned()),
+            namespace: Some(namespace.to_owned()),
+            name: Some(name.to_owned()),
+            ..ObjectReference::default()
         };
-        let Some(service) = service_of(&claim) else { continue };
-        let event = Event {
-            type_: EventType::Warning,
-            reason: reason.to_owned(),
-            note: Some(note),
-            action: "Announce".to_owned(),
-            secondary: None,
+        Some(Self { object, event: event(EventType::Warning, reason, "Announce", note) })
+    }
+
+    /// An event on this speaker's Node, which is referred to as the kubelet does: with its name for
+    /// a uid.
+    fn of_node(node: &NodeName, type_: EventType, reason: &str, note: String) -> Self {
+        let object = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.to_string()),
+            uid: Some(node.to_string()),
+            ..ObjectReference::default()
         };
-        if let Err(error) = recorder.publish(&event, &service).await {
+        Self { object, event: event(type_, reason, "Listen", note) }
+    }
+}
+
+fn event(type_: EventType, reason: &str, action: &str, note: String) -> Event {
+    let (reason, action) = (reason.to_owned(), action.to_owned());
+    Event { type_, reason, note: Some(note), action, secondary: None }
+}
+
+async fn record(client: Client, reporter: Reporter, mut notices: mpsc::Receiver<Notice>) {
+    // A recorder takes an event with another note for a repetition of the first, so each note has
+    // its own.
+    let mut recorders: BTreeMap<Option<String>, Recorder> = BTreeMap::new();
+    while let Some(Notice { object, event }) = notices.recv().await {
+        if recorders.len() == REMEMBERED {
+            recorders.clear();
+        }
+        let anew = || Recorder::new(client.clone(), reporter.clone());
+        let recorder = recorders.entry(event.note.clone()).or_insert_with(anew);
+        if let Err(error) = recorder.publish(&event, &object).await {
             tracing::debug!(error = crate::api::causes(&error), "event not recorded");
         }
     }
 }
 
-/// The Service that a claim is named after.
-fn service_of(claim: &LeaseName) -> Option<ObjectReference> {
-    let (namespace, name) = claim.as_str().split_once('.')?;
-    Some(ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Service".to_owned()),
-        namespace: Some(namespace.to_owned()),
-        name: Some(name.to_owned()),
-        ..ObjectReference::default()
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(fact: Fact) -> Option<String> {
+        let Notice { object, event } = notice(fact, &"node-1".parse().unwrap())?;
+        let place = [object.kind, object.namespace, object.name, object.uid];
+        let place = place.map(|part| part.unwrap_or_else(|| "-".to_owned())).join("/");
+        Some(format!("{:?} {} on {place}: {}", event.type_, event.reason, event.note.unwrap()))
+    }
+
+    #[test]
+    fn users_are_told_what_they_can_do_something_about() {
+        let claim = || "web.shop".parse().unwrap();
+        let blind = |blind| Fact::WireBlind { interface: "eth0".parse().unwrap(), blind };
+        let address = "192.0.2.1".parse().unwrap();
+        for (fact, start, end) in [
+            (
+                Fact::OldOwnerAnswers {
+                    claim: claim(),
+                    mac: "02:00:00:00:00:02".parse().unwrap(),
+                    address,
+                },
+                "Warning OldOwnerAnswers on Service/web/shop/-: 02:00:00:00:00:02, from which \
+                 192.0.2.1 was taken, still answers for it: node-1 announces it",
+                "look at the speaker of that host",
+            ),
+            (
+                blind(true),
+                "Warning WirePathOff on Node/-/node-1/node-1: nobody on the segment of eth0",
+                "Connect a gateway or any other host that answers ARP or Neighbor Solicitations \
+                 to the segment",
+            ),
+            (
+                blind(false),
+                "Normal WirePathOn on Node/-/node-1/node-1: others than owners",
+                "replaced at once",
+            ),
+        ] {
+            let told = told(fact).unwrap();
+            assert!(told.starts_with(start) && told.ends_with(end), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_leasehold_settles_by_itself_is_no_event() {
+        let node = || "node-2".parse().unwrap();
+        let (interface, address) = ("eth0".parse().unwrap(), "192.0.2.1".parse().unwrap());
+        assert_eq!(told(Fact::Silent { node: node(), interface, address }), None);
+        let claim = "web.shop".parse().unwrap();
+        assert_eq!(told(Fact::TookProvisionally { claim, from: node() }), None);
+    }
 }

@@ -17,6 +17,12 @@ struct Request {
     kind: &'static str,
 }
 
+/// Which interface of this node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OnInterface {
+    interface: String,
+}
+
 /// The metrics of the speaker.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
@@ -31,6 +37,10 @@ pub struct Metrics {
     fenced: Counter,
     address_conflicts: Counter,
     addresses_refused: Counter,
+    silences: Counter,
+    wire_blind: Family<OnInterface, Gauge>,
+    provisional: Counter,
+    old_owner_answers: Counter,
     frames_sent: Counter,
     frames_unsent: Counter,
     frames_unheard: Counter,
@@ -46,6 +56,11 @@ impl Metrics {
         gauge("addresses", "Addresses that the kernel has for them", &self.addresses);
         gauge("session", "1 while this node holds a session", &self.session);
         registry.register("api_requests", "Requests on leases, by kind", self.requests.clone());
+        registry.register(
+            "wire_blind",
+            "1 while only leases tell who died, as nobody but polled owners ever answered there",
+            self.wire_blind.clone(),
+        );
         let mut counter = |name: &str, help: &str, counter: &Counter| {
             registry.register(name, help, counter.clone());
         };
@@ -63,6 +78,17 @@ impl Metrics {
             "addresses_refused",
             "Addresses that the kernel did not take",
             &self.addresses_refused,
+        );
+        counter("silences", "Owners that fell silent on the wire", &self.silences);
+        counter(
+            "provisional",
+            "Claims taken over while the API server did not answer",
+            &self.provisional,
+        );
+        counter(
+            "old_owner_answers",
+            "Takeovers after which the old owner still answered",
+            &self.old_owner_answers,
         );
         counter("frames_sent", "ARP and NDP frames sent", &self.frames_sent);
         counter("frames_unsent", "Frames that could not be sent", &self.frames_unsent);
@@ -101,7 +127,15 @@ impl Metrics {
             Fact::Fenced { .. } => &self.fenced,
             Fact::AddressConflict { .. } => &self.address_conflicts,
             Fact::AddressRefused { .. } => &self.addresses_refused,
-            Fact::SessionAcquired { .. } | Fact::OldOwnerAnswers { .. } => return,
+            Fact::OldOwnerAnswers { .. } => &self.old_owner_answers,
+            Fact::Silent { .. } => &self.silences,
+            Fact::TookProvisionally { .. } => &self.provisional,
+            Fact::WireBlind { interface, blind } => {
+                let on = OnInterface { interface: interface.to_string() };
+                self.wire_blind.get_or_create(&on).set(i64::from(*blind));
+                return;
+            }
+            Fact::SessionAcquired { .. } => return,
         };
         counter.inc();
     }
@@ -120,5 +154,55 @@ impl Metrics {
         catch_up(&self.frames_sent, edge.sent.load(Ordering::Relaxed));
         catch_up(&self.frames_unsent, edge.unsent.load(Ordering::Relaxed));
         catch_up(&self.frames_unheard, edge.unheard.load(Ordering::Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(facts: &[Fact]) -> String {
+        let (metrics, mut registry) = (Metrics::default(), Registry::default());
+        metrics.register(&mut registry);
+        for fact in facts {
+            metrics.count(&Action::Report(fact.clone()));
+        }
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn what_the_wire_says_is_counted() {
+        let interface = || "eth0".parse().unwrap();
+        let (claim, address) = ("web.shop".parse().unwrap(), "192.0.2.1".parse().unwrap());
+        let node = "node-2".parse().unwrap();
+        for (fact, line) in [
+            (Fact::Silent { node, interface: interface(), address }, "silences_total 1"),
+            (
+                Fact::TookProvisionally { claim, from: "node-2".parse().unwrap() },
+                "provisional_total 1",
+            ),
+            (
+                Fact::OldOwnerAnswers {
+                    claim: "web.shop".parse().unwrap(),
+                    mac: "02:00:00:00:00:02".parse().unwrap(),
+                    address,
+                },
+                "old_owner_answers_total 1",
+            ),
+            (
+                Fact::WireBlind { interface: interface(), blind: true },
+                "wire_blind{interface=\"eth0\"} 1",
+            ),
+        ] {
+            let line = format!("\nleasehold_speaker_{line}\n");
+            let text = shown(std::slice::from_ref(&fact));
+            assert!(text.contains(&line), "{line} is not in {text}");
+            assert!(!shown(&[]).contains(&line), "{line} is there without {fact:?}");
+        }
+        let (off, on) = (true, false);
+        let facts = [off, on].map(|blind| Fact::WireBlind { interface: interface(), blind });
+        assert!(shown(&facts).contains("wire_blind{interface=\"eth0\"} 0\n"));
     }
 }

@@ -1,10 +1,15 @@
-//! Speakers that are started wrongly say what is wrong, and nothing that works is disturbed.
+//! Speakers that are started wrongly, and policies that are written wrongly, lead to a message that
+//! says what is wrong; and nothing that works is disturbed.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use leasehold_lab::{Node, SpeakerOptions};
+use anyhow::{Context, Result, bail, ensure};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use leasehold_lab::{Lab, Node, SpeakerOptions};
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::scene::{PATIENCE, Scene};
@@ -151,4 +156,96 @@ pub async fn a_second_speaker_on_a_host_waits_and_takes_over_when_the_first_ends
     sleep(Duration::from_secs(7)).await;
     scene.nothing_was_felt("two speakers on one host", probe).await?;
     scene.not_moved(&claim).await
+}
+
+/// What the API server makes of a policy with this `spec`, which it does not store.
+async fn policy(lab: &Lab, spec: &Value) -> Result<Value, String> {
+    let kind = GroupVersionKind::gvk("leasehold.dev", "v1alpha1", "AnnouncementPolicy");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "announcementpolicies");
+    let policies: Api<DynamicObject> = Api::all_with(lab.admin(), &resource);
+    let object = json!({
+        "apiVersion": "leasehold.dev/v1alpha1",
+        "kind": "AnnouncementPolicy",
+        "metadata": {"name": "input"},
+        "spec": spec,
+    });
+    let parameters = PatchParams::apply("leasehold-lab").dry_run();
+    let stored = policies.patch("input", &parameters, &Patch::Apply(&object)).await;
+    stored.map(|mut policy| policy.data["spec"].take()).map_err(|error| error.to_string())
+}
+
+pub async fn detection_settings_are_refused_with_what_to_write_and_have_defaults() -> Result<()> {
+    let lab = Lab::shared().await?;
+    let shape = "is not a duration: write whole milliseconds or seconds, such as";
+    for (detection, says) in [
+        (json!({"interval": "soon"}), format!("interval 'soon' {shape} 100ms")),
+        (json!({"interval": "100"}), format!("interval '100' {shape} 100ms")),
+        (json!({"interval": ""}), format!("interval '' {shape} 100ms")),
+        (json!({"interval": "0.1s"}), format!("interval '0.1s' {shape} 100ms")),
+        (json!({"interval": "-1s"}), format!("interval '-1s' {shape} 100ms")),
+        (json!({"retryInterval": "20us"}), format!("retryInterval '20us' {shape} 20ms")),
+        (
+            json!({"interval": "19ms", "retryInterval": "5ms"}),
+            "interval '19ms' is out of bounds: write 20ms to 10s".to_owned(),
+        ),
+        (
+            json!({"interval": "11s"}),
+            "interval '11s' is out of bounds: write 20ms to 10s".to_owned(),
+        ),
+        (
+            json!({"retryInterval": "4ms"}),
+            "retryInterval '4ms' is out of bounds: write 5ms to 1s".to_owned(),
+        ),
+        (
+            json!({"interval": "50ms", "retryInterval": "51ms"}),
+            "retryInterval '51ms' is longer than interval '50ms': write at most 50ms".to_owned(),
+        ),
+        (json!({"misses": 1}), "misses is out of bounds: write 2 to 10".to_owned()),
+        (json!({"misses": 11}), "misses is out of bounds: write 2 to 10".to_owned()),
+        (
+            json!({"mode": "Ping"}),
+            "spec.detection.mode: Unsupported value: \"Ping\": supported values: \"Wire\", \
+             \"LeaseOnly\""
+                .to_owned(),
+        ),
+    ] {
+        let Err(refused) = policy(&lab, &json!({"detection": detection})).await else {
+            bail!("{detection} was accepted");
+        };
+        ensure!(refused.contains(&says), "{detection}: {refused}");
+    }
+    let Err(refused) = policy(&lab, &json!({"onApiOutage": "Keep"})).await else {
+        bail!("onApiOutage: Keep was accepted");
+    };
+    let says =
+        "spec.onApiOutage: Unsupported value: \"Keep\": supported values: \"Hold\", \"Drop\"";
+    ensure!(refused.contains(says), "{refused}");
+
+    let full = |interval: &str, retry: &str, misses: i32, mode: &str| {
+        let (interval, misses) = (json!(interval), json!(misses));
+        json!({"interval": interval, "retryInterval": retry, "misses": misses, "mode": mode})
+    };
+    for (spec, detection, outage) in [
+        (json!({}), full("100ms", "20ms", 3, "Wire"), "Hold"),
+        (
+            json!({"detection": {"mode": "LeaseOnly"}, "onApiOutage": "Drop"}),
+            full("100ms", "20ms", 3, "LeaseOnly"),
+            "Drop",
+        ),
+        (
+            json!({"detection": {"interval": "10s", "retryInterval": "1s", "misses": 10}}),
+            full("10s", "1s", 10, "Wire"),
+            "Hold",
+        ),
+        (
+            json!({"detection": {"interval": "20ms", "retryInterval": "5ms", "misses": 2}}),
+            full("20ms", "5ms", 2, "Wire"),
+            "Hold",
+        ),
+    ] {
+        let stored = policy(&lab, &spec).await.map_err(anyhow::Error::msg)?;
+        ensure!(stored["detection"] == detection, "{spec}: {stored}");
+        ensure!(stored["onApiOutage"] == outage, "{spec}: {stored}");
+    }
+    Ok(())
 }

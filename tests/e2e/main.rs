@@ -6,6 +6,7 @@
 
 mod allocation;
 mod bad_input;
+mod chaos;
 mod data_path;
 mod death;
 mod examples;
@@ -46,6 +47,14 @@ fn main() -> ExitCode {
         bad_input::a_speaker_under_the_name_of_no_node_waits_and_says_so,
         bad_input::a_speaker_without_an_api_server_waits_says_so_and_works_when_it_comes,
         bad_input::a_second_speaker_on_a_host_waits_and_takes_over_when_the_first_ends,
+        bad_input::detection_settings_are_refused_with_what_to_write_and_have_defaults,
+        chaos::an_owner_that_clients_cannot_hear_is_replaced_at_once_and_yields_when_it_is_back,
+        chaos::a_parted_segment_has_one_owner_again_as_soon_as_it_is_joined,
+        chaos::an_owner_cut_from_the_api_server_hands_over_without_a_gap,
+        chaos::two_nodes_that_die_at_once_are_both_replaced_at_once,
+        chaos::an_owner_that_dies_with_the_api_server_or_without_it_is_replaced,
+        chaos::a_speaker_killed_ten_times_in_a_row_keeps_what_it_has,
+        chaos::nodes_that_never_heard_each_other_take_nothing_from_each_other,
         data_path::a_vip_that_a_node_has_is_served_by_pods_elsewhere,
         data_path::a_dead_node_is_silent_and_its_neighbours_are_not,
         death::a_dead_nodes_addresses_are_taken_and_it_gets_none_back,

@@ -42,7 +42,16 @@ impl Scene {
 
     /// Of a cluster that is yet to start.
     pub async fn of(plan: ClusterPlan) -> Result<Self> {
+        Self::before(plan, |_| Ok(())).await
+    }
+
+    /// The same, with something done to the cluster before any speaker starts.
+    pub async fn before(
+        plan: ClusterPlan,
+        prepare: impl FnOnce(&Cluster) -> Result<()>,
+    ) -> Result<Self> {
         let cluster = plan.without_speakers().start().await?;
+        prepare(&cluster)?;
         // Before the speakers: a policy that comes later would move what they have taken.
         cluster.pool(0, 29).await?;
         cluster.policy().await?;

@@ -5,6 +5,7 @@
 
 mod addresses;
 mod edge;
+mod listening;
 mod segment;
 mod world;
 
@@ -30,7 +31,7 @@ fn main() -> Result<ExitCode> {
         world::run("mount", &["-t", "tmpfs", "tmpfs", "/run/netns"])?;
         world::run("ip", &["link", "set", "lo", "up"])?;
     }
-    let tests = [addresses::TESTS, edge::TESTS, segment::TESTS].concat();
+    let tests = [addresses::TESTS, edge::TESTS, segment::TESTS, listening::TESTS].concat();
     let trials = tests.into_iter().enumerate().map(|(number, (name, test))| {
         Trial::test(name, move || {
             let world = World::new(&format!("t{number}"))?;

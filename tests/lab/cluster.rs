@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::Lab;
 use crate::client::Client;
-use crate::network::{Network, Plan};
+use crate::network::{Direction, Network, Plan};
 use crate::node::{Blueprint, CLUSTER_LABEL, Node, SpeakerOptions};
 use crate::service::{Service, ServicePlan};
 use crate::waiting;
@@ -211,7 +211,7 @@ impl Cluster {
         ServicePlan::new(self, name)
     }
 
-    /// Applies an `IPAddressPool` named after the cluster with its VIPs `from` to `to` (0 to 49) of
+    /// Applies an `IPAddressPool` named after the cluster with its VIPs `from` to `to` (0 to 99) of
     /// both families. It is not for automatic assignment, so that clusters of one lab do not take
     /// each other's addresses: services ask for theirs by annotation ([`ServicePlan::vip`]).
     pub async fn pool(&self, from: u8, to: u8) -> Result<()> {
@@ -293,6 +293,37 @@ impl Cluster {
             }
         }
         Ok(holders)
+    }
+
+    // === faults of several nodes ===
+
+    /// As [`Node::dies`], for several nodes in the same instant.
+    pub fn die_together(&self, nodes: &[&Node]) -> Result<()> {
+        let ports: Vec<_> = nodes.iter().flat_map(|node| node.ports()).collect();
+        self.network.cut(&ports, &[Direction::FromHost, Direction::ToHost])
+    }
+
+    /// Parts the clients' segment: these nodes on one half, all other hosts on the other.
+    pub fn part_segment(&self, nodes: &[&Node]) -> Result<()> {
+        let all = self.nodes.iter().chain(&self.workers);
+        let inside = |node: &Node| nodes.iter().any(|other| other.name() == node.name());
+        let (here, there): (Vec<_>, Vec<_>) = all.partition(|node| inside(node));
+        let here: Vec<_> = here.into_iter().map(Node::clients_port).collect();
+        let there = there.into_iter().map(Node::clients_port);
+        let there: Vec<_> = there.chain(self.client.ports()).collect();
+        self.network.part(&here, &there)
+    }
+
+    /// Joins the halves of [`Self::part_segment`].
+    pub fn join_segment(&self) -> Result<()> {
+        self.network.join()
+    }
+
+    /// Sets port isolation among all nodes on the clients' segment: they still reach router, client
+    /// and observer, and not each other.
+    pub fn isolate_nodes(&self, on: bool) -> Result<()> {
+        let ports = self.nodes.iter().chain(&self.workers).map(Node::clients_port);
+        self.network.isolate(&ports.collect::<Vec<_>>(), on)
     }
 
     /// Waits for a condition; when it does not come, the error says which and shows the leases,

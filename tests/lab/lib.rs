@@ -18,6 +18,7 @@
 //! | [`operator`] | the operator's process |
 //! | [`cluster`] | nodes and a client of one test; services |
 //! | [`client`] | probes and their reports |
+//! | [`hogs`] | busy cores |
 //! | [`harness`] | async tests under the usual test arguments |
 
 // The lab measures what a user feels and decides nothing; and its threads are its own.
@@ -28,6 +29,7 @@ pub mod client;
 pub mod cluster;
 pub mod controlplane;
 pub mod harness;
+pub mod hogs;
 mod management;
 pub mod metrics;
 pub mod namespace;
@@ -52,7 +54,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-pub use crate::client::{Client, Owners, Report, Track};
+pub use crate::client::{Client, Owners, Report, Sweep, Track};
 pub use crate::cluster::{Cluster, ClusterPlan};
 use crate::controlplane::ControlPlane;
 pub use crate::network::Direction;

@@ -9,13 +9,13 @@
 //! router     eth0  .1 ::1
 //! client     eth0  .200 ::200
 //! observer   eth0  .201 ::201
-//! VIPs       .100-.149 ::100-::149
+//! VIPs       .100-.199 ::100-::199
 //! ```
 //!
 //! Faults are made at the bridges, outside of the node, all of one call in one transaction: the
 //! node itself cannot tell a cut from a silent network, and keeps its carrier.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
@@ -70,11 +70,33 @@ pub enum Direction {
 
 /// A port of a bridge: the far end of a host's link.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Port(String);
+pub struct Port {
+    name: String,
+    /// The MAC address of the host's end.
+    mac: String,
+}
 
 impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.name)
+    }
+}
+
+/// Frames that are dropped at a port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Cut {
+    /// All in one direction.
+    All(Direction),
+    /// Those that a host with this MAC address sends to the host behind the port.
+    FromMac(String),
+}
+
+impl Cut {
+    const fn hook(&self) -> &'static str {
+        match self {
+            Self::All(Direction::FromHost) => "ingress",
+            Self::All(Direction::ToHost) | Self::FromMac(_) => "egress",
+        }
     }
 }
 
@@ -95,7 +117,7 @@ impl Plan {
         self.v6(0, u16::from(host))
     }
 
-    /// Both VIPs number `number` (0 to 49), free for services.
+    /// Both VIPs number `number` (0 to 99), free for services.
     pub fn vip(self, number: u8) -> (Ipv4Addr, Ipv6Addr) {
         let host = 100_u8.saturating_add(number);
         (self.client_v4(host), self.client_v6(host))
@@ -147,7 +169,7 @@ pub struct Network {
     plan: Plan,
     switch: Namespace,
     /// Frames that are dropped now.
-    cuts: Mutex<BTreeSet<(Port, Direction)>>,
+    cuts: Mutex<BTreeSet<(Port, Cut)>>,
 }
 
 impl Network {
@@ -187,7 +209,7 @@ impl Network {
              link set dev {port} master {name} up\n",
             namespace.name()
         ))?;
-        Ok(Port(port))
+        Ok(Port { name: port, mac })
     }
 
     /// The MAC address of a host's link.
@@ -204,7 +226,7 @@ impl Network {
     pub fn cut(&self, ports: &[&Port], directions: &[Direction]) -> Result<()> {
         self.change(|cuts| {
             for port in ports {
-                cuts.extend(directions.iter().map(|&direction| ((*port).clone(), direction)));
+                cuts.extend(directions.iter().map(|&way| ((*port).clone(), Cut::All(way))));
             }
         })
     }
@@ -214,27 +236,59 @@ impl Network {
         self.change(|cuts| cuts.retain(|(port, _)| !ports.contains(&port)))
     }
 
+    /// Parts a bridge in two: what one half sends does not reach the other.
+    pub fn part(&self, one: &[&Port], other: &[&Port]) -> Result<()> {
+        self.change(|cuts| {
+            for (here, there) in [(one, other), (other, one)] {
+                for port in here {
+                    let from = there.iter().map(|far| Cut::FromMac(far.mac.clone()));
+                    cuts.extend(from.map(|cut| ((*port).clone(), cut)));
+                }
+            }
+        })
+    }
+
+    /// Joins what was parted.
+    pub fn join(&self) -> Result<()> {
+        self.change(|cuts| cuts.retain(|(_, cut)| matches!(cut, Cut::All(_))))
+    }
+
+    /// Sets port isolation: isolated ports reach those that are not, and not each other.
+    pub fn isolate(&self, ports: &[&Port], on: bool) -> Result<()> {
+        let on = if on { "on" } else { "off" };
+        let commands = ports.iter().fold(String::new(), |commands, port| {
+            format!("{commands}link set dev {port} type bridge_slave isolated {on}\n")
+        });
+        self.switch.ip(&commands)
+    }
+
     /// Sets the port up or down: the host behind it has a carrier or has none.
     pub fn carrier(&self, port: &Port, on: bool) -> Result<()> {
         self.switch.ip(&format!("link set dev {port} {}\n", if on { "up" } else { "down" }))
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeSet<(Port, Direction)>)) -> Result<()> {
+    fn change(&self, change: impl FnOnce(&mut BTreeSet<(Port, Cut)>)) -> Result<()> {
         let mut cuts = self.cuts.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut cuts);
+        let mut chains: BTreeMap<(&Port, &str), Vec<&Cut>> = BTreeMap::new();
+        for (port, cut) in cuts.iter() {
+            chains.entry((port, cut.hook())).or_default().push(cut);
+        }
         // `table` makes the delete succeed the first time; nft commits all of it at once.
         let mut rules = "table netdev cuts {}\ndelete table netdev cuts\n".to_owned();
         rules.push_str("table netdev cuts {\n");
-        for (port, direction) in cuts.iter() {
-            let hook = match direction {
-                Direction::FromHost => "ingress",
-                Direction::ToHost => "egress",
-            };
-            writeln!(
+        for ((port, hook), cuts) in chains {
+            write!(
                 rules,
-                "chain {port}_{hook} {{ type filter hook {hook} device \"{port}\" priority 0; \
-                 policy drop; }}"
+                "chain {port}_{hook} {{ type filter hook {hook} device \"{port}\" priority 0; "
             )?;
+            for cut in cuts {
+                match cut {
+                    Cut::All(_) => rules.push_str("drop; "),
+                    Cut::FromMac(mac) => write!(rules, "ether saddr {mac} drop; ")?,
+                }
+            }
+            rules.push_str("}\n");
         }
         rules.push_str("}\n");
         shell::feed(self.switch.command("nft").args(["-f", "-"]), &rules)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 pub use rustix::process::Signal;
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, kill_process, kill_process_group};
 
 /// A running (or ended) process.
 #[derive(Debug)]
@@ -95,6 +95,21 @@ impl Process {
     pub async fn terminate(&self, patience: Duration) -> Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         self.wait(patience).await
+    }
+
+    /// Sends a signal to its process group: to it and to its children.
+    pub fn signal_group(&self, signal: Signal) -> Result<()> {
+        let mut child = self.child();
+        if let Some(status) = child.try_wait()? {
+            bail!("{} has already ended ({status})", self.name);
+        }
+        Ok(kill_process_group(self.pid, signal)?)
+    }
+
+    /// SIGKILL to its process group.
+    pub async fn kill_group(&self) -> Result<()> {
+        self.signal_group(Signal::KILL)?;
+        self.wait(Duration::from_secs(10)).await.map(|_| ())
     }
 
     /// SIGKILL.

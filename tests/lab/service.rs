@@ -24,6 +24,7 @@ pub const ADDRESSES: &str = "leasehold.dev/addresses";
 pub struct ServicePlan<'a> {
     cluster: &'a Cluster,
     name: String,
+    app: String,
     class: Option<String>,
     families: Vec<&'static str>,
     tcp: Option<u16>,
@@ -42,6 +43,7 @@ impl<'a> ServicePlan<'a> {
         Self {
             cluster,
             name: name.to_owned(),
+            app: name.to_owned(),
             class: Some(CLASS.to_owned()),
             families: vec!["IPv4"],
             tcp: Some(80),
@@ -110,7 +112,7 @@ impl<'a> ServicePlan<'a> {
         self
     }
 
-    /// Asks for the cluster's VIP with this number (0 to 49), of each of its families. Call it after
+    /// Asks for the cluster's VIP with this number (0 to 99), of each of its families. Call it after
     /// the families are chosen.
     #[must_use]
     pub fn vip(self, number: u8) -> Self {
@@ -132,6 +134,14 @@ impl<'a> ServicePlan<'a> {
         self
     }
 
+    /// The pods of another service serve it too, and none of its own.
+    #[must_use]
+    pub fn pods_of(mut self, other: &Service) -> Self {
+        other.name.clone_into(&mut self.app);
+        self.pods = 0;
+        self
+    }
+
     fn object(&self) -> Value {
         let mut ports = Vec::new();
         for (name, protocol, port) in [("http", "TCP", self.tcp), ("datagrams", "UDP", self.udp)] {
@@ -144,7 +154,7 @@ impl<'a> ServicePlan<'a> {
         }
         let mut spec = json!({
             "type": "LoadBalancer",
-            "selector": { "app": self.name },
+            "selector": { "app": self.app },
             "ports": ports,
             "ipFamilyPolicy": if self.families.len() > 1 { "RequireDualStack" } else { "SingleStack" },
             "ipFamilies": self.families,
@@ -190,13 +200,15 @@ impl<'a> ServicePlan<'a> {
             let name = format!("{}-{number}", self.name);
             pods.push(node.run_pod(namespace, &name, &labels).await?);
         }
+        // Those of another service are there, or will be.
+        let least = if self.app == self.name { pods.len() } else { pods.len().max(1) };
         let mut service = Service::named(self.cluster, &self.name);
         service.tcp = self.tcp;
         service.pods = pods;
         let what = format!("the EndpointSlices of {} name its pods", service.name);
         self.cluster
             .eventually(&what, Duration::from_secs(30), async || {
-                Ok(service.endpoints().await? >= service.pods.len())
+                Ok(service.endpoints().await? >= least)
             })
             .await?;
         Ok(service)

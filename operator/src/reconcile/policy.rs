@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use leasehold_crds::AnnouncementPolicy;
-use leasehold_crds::policy::{ACCEPTED, AnnouncementPolicyStatus, Policy};
+use leasehold_crds::policy::{ACCEPTED, AnnouncementPolicyStatus, Policy, PolicyError};
 use serde_json::json;
 
 use super::condition::{self, Verdict};
@@ -67,9 +67,9 @@ impl PolicyRow {
         Verdict {
             type_: ACCEPTED,
             status: parsed.is_ok(),
-            reason: if parsed.is_ok() { "SelectorsValid" } else { "InvalidSelector" },
+            reason: parsed.as_ref().map_or_else(PolicyError::reason, |_| "Valid"),
             message: match parsed {
-                Ok(_) => "all selectors can be read".to_owned(),
+                Ok(_) => "the policy can be followed".to_owned(),
                 Err(error) => causes(&error),
             },
             generation: self.object.metadata.generation,

@@ -14,11 +14,10 @@ use pnet_packet::ethernet::{EtherTypes, EthernetPacket, MutableEthernetPacket};
 
 use super::owners::{Announcement, Owners};
 use super::packet_socket::PacketSocket;
-use super::{OBSERVER, every};
+use super::{OBSERVER, PERIOD, every};
 use crate::namespace::Namespace;
 
 const INTERFACE: &str = "eth0";
-const PERIOD: Duration = Duration::from_millis(5);
 const GRACE: Duration = Duration::from_millis(50);
 
 pub(super) fn watch(

@@ -19,22 +19,26 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 
+pub use self::datagrams::Sweep;
 pub use self::owners::{Announcement, Owners};
 pub use self::track::{Answer, Outage, Track};
 use crate::metrics;
 use crate::namespace::Namespace;
-use crate::network::{Bridge, Network};
+use crate::network::{Bridge, Network, Port};
 
 /// The host number of the client on its segment.
 const CLIENT: u8 = 200;
 /// The host number of the observer.
 const OBSERVER: u8 = 201;
+/// How often a single VIP is asked.
+const PERIOD: Duration = Duration::from_millis(5);
 
 /// The hosts on the clients' segment that are not nodes.
 #[derive(Debug)]
 pub struct Client {
     host: Arc<Namespace>,
     observer: Arc<Namespace>,
+    ports: Vec<Port>,
     /// Answers ARP as a gateway does; nothing is routed through it.
     _router: Namespace,
 }
@@ -43,9 +47,10 @@ impl Client {
     /// Makes client, observer and router of a cluster.
     pub(crate) fn create(cluster: &str, network: &Network) -> Result<Self> {
         let plan = network.plan();
-        let host = |role: &str, number: u8| -> Result<Namespace> {
+        let mut ports = Vec::new();
+        let mut host = |role: &str, number: u8| -> Result<Namespace> {
             let namespace = Namespace::create(&format!("{cluster}{role}"))?;
-            network.plug(&namespace, Bridge::Clients, number)?;
+            ports.push(network.plug(&namespace, Bridge::Clients, number)?);
             let (v4, v6) = (plan.client_v4(number), plan.client_v6(number));
             namespace.ip(&format!(
                 "link set dev eth0 up\n\
@@ -56,11 +61,14 @@ impl Client {
         };
         let router = host("router", 1)?;
         router.sysctl(&[("net.ipv4.ip_forward", "1"), ("net.ipv6.conf.all.forwarding", "1")])?;
-        Ok(Self {
-            host: Arc::new(host("client", CLIENT)?),
-            observer: Arc::new(host("observer", OBSERVER)?),
-            _router: router,
-        })
+        let client = Arc::new(host("client", CLIENT)?);
+        let observer = Arc::new(host("observer", OBSERVER)?);
+        Ok(Self { host: client, observer, ports, _router: router })
+    }
+
+    /// Where client, observer and router are plugged in.
+    pub(crate) fn ports(&self) -> &[Port] {
+        &self.ports
     }
 
     /// The client's namespace, for commands of a test's own.
@@ -76,6 +84,11 @@ impl Client {
     /// Prepares a probe of a VIP; see [`ProbePlan`].
     pub fn probe(&self, vip: IpAddr) -> ProbePlan<'_> {
         ProbePlan { client: self, vip, udp: None, tcp: None, connection: None, owners: false }
+    }
+
+    /// Starts a probe of many VIPs of one family, each by a datagram every `period`.
+    pub fn sweep(&self, vips: &[IpAddr], port: u16, period: Duration) -> Result<Sweep> {
+        Sweep::start(Arc::clone(&self.host), vips, port, period)
     }
 
     /// Asks by ARP who owns a VIP for a while.
@@ -133,8 +146,7 @@ impl ProbePlan<'_> {
         let mut probe =
             Probe { stop: Arc::clone(&stop), udp: None, tcp: None, connection: None, owners: None };
         if let Some(port) = self.udp {
-            let server = SocketAddr::new(self.vip, port);
-            probe.udp = Some(datagrams::start(Arc::clone(host), server, Arc::clone(&stop)));
+            probe.udp = Some(Sweep::start(Arc::clone(host), &[self.vip], port, PERIOD)?);
         }
         if let Some((port, every)) = self.tcp {
             let server = SocketAddr::new(self.vip, port);
@@ -159,7 +171,7 @@ impl ProbePlan<'_> {
 #[derive(Debug)]
 pub struct Probe {
     stop: Arc<AtomicBool>,
-    udp: Option<JoinHandle<Result<Track>>>,
+    udp: Option<Sweep>,
     tcp: Option<JoinHandle<Result<Track>>>,
     connection: Option<JoinHandle<Result<Track>>>,
     owners: Option<JoinHandle<Result<Owners>>>,
@@ -169,8 +181,9 @@ impl Probe {
     /// Ends the probe, and reports once late answers had their time.
     pub async fn stop(mut self) -> Result<Report> {
         self.stop.store(true, Ordering::Relaxed);
+        let udp = self.udp.take().map(Sweep::stop_single);
         Ok(Report {
-            udp: join(self.udp.take()).await?,
+            udp: futures::future::OptionFuture::from(udp).await.transpose()?,
             tcp: join(self.tcp.take()).await?,
             connection: join(self.connection.take()).await?,
             owners: join(self.owners.take()).await?,

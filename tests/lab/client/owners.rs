@@ -76,6 +76,15 @@ impl Owners {
         self.time_with(BTreeSet::is_empty)
     }
 
+    /// The longest time in a row in which nobody answered: what a host without a neighbour entry
+    /// waits before it can send at all.
+    pub fn longest_without_owner(&self) -> Duration {
+        let changes = self.changes();
+        let ends = changes.iter().skip(1).map(|&(at, _)| at).chain(self.requests.last().copied());
+        let spells = changes.iter().zip(ends).filter(|((_, macs), _)| macs.is_empty());
+        spells.map(|(&(at, _), end)| end.duration_since(at)).max().unwrap_or_default()
+    }
+
     fn time_with(&self, matches: impl Fn(&BTreeSet<MacAddr>) -> bool) -> Duration {
         let answers = self.answers();
         let ends = answers.iter().skip(1).map(|&(at, _)| at);
@@ -109,6 +118,7 @@ mod tests {
         };
         assert_eq!(owners.two_owners(), Duration::from_millis(5));
         assert_eq!(owners.no_owner(), Duration::from_millis(5));
+        assert_eq!(owners.longest_without_owner(), Duration::from_millis(5));
         assert_eq!(owners.changes().len(), 4);
         let lasting = owners.changes_lasting(Duration::from_millis(6));
         assert_eq!(lasting.last(), owners.changes().last());

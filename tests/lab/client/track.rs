@@ -92,6 +92,18 @@ impl Track {
         self.requests.iter().filter(|request| request.answered.is_none()).count()
     }
 
+    /// How many of those that were sent at `since` or later were never answered.
+    pub fn lost_since(&self, since: Instant) -> usize {
+        let late = self.requests.iter().filter(|request| request.sent >= since);
+        late.filter(|request| request.answered.is_none()).count()
+    }
+
+    /// Whether a request that was sent at `since` or later was answered promptly.
+    pub fn answered_since(&self, since: Instant) -> bool {
+        let late = self.requests.iter().rev().take_while(|request| request.sent >= since);
+        late.into_iter().any(Request::prompt)
+    }
+
     /// Why the connection ended, for a track of one connection that did.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_ref().map(|(_, why)| why.as_str())
@@ -123,6 +135,13 @@ impl Track {
     /// The length of the longest outage; zero without one.
     pub fn longest_outage(&self) -> Duration {
         self.outages().iter().map(|outage| outage.length).max().unwrap_or_default()
+    }
+
+    /// The length of the longest outage that ended after `since`; zero without one.
+    pub fn longest_outage_since(&self, since: Instant) -> Duration {
+        let outages =
+            self.outages().into_iter().filter(|outage| outage.from + outage.length > since);
+        outages.map(|outage| outage.length).max().unwrap_or_default()
     }
 
     /// The longest time that an answer took.
@@ -195,6 +214,17 @@ mod tests {
         let track = track(&[Some(1), Some(400), Some(1)]);
         assert_eq!(track.lost(), 0);
         assert_eq!(track.longest_outage(), Duration::from_millis(5));
+    }
+
+    #[test]
+    fn what_was_before_a_moment_does_not_count_after_it() {
+        let track = track(&[None, None, Some(1), Some(1), None, Some(1)]);
+        let since = track.started().unwrap() + Duration::from_millis(15);
+        assert_eq!(track.longest_outage(), Duration::from_millis(10));
+        assert_eq!(track.longest_outage_since(since), Duration::from_millis(5));
+        assert_eq!((track.lost(), track.lost_since(since)), (3, 1));
+        assert!(track.answered_since(since));
+        assert!(!track.answered_since(since + Duration::from_millis(15)));
     }
 
     #[test]

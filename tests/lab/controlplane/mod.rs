@@ -12,7 +12,9 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -207,6 +209,23 @@ impl ControlPlane {
         self.with_api_server(|server| server.signal(Signal::CONT))
     }
 
+    /// Slows the API server down: of each `period` it stands still for `frozen`, until the value
+    /// returned is dropped.
+    pub fn slow_down(self: &Arc<Self>, frozen: Duration, period: Duration) -> Slowness {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (plane, asked) = (Arc::clone(self), Arc::clone(&stop));
+        let thread = thread::spawn(move || {
+            while !asked.load(Ordering::Relaxed) {
+                // It may have been stopped meanwhile: then it is slow enough.
+                drop(plane.freeze_api_server());
+                thread::sleep(frozen);
+                drop(plane.thaw_api_server());
+                thread::sleep(period.saturating_sub(frozen));
+            }
+        });
+        Slowness { stop, thread: Some(thread) }
+    }
+
     fn start_controllers(&self) -> Result<()> {
         let at = |file: &str| self.folder.join(file).display().to_string();
         let mut command = Command::new(self.programs.path("kube-controller-manager"));
@@ -260,6 +279,21 @@ impl ControlPlane {
         // Its discovery cache would be written to the home folder.
         command.arg("--cache-dir").arg(self.folder.join("kubectl-cache"));
         shell::output(&mut command)
+    }
+}
+
+/// While it lasts, the API server is slow; see [`ControlPlane::slow_down`].
+#[derive(Debug)]
+pub struct Slowness {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Slowness {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // The thread's last act lets the server go on.
+        drop(self.thread.take().map(JoinHandle::join));
     }
 }
 

@@ -273,6 +273,14 @@ impl Node {
         Ok(self.addresses()?.into_iter().find(|address| address.address.addr() == vip))
     }
 
+    pub(crate) fn ports(&self) -> [&Port; 3] {
+        [&self.clients, &self.management, &self.pods_link]
+    }
+
+    pub(crate) fn clients_port(&self) -> &Port {
+        &self.clients
+    }
+
     // === faults ===
 
     /// Takes the carrier of the link to the clients' segment away, as a pulled cable does.
@@ -303,15 +311,28 @@ impl Node {
     /// The node is dead to everybody from one moment on: nothing comes out of it any more and
     /// nothing gets in. Its kernel and processes go on, unheard.
     pub fn dies(&self) -> Result<()> {
-        self.network.cut(
-            &[&self.clients, &self.management, &self.pods_link],
-            &[Direction::FromHost, Direction::ToHost],
-        )
+        self.network.cut(&self.ports(), &[Direction::FromHost, Direction::ToHost])
+    }
+
+    /// Drops ARP from these nodes in this node's kernel, as a firewall between nodes does; other
+    /// hosts are answered. An empty list lifts it.
+    pub fn filter_arp_of(&self, nodes: &[&Node]) -> Result<()> {
+        let mut rules = "table arp guard {}\ndelete table arp guard\n".to_owned();
+        if !nodes.is_empty() {
+            let macs: Vec<_> = nodes.iter().map(|node| node.mac()).collect();
+            writeln!(
+                rules,
+                "table arp guard {{ chain input {{ type filter hook input priority 0; \
+                 arp saddr ether {{ {} }} drop; }} }}",
+                macs.join(", ")
+            )?;
+        }
+        shell::feed(self.namespace.command("nft").args(["-f", "-"]), &rules)
     }
 
     /// Undoes every fault of its links.
     pub fn heal(&self) -> Result<()> {
-        let ports = [&self.clients, &self.management, &self.pods_link];
+        let ports = self.ports();
         self.network.heal(&ports)?;
         ports.into_iter().try_for_each(|port| self.network.carrier(port, true))
     }

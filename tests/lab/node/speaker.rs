@@ -40,6 +40,8 @@ pub struct SpeakerOptions {
     pub node_name: Option<String>,
     /// Another kubeconfig than that of the speakers' service account.
     pub kubeconfig: Option<PathBuf>,
+    /// Its niceness, 0 to 19: how little of a busy machine it gets.
+    pub niceness: u8,
 }
 
 impl Default for SpeakerOptions {
@@ -50,6 +52,7 @@ impl Default for SpeakerOptions {
             capabilities: true,
             node_name: None,
             kubeconfig: None,
+            niceness: 0,
         }
     }
 }
@@ -108,9 +111,10 @@ impl Speaker {
             None => plane.kubeconfig(crate::SPEAKER_ACCOUNT),
         };
         let capabilities = if options.capabilities { "-all,+net_admin,+net_raw" } else { "-all" };
-        let mut command = namespace.command("unshare");
+        let mut command = namespace.command("nice");
         command
-            .args(["--mount", "--", "sh", "-c", WRAPPER, "speaker"])
+            .arg(format!("--adjustment={}", options.niceness))
+            .args(["unshare", "--mount", "--", "sh", "-c", WRAPPER, "speaker"])
             .arg(self.folder.join("machine-id"))
             .arg(capabilities)
             .arg(binaries::speaker()?)

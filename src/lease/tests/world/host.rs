@@ -143,7 +143,6 @@ impl Host {
             lease_duration: Duration::from_secs(5),
             request_timeout: Duration::from_millis(1500),
             restart_grace: Duration::from_secs(30),
-            rank_step: Duration::from_millis(180),
         };
         self.process += 1;
         self.exited = false;

@@ -1,0 +1,368 @@
+//! How the death of an owner is told: what a policy says of it, and what that means.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// How a policy says that the death of an owner is told.
+///
+/// A death is noticed after up to `interval` and `misses` times `retryInterval`. The fast profile is
+/// 50ms, 10ms and 4.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [retry_fits_interval()]))]
+pub struct DetectionSpec {
+    /// How often an owner is asked on the network whether it still answers for its addresses, such
+    /// as `100ms`: from 20ms to 10s.
+    #[schemars(schema_with = "interval_schema")]
+    pub interval: DurationText,
+
+    /// How long an answer may take before the owner is asked again, such as `20ms`: from 5ms to 1s,
+    /// and not longer than `interval`.
+    #[schemars(schema_with = "retry_interval_schema")]
+    pub retry_interval: DurationText,
+
+    /// How many questions in a row without an answer are silence: from 2 to 10.
+    #[schemars(schema_with = "misses_schema")]
+    pub misses: i32,
+
+    /// `Wire`: an owner that falls silent on the network is replaced at once. `LeaseOnly`: it is
+    /// replaced when its lease has run out, whatever the network says.
+    pub mode: DetectionMode,
+}
+
+impl Default for DetectionSpec {
+    fn default() -> Self {
+        Self {
+            interval: "100ms".into(),
+            retry_interval: "20ms".into(),
+            misses: 3,
+            mode: DetectionMode::Wire,
+        }
+    }
+}
+
+/// What counts as the death of an owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum DetectionMode {
+    /// Its silence on the network, or the end of its lease.
+    #[default]
+    Wire,
+    /// The end of its lease.
+    LeaseOnly,
+}
+
+/// A duration as it was written: whole milliseconds or seconds, such as `100ms` or `1s`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DurationText(pub String);
+
+impl From<&str> for DurationText {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl DurationText {
+    /// Reads the duration; `None` where it is none.
+    fn parse(&self) -> Option<Duration> {
+        let (number, unit): (_, fn(u64) -> Duration) = match self.0.strip_suffix("ms") {
+            Some(number) => (number, Duration::from_millis),
+            None => (self.0.strip_suffix('s')?, Duration::from_secs),
+        };
+        let digits = number.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits || !(1..=6).contains(&number.len()) {
+            return None;
+        }
+        number.parse().ok().map(unit)
+    }
+}
+
+/// The shape that [`DurationText::parse`] reads, in CEL.
+fn is_duration(text: &str) -> String {
+    format!("{text}.matches('^[0-9]{{1,6}}(ms|s)$')")
+}
+
+/// A rule that lets pass what the fields' own rules refuse.
+fn retry_fits_interval() -> serde_json::Value {
+    let (retry, interval) = ("self.retryInterval", "self.interval");
+    let (is_retry, is_interval) = (is_duration(retry), is_duration(interval));
+    json!({
+        "rule": format!(
+            "!({is_retry} && {is_interval}) || duration({retry}) <= duration({interval})"
+        ),
+        "messageExpression": format!(
+            "\"retryInterval '\" + {retry} + \"' is longer than interval '\" + {interval} + \"': \
+             write at most \" + {interval}"
+        ),
+    })
+}
+
+/// Within which bounds a duration must be.
+struct Bounds {
+    field: &'static str,
+    from: &'static str,
+    to: &'static str,
+    example: &'static str,
+}
+
+const INTERVAL: Bounds = Bounds { field: "interval", from: "20ms", to: "10s", example: "100ms" };
+const RETRY_INTERVAL: Bounds =
+    Bounds { field: "retryInterval", from: "5ms", to: "1s", example: "20ms" };
+const MISSES: RangeInclusive<i32> = 2..=10;
+
+impl Bounds {
+    fn schema(&self) -> Schema {
+        let Self { field, from, to, example } = self;
+        let is_duration = is_duration("self");
+        json_schema!({
+            "type": "string",
+            "maxLength": 32,
+            "x-kubernetes-validations": [
+                {
+                    "rule": is_duration,
+                    "messageExpression": format!(
+                        "\"{field} '\" + self + \"' is not a duration: write whole milliseconds or \
+                         seconds, such as {example}\""
+                    ),
+                },
+                {
+                    "rule": format!(
+                        "!{is_duration} || duration(self) >= duration('{from}') \
+                         && duration(self) <= duration('{to}')"
+                    ),
+                    "messageExpression": format!(
+                        "\"{field} '\" + self + \"' is out of bounds: write {from} to {to}\""
+                    ),
+                },
+            ],
+        })
+    }
+
+    fn read(&self, text: &DurationText) -> Result<Duration, DetectionError> {
+        let Self { field, from, to, example } = *self;
+        let written = || text.0.clone();
+        let Some(duration) = text.parse() else {
+            return Err(DetectionError::NotADuration { field, text: written(), example });
+        };
+        let limit = |limit: &str| DurationText::from(limit).parse();
+        if Some(duration) < limit(from) || Some(duration) > limit(to) {
+            return Err(DetectionError::OutOfBounds { field, text: written(), from, to });
+        }
+        Ok(duration)
+    }
+}
+
+fn interval_schema(_: &mut SchemaGenerator) -> Schema {
+    INTERVAL.schema()
+}
+
+fn retry_interval_schema(_: &mut SchemaGenerator) -> Schema {
+    RETRY_INTERVAL.schema()
+}
+
+fn misses_schema(_: &mut SchemaGenerator) -> Schema {
+    let (least, most) = (MISSES.start(), MISSES.end());
+    json_schema!({
+        "type": "integer",
+        "format": "int32",
+        "x-kubernetes-validations": [{
+            "rule": format!("self >= {least} && self <= {most}"),
+            // An expression that quotes the number exceeds the API server's cost budget.
+            "message": format!("misses is out of bounds: write {least} to {most}"),
+        }],
+    })
+}
+
+/// Why detection settings cannot be followed. Each message says what to write.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DetectionError {
+    /// A text is not a duration.
+    #[error(
+        "{field} '{text}' is not a duration: write whole milliseconds or seconds, such as {example}"
+    )]
+    NotADuration {
+        /// The field.
+        field: &'static str,
+        /// What it says.
+        text: String,
+        /// What it could say.
+        example: &'static str,
+    },
+    /// A duration is too short or too long.
+    #[error("{field} '{text}' is out of bounds: write {from} to {to}")]
+    OutOfBounds {
+        /// The field.
+        field: &'static str,
+        /// What it says.
+        text: String,
+        /// The shortest.
+        from: &'static str,
+        /// The longest.
+        to: &'static str,
+    },
+    /// A missed poll would be repeated later than the next one is due.
+    #[error(
+        "retryInterval '{retry}' is longer than interval '{interval}': write at most {interval}"
+    )]
+    RetryTooLong {
+        /// What `retryInterval` says.
+        retry: String,
+        /// What `interval` says.
+        interval: String,
+    },
+    /// Too few misses, or too many.
+    #[error("misses is out of bounds: write {} to {}", MISSES.start(), MISSES.end())]
+    Misses,
+}
+
+/// How the silence of an owner is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Detection {
+    /// From one poll to the next.
+    pub interval: Duration,
+    /// How long an answer may take, and from a poll that was missed to the next.
+    pub retry_interval: Duration,
+    /// How many polls in a row without an answer are silence.
+    pub misses: u32,
+    /// Whether the wire is asked at all; if not, only leases count.
+    pub wire: bool,
+}
+
+impl Default for Detection {
+    /// What [`DetectionSpec::default`] means.
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_millis(100),
+            retry_interval: Duration::from_millis(20),
+            misses: 3,
+            wire: true,
+        }
+    }
+}
+
+impl TryFrom<&DetectionSpec> for Detection {
+    type Error = DetectionError;
+
+    /// Also refuses what the rules of the schema refuse: a policy may have been stored under others.
+    fn try_from(spec: &DetectionSpec) -> Result<Self, DetectionError> {
+        let interval = INTERVAL.read(&spec.interval)?;
+        let retry_interval = RETRY_INTERVAL.read(&spec.retry_interval)?;
+        if retry_interval > interval {
+            let (retry, interval) = (spec.retry_interval.0.clone(), spec.interval.0.clone());
+            return Err(DetectionError::RetryTooLong { retry, interval });
+        }
+        let misses = u32::try_from(spec.misses).ok().filter(|_| MISSES.contains(&spec.misses));
+        let misses = misses.ok_or(DetectionError::Misses)?;
+        let wire = match spec.mode {
+            DetectionMode::Wire => true,
+            DetectionMode::LeaseOnly => false,
+        };
+        Ok(Self { interval, retry_interval, misses, wire })
+    }
+}
+
+impl Detection {
+    /// By how much each candidate for an orphan waits for the ones before it: as long as one that
+    /// has died takes to be found out.
+    pub fn rank_step(&self) -> Duration {
+        self.interval + self.retry_interval * self.misses + Duration::from_millis(20)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{AnnouncementPolicy, AnnouncementPolicySpec};
+
+    fn spec(detection: &serde_json::Value) -> DetectionSpec {
+        serde_json::from_value(detection.clone()).unwrap()
+    }
+
+    fn refusals(detection: &serde_json::Value) -> Vec<String> {
+        let spec = AnnouncementPolicySpec {
+            detection: spec(detection),
+            ..AnnouncementPolicySpec::default()
+        };
+        let refused = AnnouncementPolicy::new("p", spec).validate_cel().err();
+        refused.into_iter().flatten().map(|error| error.message).collect()
+    }
+
+    #[test]
+    fn settings_within_the_bounds_pass_and_are_read() {
+        for (detection, ms, misses, wire) in [
+            (json!({}), [100, 20], 3, true),
+            (json!({"interval": "50ms", "retryInterval": "10ms", "misses": 4}), [50, 10], 4, true),
+            (json!({"interval": "20ms", "misses": 2}), [20, 20], 2, true),
+            (
+                json!({"interval": "10s", "retryInterval": "1s", "misses": 10}),
+                [10_000, 1000],
+                10,
+                true,
+            ),
+            (json!({"interval": "0100ms", "retryInterval": "5ms"}), [100, 5], 3, true),
+            (json!({"mode": "LeaseOnly"}), [100, 20], 3, false),
+            (json!({"mode": "Wire"}), [100, 20], 3, true),
+        ] {
+            assert_eq!(refusals(&detection), [""; 0], "{detection}");
+            let [interval, retry_interval] = ms.map(Duration::from_millis);
+            let read = Detection { interval, retry_interval, misses, wire };
+            assert_eq!(Detection::try_from(&spec(&detection)), Ok(read), "{detection}");
+        }
+        assert_eq!(Detection::try_from(&DetectionSpec::default()), Ok(Detection::default()));
+    }
+
+    #[test]
+    fn the_rules_and_the_reader_refuse_the_same_and_say_what_to_write() {
+        let shape = "is not a duration: write whole milliseconds or seconds, such as";
+        for (detection, message) in [
+            (json!({"interval": "100"}), format!("interval '100' {shape} 100ms")),
+            (json!({"interval": ""}), format!("interval '' {shape} 100ms")),
+            (json!({"interval": "soon"}), format!("interval 'soon' {shape} 100ms")),
+            (json!({"interval": "ms"}), format!("interval 'ms' {shape} 100ms")),
+            (json!({"interval": "-100ms"}), format!("interval '-100ms' {shape} 100ms")),
+            (json!({"interval": "0.1s"}), format!("interval '0.1s' {shape} 100ms")),
+            (json!({"interval": "100 ms"}), format!("interval '100 ms' {shape} 100ms")),
+            (json!({"interval": "1s100ms"}), format!("interval '1s100ms' {shape} 100ms")),
+            (json!({"interval": "1m"}), format!("interval '1m' {shape} 100ms")),
+            (json!({"interval": "0000100ms"}), format!("interval '0000100ms' {shape} 100ms")),
+            (json!({"retryInterval": "20us"}), format!("retryInterval '20us' {shape} 20ms")),
+            (
+                json!({"interval": "19ms", "retryInterval": "5ms"}),
+                "interval '19ms' is out of bounds: write 20ms to 10s".to_owned(),
+            ),
+            (
+                json!({"interval": "10001ms"}),
+                "interval '10001ms' is out of bounds: write 20ms to 10s".to_owned(),
+            ),
+            (
+                json!({"interval": "999999s"}),
+                "interval '999999s' is out of bounds: write 20ms to 10s".to_owned(),
+            ),
+            (
+                json!({"retryInterval": "4ms"}),
+                "retryInterval '4ms' is out of bounds: write 5ms to 1s".to_owned(),
+            ),
+            (
+                json!({"interval": "2s", "retryInterval": "1001ms"}),
+                "retryInterval '1001ms' is out of bounds: write 5ms to 1s".to_owned(),
+            ),
+            (
+                json!({"retryInterval": "101ms"}),
+                "retryInterval '101ms' is longer than interval '100ms': write at most 100ms"
+                    .to_owned(),
+            ),
+            (json!({"misses": 1}), "misses is out of bounds: write 2 to 10".to_owned()),
+            (json!({"misses": 11}), "misses is out of bounds: write 2 to 10".to_owned()),
+            (json!({"misses": -3}), "misses is out of bounds: write 2 to 10".to_owned()),
+        ] {
+            assert_eq!(refusals(&detection), [message.as_str()], "{detection}");
+            let read = Detection::try_from(&spec(&detection)).map_err(|error| error.to_string());
+            assert_eq!(read, Err(message), "{detection}");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The detector on a segment that is simulated.
+
+mod asking;
+mod properties;
+mod silence;
+mod world;

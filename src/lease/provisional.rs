@@ -1,0 +1,300 @@
+//! The API server does not answer and an owner dies: candidates take over provisionally.
+//!
+//! Nothing decides then but the wire: in the order of the ranking, without those that are silent, by
+//! asking first who has the address. When the API server answers again the leases decide: a holder that has
+//! renewed gets it back; one that is still silent is fenced, and the claim taken by compare-and-swap.
+
+use std::time::Duration;
+
+use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
+use leasehold_crds::names::NodeName;
+use pnet_base::MacAddr;
+
+use super::claims::Owner;
+use super::election::{Election, Pending};
+use super::event::{Action, Answer, Fact, Heard};
+use crate::clock::Instant;
+use crate::desired::{DesiredClaim, OnApiOutage};
+
+/// After which time without success the API server counts as gone.
+const GONE: Duration = Duration::from_secs(2);
+/// How long an API server that has only just stopped answering is waited for: longer than the steps
+/// of the ranking, so that somebody who reaches it acts first.
+const STOPPED: Duration = Duration::from_millis(400);
+/// How long after another served it the address is asked for again.
+const SERVED_BY_ANOTHER: Duration = Duration::from_secs(5);
+/// For how long a silence that was just told needs no further probe.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// How the API server answers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Api {
+    /// When it last carried out, or refused for good reason, what this node asked.
+    answered: Instant,
+    /// Since when it has not.
+    failing: Option<Instant>,
+    /// Lists are to be awaited before anything provisional is settled.
+    unsettled: bool,
+    asked: Option<Instant>,
+    sessions_listed: bool,
+    claims_listed: bool,
+}
+
+impl Api {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { answered: now, ..Self::default() }
+    }
+
+    /// A request was answered, or was not.
+    pub(super) fn note(&mut self, now: Instant, pending: &Pending, answer: &Answer) {
+        match answer {
+            Answer::Session(_) | Answer::Claim(_) | Answer::Absent | Answer::Conflict => {
+                // A store that is read-only answers reads.
+                if !pending.purpose.is_read() || self.failing.is_none() {
+                    self.answered = now;
+                    self.failing = None;
+                }
+            }
+            Answer::Unknown(_) | Answer::Refused(_) | Answer::Throttled => {
+                self.failing = self.failing.or(Some(now));
+            }
+        }
+    }
+
+    /// A complete list came.
+    pub(super) fn listed_sessions(&mut self) {
+        self.sessions_listed = true;
+    }
+
+    /// A complete list came.
+    pub(super) fn listed_claims(&mut self) {
+        self.claims_listed = true;
+    }
+}
+
+/// An address that this node serves without being its owner, until the API server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Provisional {
+    /// The owner that died.
+    pub(super) from: NodeName,
+    session: SessionId,
+    /// The version of its session when it did: another one says that it lives.
+    version: Option<String>,
+}
+
+impl Election {
+    /// Whether the last write was not answered, or was refused.
+    pub(super) const fn is_api_failing(&self) -> bool {
+        self.api.failing.is_some()
+    }
+
+    /// When a silence that began at `since` has waited long enough for the API server.
+    pub(super) fn api_given_up(&self, since: Instant) -> Instant {
+        since.max(self.api.answered) + STOPPED
+    }
+
+    /// Whether the API server is of no help with what happened at `since`.
+    pub(super) fn is_api_gone(&self, now: Instant, since: Instant) -> bool {
+        if self.api.failing.is_some_and(|failing| now.saturating_since(failing) >= GONE) {
+            return true;
+        }
+        let waits = |pending: &Pending| now.saturating_since(pending.sent) >= STOPPED;
+        let unanswered = self.api.failing.is_some() || self.requests.values().any(waits);
+        unanswered && now >= self.api_given_up(since)
+    }
+
+    /// Takes an address whose owner does not answer while the API server does not either.
+    pub(super) fn take_provisionally(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        claim: &DesiredClaim,
+        stored: Option<&Stored<Claim>>,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(stored) = stored.filter(|_| claim.on_api_outage == OnApiOutage::Hold) else {
+            return;
+        };
+        let (Some(from), Some(session)) = (&stored.record.holder, &stored.record.session) else {
+            return;
+        };
+        if *from == self.config.node {
+            return;
+        }
+        let Some(tenure) = self.tenures.get(name).filter(|t| t.provisional.is_none()) else {
+            return;
+        };
+        let Some((interface, _)) = self.may_take(now, tenure, claim) else { return };
+        let first = tenure
+            .orphan
+            .as_ref()
+            .is_some_and(|orphan| orphan.ranking.first() == Some(&self.config.node));
+        let fresh = self
+            .silences
+            .forsaken(name)
+            .is_some_and(|forsaken| now.saturating_since(forsaken.since) < FRESH);
+        let version = self
+            .sessions
+            .get(&LeaseName::session(from))
+            .map(|stored| stored.resource_version.clone());
+        let provisional =
+            Provisional { from: from.clone(), session: session.clone(), version };
+        self.note_former(name, Some(stored));
+        let stored = stored.clone();
+        self.ownerships += 1;
+        let ownership = self.ownerships;
+        self.api.unsettled = true;
+        self.with(name, |tenure| {
+            tenure.ownership = ownership;
+            tenure.interface = Some(interface.clone());
+            tenure.provisional = Some(provisional.clone());
+        });
+        if first && fresh {
+            self.serve_provisionally(now, name, actions);
+        } else {
+            self.probe_on(now, name, &interface, &stored.record.addresses, actions);
+        }
+    }
+
+    /// Nobody else has it.
+    pub(super) fn serve_provisionally(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(tenure) = self.tenures.get(name) else { return };
+        let Some(provisional) = tenure.provisional.clone() else { return };
+        let interface = tenure.interface.clone();
+        self.own.kernel_until = self.own.kernel_until.max(now + self.lifetime());
+        self.watch_former(now, name, interface);
+        let (claim, from) = (name.clone(), provisional.from);
+        Self::report(Fact::TookProvisionally { claim, from }, actions);
+    }
+
+    /// Another serves it: this node waits.
+    pub(super) fn withdraw_provisional(&mut self, now: Instant, name: &LeaseName) {
+        self.with(name, |tenure| {
+            tenure.provisional = None;
+            tenure.probing = None;
+            tenure.retry = now + SERVED_BY_ANOTHER;
+        });
+    }
+
+    /// Whether this node goes on although `mac` announces the addresses as well: the first in the
+    /// ranking stays. An owner without the API server yields as soon as it hears this node, and does
+    /// not announce: one that does has read that it is the owner.
+    pub(super) fn outranks(&self, name: &LeaseName, mac: MacAddr) -> bool {
+        let Some(tenure) = self.tenures.get(name) else { return false };
+        let Some(provisional) = &tenure.provisional else { return false };
+        let Some(other) = self.node_with(mac) else { return false };
+        if *other == provisional.from {
+            return false;
+        }
+        let ranking = tenure.orphan.as_ref().map(|orphan| orphan.ranking.as_slice());
+        let place =
+            |node: &NodeName| ranking.unwrap_or_default().iter().position(|ranked| ranked == node);
+        match (place(&self.config.node), place(other)) {
+            (Some(ours), Some(theirs)) => ours < theirs,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (None, None) => self.config.node < *other,
+        }
+    }
+
+    /// Somebody else has an address that this node serves provisionally, or is about to.
+    pub(super) fn hear_provisional(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        heard: &Heard,
+        speaker: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let probing = self.tenures.get(name).is_some_and(|tenure| tenure.probing.is_some());
+        if probing {
+            self.withdraw_provisional(now, name);
+        } else if heard.frame.announcement && speaker {
+            if self.outranks(name, heard.frame.mac) {
+                Self::announce(&heard.interface, heard.frame.ip, actions);
+            } else {
+                self.withdraw_provisional(now, name);
+            }
+        }
+    }
+
+    fn node_with(&self, mac: MacAddr) -> Option<&NodeName> {
+        let mut sessions = self.live_sessions();
+        let lists = |stored: &Stored<leasehold_crds::lease::Session>| {
+            stored.record.interfaces.iter().any(|link| link.mac == mac)
+        };
+        sessions.find(|(_, stored)| lists(stored)).map(|(node, _)| node)
+    }
+
+    /// The API server answers again: lists first, then the leases decide.
+    pub(super) fn settle_provisional(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if !self.api.unsettled {
+            return;
+        }
+        if self.api.failing.is_some() || !self.is_api_answering(now) {
+            self.api.asked = None;
+            return;
+        }
+        let listed = self.api.sessions_listed && self.api.claims_listed;
+        if !listed || self.api.asked.is_none() {
+            if self.api.asked.is_none_or(|at| now >= at + GONE) {
+                self.api.asked = Some(now);
+                self.api.sessions_listed = false;
+                self.api.claims_listed = false;
+                actions.push(Action::List);
+            }
+            return;
+        }
+        let served: Vec<(LeaseName, Provisional)> = self
+            .tenures
+            .iter()
+            .filter_map(|(name, tenure)| Some((name.clone(), tenure.provisional.clone()?)))
+            .collect();
+        for (name, provisional) in &served {
+            self.settle_one(now, name, provisional);
+        }
+        let left = self.tenures.values().any(|tenure| tenure.provisional.is_some());
+        self.api.unsettled = left;
+        if !left {
+            self.api.asked = None;
+        }
+    }
+
+    fn settle_one(&mut self, now: Instant, name: &LeaseName, provisional: &Provisional) {
+        let owner = self.claims.get(name).map_or(Owner::Nobody, |stored| self.owner(stored));
+        let session = self.sessions.get(&LeaseName::session(&provisional.from));
+        let renewed = session.map(|stored| &stored.resource_version) != provisional.version.as_ref();
+        let over = match owner {
+            // It is the owner now; or the holder was fenced, and the claim is asked for at once.
+            Owner::Me | Owner::Nobody => false,
+            Owner::Other(node) if node == provisional.from => renewed,
+            Owner::Other(_) => true,
+        };
+        let gone = self.desired_claim(name).is_none();
+        if over || gone {
+            self.with(name, |tenure| {
+                tenure.provisional = None;
+                tenure.probing = None;
+                tenure.retry = now;
+            });
+        }
+    }
+
+    /// Whether the lists that come before anything provisional is settled are still awaited.
+    pub(super) const fn is_settling(&self) -> bool {
+        let api = &self.api;
+        api.unsettled && !(api.asked.is_some() && api.sessions_listed && api.claims_listed)
+    }
+
+    /// Whether this node serves an orphan already: it asks for it before all others.
+    pub(super) fn serves_provisionally(&self, name: &LeaseName) -> bool {
+        self.tenures
+            .get(name)
+            .is_some_and(|tenure| tenure.provisional.is_some() && tenure.probing.is_none())
+    }
+}

@@ -1,0 +1,281 @@
+//! The wire path: an owner that has fallen silent is fenced, or its claims are taken.
+//!
+//! Evidence from the wire never makes an owner. It is checked against the store first: the claim
+//! whose address is silent, read uncached, must still name the silent owner. Then the owner's session is fenced if
+//! it is silent on each segment where it owns anything; otherwise it has lost a link and not its
+//! life, and what it owns on the silent segment is taken claim by claim, by its pollers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::names::NodeName;
+
+use super::claims::Owner;
+use super::election::{Election, Pending, Purpose};
+use super::event::{Action, Answer, Change, Target, Write};
+use super::peers::FENCED_BY;
+use super::voices::{Silence, Voice, VoiceId, Voices};
+use crate::clock::Instant;
+
+/// How long after a request without success the next is sent.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// The silences of owners.
+#[derive(Debug, Default)]
+pub(super) struct Silences {
+    suspicions: BTreeMap<VoiceId, Suspicion>,
+    /// Valid claims whose owner is silent and that are taken without a fence, since when.
+    forsaken: BTreeMap<LeaseName, Forsaken>,
+}
+
+/// An owner that is silent on one segment.
+#[derive(Debug)]
+struct Suspicion {
+    silence: Silence,
+    /// When this node learned of it.
+    since: Instant,
+    /// The store confirmed it for this claim under these transitions.
+    confirmed: Option<(LeaseName, i32)>,
+    /// The session is to be read before another fence.
+    must_read: bool,
+    next: Instant,
+}
+
+/// A claim whose owner does not answer and is not fenced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Forsaken {
+    /// The owner.
+    pub(super) id: VoiceId,
+    /// When it fell silent.
+    pub(super) since: Instant,
+}
+
+impl Silences {
+    /// Forgets silences that have ended, and notes new ones.
+    pub(super) fn follow(&mut self, now: Instant, voices: &Voices) {
+        self.suspicions.retain(|id, suspicion| {
+            matches!(
+                voices.owners.get(id),
+                Some(Voice::Silent(silence)) if silence.address == suspicion.silence.address
+            )
+        });
+        for (id, voice) in &voices.owners {
+            let Voice::Silent(silence) = voice else { continue };
+            let suspicion = self.suspicions.entry(id.clone()).or_insert_with(|| Suspicion {
+                silence: silence.clone(),
+                since: now,
+                confirmed: None,
+                must_read: false,
+                next: now,
+            });
+            suspicion.silence = silence.clone();
+        }
+    }
+
+    /// The owner of `claim` that does not answer, where the claim may be taken from it.
+    pub(super) fn forsaken(&self, claim: &LeaseName) -> Option<&Forsaken> {
+        self.forsaken.get(claim)
+    }
+}
+
+impl Election {
+    pub(super) fn silences_deadline(&self) -> Option<Instant> {
+        self.own.id.as_ref()?;
+        let waits = self.silences.suspicions.iter().flat_map(|(id, suspicion)| {
+            [suspicion.next, suspicion.since + self.patience(id), self.api_given_up(suspicion.since)]
+        });
+        self.first_ahead(waits)
+    }
+
+    pub(super) fn advance_silences(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let mut forsaken = BTreeMap::new();
+        if self.own.id.is_some() && !self.own.is_ending() {
+            let ids: Vec<VoiceId> = self.silences.suspicions.keys().cloned().collect();
+            for id in ids {
+                for (name, since) in self.suspect_owner(now, &id, actions) {
+                    forsaken.insert(name, Forsaken { id: id.clone(), since });
+                }
+            }
+        }
+        self.silences.forsaken = forsaken;
+    }
+
+    /// Does what is due about one silence; returns the claims that are to be taken without a fence.
+    fn suspect_owner(
+        &mut self,
+        now: Instant,
+        id: &VoiceId,
+        actions: &mut Vec<Action>,
+    ) -> Vec<(LeaseName, Instant)> {
+        let Some(suspicion) = self.silences.suspicions.get(id) else { return Vec::new() };
+        let (silence, since) = (suspicion.silence.clone(), suspicion.since);
+        // Fenced already, or over.
+        if self.session_of(id).is_none() {
+            return Vec::new();
+        }
+        let owned = self.owned_by(&id.node);
+        let polled = owned.iter().find(|owned| {
+            owned.voice.as_ref() == Some(id) && owned.stored.record.addresses.contains(&silence.address)
+        });
+        // Its service has merely gone or moved: another address will be polled.
+        let Some(polled) = polled.map(|owned| owned.stored.clone()) else { return Vec::new() };
+        let affected = |owned: &&Owned| {
+            owned.voice.as_ref() == Some(id)
+                && owned.wire
+                && (!silence.node_answers || owned.stored.name == polled.name)
+        };
+        let affected: Vec<&Owned> = owned.iter().filter(affected).collect();
+        if self.is_api_gone(now, since) {
+            let held = affected.iter().filter(|owned| owned.held_without_api);
+            return held.map(|owned| (owned.stored.name.clone(), since)).collect();
+        }
+        let Some(suspicion) = self.silences.suspicions.get_mut(id) else { return Vec::new() };
+        let tenure = (polled.name.clone(), polled.record.transitions);
+        if suspicion.confirmed.as_ref() != Some(&tenure) {
+            if now >= suspicion.next && !self.is_confirming(&polled.name) {
+                if let Some(suspicion) = self.silences.suspicions.get_mut(id) {
+                    suspicion.next = now + RETRY;
+                }
+                let target = Target::Claim(polled.name.clone());
+                self.read_for(now, target, Purpose::Confirm, actions);
+            }
+            return Vec::new();
+        }
+        if self.may_fence(id, &silence, &owned) {
+            self.fence_silent(now, id, actions);
+            return Vec::new();
+        }
+        // Another segment may be about to fall silent as well.
+        if !silence.node_answers && now < since + self.patience(id) {
+            return Vec::new();
+        }
+        affected.iter().map(|owned| (owned.stored.name.clone(), since)).collect()
+    }
+
+    /// How long this node waits for the owner to fall silent on its other segments, too.
+    fn patience(&self, id: &VoiceId) -> Duration {
+        let others = self.voices.owners.keys().any(|other| {
+            other.node == id.node && other.session == id.session && other.interface != id.interface
+        });
+        if others { Duration::from_millis(200) } else { Duration::ZERO }
+    }
+
+    /// Whether the owner is silent wherever it owns anything.
+    fn may_fence(&self, id: &VoiceId, silence: &Silence, owned: &[Owned]) -> bool {
+        let silent = |owned: &Owned| {
+            owned.wire
+                && owned.voice.as_ref().is_some_and(|voice| {
+                    voice == id
+                        || self
+                            .silences
+                            .suspicions
+                            .get(voice)
+                            .is_some_and(|suspicion| !suspicion.silence.node_answers)
+                })
+        };
+        !silence.node_answers && owned.iter().all(silent)
+    }
+
+    fn fence_silent(&mut self, now: Instant, id: &VoiceId, actions: &mut Vec<Action>) {
+        let Some(stored) = self.session_of(id).cloned() else { return };
+        let target = Target::Session(stored.name.clone());
+        let pending = self.is_pending(&target);
+        let Some(suspicion) = self.silences.suspicions.get_mut(id) else { return };
+        if pending || now < suspicion.next {
+            return;
+        }
+        suspicion.next = now + RETRY;
+        if std::mem::take(&mut suspicion.must_read) {
+            self.read(now, target, actions);
+            return;
+        }
+        let cause = format!(
+            "{} {FENCED_BY} {}: its address {} fell silent",
+            id.node, self.config.node, suspicion.silence.address
+        );
+        let record = super::peers::fenced(&stored, cause);
+        let change = Change { name: stored.name.clone(), base: Some(stored), record };
+        self.write(now, Write::Session(change), Purpose::Fence, actions);
+    }
+
+    /// The polled claim was read: does the store say what the cache said?
+    pub(super) fn confirmed(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        pending: &Pending,
+        answer: &Answer,
+    ) {
+        let named = match answer {
+            Answer::Claim(stored) => stored.record.holder.clone().zip(stored.record.session.clone()),
+            _ => None,
+        };
+        let transitions = match answer {
+            Answer::Claim(stored) => stored.record.transitions,
+            _ => 0,
+        };
+        let answered = matches!(answer, Answer::Claim(_) | Answer::Absent);
+        for (id, suspicion) in &mut self.silences.suspicions {
+            let still = named.as_ref() == Some(&(id.node.clone(), id.session.clone()));
+            // Read before it fell silent, it says nothing about the silence.
+            if still && pending.sent >= suspicion.since {
+                suspicion.confirmed = Some((name.clone(), transitions));
+            }
+            if answered {
+                suspicion.next = now;
+            }
+        }
+    }
+
+    /// A session was read or fenced because of a silence.
+    pub(super) fn silence_answered(&mut self, now: Instant, pending: &Pending, answer: &Answer) {
+        let Target::Session(name) = &pending.target else { return };
+        let of = |id: &VoiceId| LeaseName::session(&id.node) == *name;
+        for (_, suspicion) in self.silences.suspicions.iter_mut().filter(|(id, _)| of(id)) {
+            match (pending.purpose, answer) {
+                // It renewed just now, or another was quicker: the newest version says.
+                (Purpose::Fence, Answer::Conflict) => {
+                    suspicion.must_read = true;
+                    suspicion.next = now;
+                }
+                (Purpose::Fence, Answer::Unknown(_)) => suspicion.must_read = true,
+                (Purpose::Read, Answer::Session(_) | Answer::Absent) => suspicion.next = now,
+                (_, _) => {}
+            }
+        }
+    }
+
+    /// The valid claims of `node`.
+    fn owned_by(&self, node: &NodeName) -> Vec<Owned> {
+        let theirs = |stored: &&Stored<Claim>| {
+            stored.record.holder.as_ref() == Some(node)
+                && matches!(self.owner(stored), Owner::Other(_))
+        };
+        let owned = self.claims.stored().filter(theirs).map(|stored| {
+            let claim = self.desired_claim(&stored.name);
+            Owned {
+                voice: self.voice_of(stored),
+                // What nobody asks for any more is given up by its owner.
+                wire: claim.is_none_or(|claim| claim.detection.wire),
+                held_without_api: claim.is_some_and(|claim| {
+                    claim.on_api_outage == crate::desired::OnApiOutage::Hold
+                }),
+                stored: stored.clone(),
+            }
+        });
+        owned.collect()
+    }
+}
+
+/// A valid claim of a silent owner.
+#[derive(Debug)]
+struct Owned {
+    stored: Stored<Claim>,
+    /// Where this node would hear its owner.
+    voice: Option<VoiceId>,
+    /// Silence counts for it.
+    wire: bool,
+    /// It is served on without the API server.
+    held_without_api: bool,
+}

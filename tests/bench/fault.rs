@@ -1,0 +1,97 @@
+//! The faults that can be measured, and on which ground.
+
+use clap::ValueEnum;
+
+/// What breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Fault {
+    /// Nothing comes out of the owner any more, and nothing gets in.
+    NodeDead,
+    /// The owner is cut from the clients' segment, carrier up; it still reaches the API server.
+    ClientsLinkCut,
+    /// Two of five nodes are dead in the same instant; each owned services.
+    TwoOfFive,
+    /// Two of four.
+    TwoOfFour,
+    /// One of three nodes that serve 100 services is dead.
+    HundredServices,
+    /// SIGKILL to the owner's speaker, which is not started again.
+    SpeakerKilled,
+    /// The API server is away for a minute.
+    #[value(name = "api-down-60")]
+    ApiDown,
+    /// It is away, and 20 s later the owner dies.
+    ApiDownOwnerDies,
+    /// Owner and API server die in the same instant.
+    OwnerAndApiDead,
+    /// The owner alone does not reach the API server for 15 s; packets are lost.
+    OwnerCutFromApi,
+    /// The clients' segment is parted for 10 s and joined again.
+    PartitionHeal,
+    /// The owner's speaker is stopped for 30 s and goes on.
+    #[value(name = "sigstop-30")]
+    Sigstop,
+}
+
+/// How many nodes and services a fault needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) nodes: u8,
+    pub(crate) services: u8,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 12] = [
+        Self::NodeDead,
+        Self::ClientsLinkCut,
+        Self::SpeakerKilled,
+        Self::OwnerAndApiDead,
+        Self::OwnerCutFromApi,
+        Self::PartitionHeal,
+        Self::ApiDown,
+        Self::ApiDownOwnerDies,
+        Self::Sigstop,
+        Self::TwoOfFive,
+        Self::TwoOfFour,
+        Self::HundredServices,
+    ];
+
+    /// As it is named on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    pub(crate) const fn shape(self) -> Shape {
+        match self {
+            Self::TwoOfFive => Shape { nodes: 5, services: 10 },
+            Self::TwoOfFour => Shape { nodes: 4, services: 8 },
+            Self::HundredServices => Shape { nodes: 3, services: 100 },
+            _ => Shape { nodes: 3, services: 1 },
+        }
+    }
+
+    /// Whether a repeat takes half a minute and more.
+    pub(crate) const fn slow(self) -> bool {
+        matches!(self, Self::ApiDown | Self::ApiDownOwnerDies | Self::Sigstop)
+    }
+
+    /// Whether it exists without a Kubernetes API, for one address.
+    pub(crate) const fn suits_keepalived(self) -> bool {
+        matches!(
+            self,
+            Self::NodeDead
+                | Self::ClientsLinkCut
+                | Self::SpeakerKilled
+                | Self::PartitionHeal
+                | Self::Sigstop
+        )
+    }
+
+    /// How many nodes it hits.
+    pub(crate) const fn victims(self) -> usize {
+        match self {
+            Self::TwoOfFive | Self::TwoOfFour => 2,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Where a fault is measured: a lab of its own with one cluster, its services, and who owns them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use leasehold_lab::node::CLUSTER_LABEL;
+use leasehold_lab::{Cluster, Lab, Node, SESSION_NAMESPACE, SYSTEM_NAMESPACE, Service};
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::fault::Shape;
+use crate::keepalived::Routers;
+
+const NAME: &str = "bench";
+const PATIENCE: Duration = Duration::from_secs(90);
+/// How long all must be well before something breaks: speakers get to know a new owner's voice
+/// within a second.
+const QUIET: Duration = Duration::from_millis(2500);
+/// How many services are made at once.
+const AT_ONCE: usize = 8;
+
+/// Who looks after the addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum System {
+    Leasehold(Profile),
+    /// With this interval between advertisements, in seconds.
+    Keepalived(&'static str),
+}
+
+impl System {
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Leasehold(_) => "leasehold".to_owned(),
+            Self::Keepalived(interval) => format!("keepalived {interval} s"),
+        }
+    }
+
+    pub(crate) const fn profile(self) -> Profile {
+        match self {
+            Self::Leasehold(profile) => profile,
+            Self::Keepalived(_) => Profile::Default,
+        }
+    }
+}
+
+/// How quickly silence is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Profile {
+    Default,
+    Fast,
+}
+
+impl Profile {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Fast => "fast",
+        }
+    }
+
+    /// Applies the policy that governs the services of a cluster.
+    pub(crate) async fn apply(self, cluster: &Cluster) -> Result<()> {
+        let own = json!([{ "matchLabels": { CLUSTER_LABEL: cluster.name() } }]);
+        let mut spec = json!({ "serviceSelectors": own, "nodeSelectors": own });
+        if let (Self::Fast, Some(spec)) = (self, spec.as_object_mut()) {
+            let detection = json!({ "interval": "50ms", "retryInterval": "10ms", "misses": 4 });
+            spec.insert("detection".to_owned(), detection);
+        }
+        let policy = json!({
+            "apiVersion": "leasehold.dev/v1alpha1",
+            "kind": "AnnouncementPolicy",
+            "metadata": { "name": cluster.name() },
+            "spec": spec,
+        });
+        cluster.lab().apply(policy).await
+    }
+}
+
+/// A cluster with services that all answer from one pod on a worker.
+pub(crate) struct Ground {
+    pub(crate) shape: Shape,
+    /// The first has the pod; the others share it.
+    services: Vec<Service>,
+    vips: Vec<IpAddr>,
+    routers: Option<Routers>,
+    pub(crate) cluster: Cluster,
+}
+
+impl Ground {
+    pub(crate) async fn open(shape: Shape, system: System) -> Result<Self> {
+        Self::prepared(shape, system, |_| Ok(())).await
+    }
+
+    /// The same, and prepares the cluster before anything on its nodes is started.
+    pub(crate) async fn prepared(
+        shape: Shape,
+        system: System,
+        prepare: impl FnOnce(&Cluster) -> Result<()>,
+    ) -> Result<Self> {
+        let lab = Lab::start().await?;
+        let cluster = lab.cluster(NAME).nodes(shape.nodes).without_speakers().start().await?;
+        prepare(&cluster)?;
+        let vips: Vec<IpAddr> =
+            (0..shape.services).map(|number| cluster.addresses().vip(number).0.into()).collect();
+        let mut ground = Self { shape, services: Vec::new(), vips, routers: None, cluster };
+        match system {
+            System::Leasehold(profile) => {
+                lab.start_operator(&[])?;
+                ground.cluster.pool(0, shape.services.saturating_sub(1)).await?;
+                profile.apply(&ground.cluster).await?;
+                ground.cluster.nodes().iter().try_for_each(Node::start_speaker)?;
+                let first = ground.cluster.service("web").vip(0).create().await?;
+                ground.services.push(first);
+            }
+            System::Keepalived(interval) => {
+                let vip = *ground.vips.first().context("no VIP")?;
+                let first = ground.cluster.service("web").create().await?;
+                // kube-proxy forwards these exactly as it forwards a load balancer's.
+                first.patch(json!({ "spec": { "externalIPs": [vip] } })).await?;
+                ground.services.push(first);
+                let routers = Routers::start(&ground.cluster, vip, interval)?;
+                ground.routers = Some(routers);
+            }
+        }
+        ground.deal().await?;
+        Ok(ground)
+    }
+
+    pub(crate) fn lab(&self) -> &Arc<Lab> {
+        self.cluster.lab()
+    }
+
+    pub(crate) fn vips(&self) -> &[IpAddr] {
+        &self.vips
+    }
+
+    /// Makes the services that share the first one's pod.
+    async fn deal(&mut self) -> Result<()> {
+        let (cluster, first) = (&self.cluster, self.services.first().context("no service")?);
+        let plans = (1..self.shape.services).map(|number| {
+            cluster.service(&format!("web-{number}")).vip(number).pods_of(first).create()
+        });
+        let made: Vec<_> = stream::iter(plans).buffered(AT_ONCE).try_collect().await?;
+        self.services.extend(made);
+        Ok(())
+    }
+
+    /// Deals the services out evenly over all nodes again, where there are several: whoever died
+    /// got nothing back.
+    pub(crate) async fn deal_anew(&mut self) -> Result<()> {
+        if self.shape.services == 1 {
+            return Ok(());
+        }
+        self.settle().await?;
+        for service in self.services.drain(1..) {
+            service.delete().await?;
+        }
+        let gone = async || Ok(self.claims().await?.len() == 1 && self.placement()?.len() == 1);
+        self.cluster.eventually("the claims of deleted services are gone", PATIENCE, gone).await?;
+        self.deal().await
+    }
+
+    /// Waits until all is well, and has been for a while.
+    pub(crate) async fn settle(&self) -> Result<()> {
+        loop {
+            self.until_well().await?;
+            sleep(QUIET).await;
+            if self.well().await? {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn until_well(&self) -> Result<()> {
+        let condition = async || {
+            if self.well().await? {
+                return Ok(true);
+            }
+            sleep(Duration::from_millis(200)).await;
+            Ok(false)
+        };
+        self.cluster
+            .eventually("each VIP has one owner, and each node a session", PATIENCE, condition)
+            .await
+    }
+
+    /// Whether each VIP is on one node, its claim says the same, and each node has a session.
+    async fn well(&self) -> Result<bool> {
+        let placement = self.placement()?;
+        let each_one = self.vips.iter().all(|vip| placement.get(vip).is_some_and(|n| n.len() == 1));
+        if !each_one || self.routers.is_some() {
+            return Ok(each_one);
+        }
+        let sessions = holders(&self.leases(SESSION_NAMESPACE).await?);
+        let has_session =
+            |node: &Node| sessions.get(node.name()).map(String::as_str) == Some(node.name());
+        let claims = self.claims().await?;
+        let agrees = |(service, vip): (&Service, &IpAddr)| {
+            let owner = placement.get(vip).and_then(|nodes| nodes.first());
+            owner.map(|node| node.name()) == claims.get(&service.claim()).map(String::as_str)
+        };
+        Ok(self.cluster.nodes().iter().all(has_session)
+            && self.services.len() == self.vips.len()
+            && self.services.iter().zip(&self.vips).all(agrees))
+    }
+
+    /// The transitions of each claim and each session.
+    pub(crate) async fn transitions(&self) -> Result<BTreeMap<String, i32>> {
+        let mut all = BTreeMap::new();
+        for namespace in [SESSION_NAMESPACE, SYSTEM_NAMESPACE] {
+            let transitions = |lease: &Lease| lease.spec.as_ref()?.lease_transitions;
+            let leases = self.leases(namespace).await?;
+            all.extend(leases.iter().filter_map(|lease| {
+                Some((format!("{namespace}/{}", lease.name_any()), transitions(lease)?))
+            }));
+        }
+        Ok(all)
+    }
+
+    /// The holder of each claim.
+    async fn claims(&self) -> Result<BTreeMap<String, String>> {
+        let own = format!("{NAME}.");
+        let mut claims = holders(&self.leases(SYSTEM_NAMESPACE).await?);
+        claims.retain(|name, _| name.starts_with(&own));
+        Ok(claims)
+    }
+
+    async fn leases(&self, namespace: &str) -> Result<Vec<Lease>> {
+        let leases: Api<Lease> = Api::namespaced(self.lab().admin(), namespace);
+        let all = ListParams::default();
+        Ok(tokio::time::timeout(Duration::from_secs(3), leases.list(&all)).await??.items)
+    }
+
+    /// Which nodes' kernels have each VIP.
+    pub(crate) fn placement(&self) -> Result<BTreeMap<IpAddr, Vec<&Node>>> {
+        let vips: BTreeSet<_> = self.vips.iter().copied().collect();
+        let mut placement: BTreeMap<IpAddr, Vec<&Node>> = BTreeMap::new();
+        for node in self.cluster.nodes() {
+            for address in node.addresses()? {
+                let address = address.address.addr();
+                if vips.contains(&address) {
+                    placement.entry(address).or_default().push(node);
+                }
+            }
+        }
+        Ok(placement)
+    }
+
+    /// The VIPs that each node has, for nodes that have any.
+    pub(crate) fn owned(&self) -> Result<BTreeMap<String, Vec<IpAddr>>> {
+        let mut owned: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
+        for (vip, nodes) in self.placement()? {
+            for node in nodes {
+                owned.entry(node.name().to_owned()).or_default().push(vip);
+            }
+        }
+        Ok(owned)
+    }
+
+    // === the process that looks after a node's addresses ===
+
+    pub(crate) async fn kill(&self, node: &Node) -> Result<()> {
+        match &self.routers {
+            Some(routers) => routers.of(node)?.kill_group().await,
+            None => node.speaker()?.kill().await,
+        }
+    }
+
+    pub(crate) fn start(&mut self, node: &str) -> Result<()> {
+        let node = self.cluster.node_named(node)?;
+        match &mut self.routers {
+            Some(routers) => routers.restart(node),
+            None => node.start_speaker(),
+        }
+    }
+
+    pub(crate) fn freeze(&self, node: &Node) -> Result<()> {
+        match &self.routers {
+            Some(routers) => routers.of(node)?.signal_group(leasehold_lab::process::Signal::STOP),
+            None => node.speaker()?.freeze(),
+        }
+    }
+
+    pub(crate) fn thaw(&self, node: &Node) -> Result<()> {
+        match &self.routers {
+            Some(routers) => routers.of(node)?.signal_group(leasehold_lab::process::Signal::CONT),
+            None => node.speaker()?.thaw(),
+        }
+    }
+}
+
+/// The holders of leases that have one.
+fn holders(leases: &[Lease]) -> BTreeMap<String, String> {
+    let holder = |lease: &Lease| {
+        let holder = lease.spec.as_ref()?.holder_identity.clone()?;
+        (!holder.is_empty()).then(|| (lease.name_any(), holder))
+    };
+    leases.iter().filter_map(holder).collect()
+}

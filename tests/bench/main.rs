@@ -1,0 +1,70 @@
+//! `leasehold-bench`: what a client feels when something breaks, repeated, and false alarms when
+//! nothing does.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures with a clock")]
+
+mod chance;
+mod failover;
+mod fault;
+mod ground;
+mod keepalived;
+mod record;
+mod soak;
+mod trial;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use leasehold_lab::sandbox::{self, Side};
+
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// The folder for the results.
+    #[arg(long, default_value = "target/bench", value_name = "FOLDER")]
+    out: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Breaks things, and measures how long clients went without an answer.
+    Failover(failover::Plan),
+    /// Lets speakers live with what must not alarm them, and counts false alarms.
+    Soak(soak::Plan),
+}
+
+fn main() -> ExitCode {
+    match leasehold_lab::serve_if_pod().and_then(|()| run()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("leasehold-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    match sandbox::enter()? {
+        Side::Outside(code) => Ok(code),
+        Side::Inside(scratch) => inside(&arguments, &scratch),
+    }
+}
+
+fn inside(arguments: &Arguments, scratch: &Path) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ran = runtime.block_on(async {
+        match &arguments.command {
+            Command::Failover(plan) => failover::run(plan, &arguments.out).await,
+            Command::Soak(plan) => soak::run(plan, &arguments.out).await,
+        }
+    });
+    if !matches!(ran, Ok(true)) {
+        sandbox::keep_logs(scratch);
+    }
+    ran.map(|clean| if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,269 @@
+//! Whether the silence of an owner is told, and only that.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use leasehold::clock::Instant;
+use leasehold::desired::Detection;
+use leasehold::detect::listener::Listener;
+use leasehold::lease::{Ownership, Silence, Voice, VoiceId, Voices, Watched, Watchlist};
+use leasehold::net::hearing::Peer;
+use leasehold_crds::lease::SessionId;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+use crate::world::{Namespace, Speaker, Test, World, eth0, eventually};
+
+pub const TESTS: &[Test] = &[
+    ("an_owner_whose_link_is_cut_is_silent_in_time", cut_owner),
+    ("a_node_that_lost_only_its_address_answers_for_itself", lost_address),
+    ("a_poller_that_is_cut_off_takes_nobody_for_silent", deaf_poller),
+    ("a_busy_cpu_makes_no_silence_with_a_real_time_priority", busy_with_priority),
+    ("a_busy_cpu_makes_no_silence_without_a_real_time_priority", busy_without_priority),
+    ("listening_costs_little", cost),
+];
+
+const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
+const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7));
+const FAST: Detection = Detection {
+    interval: Duration::from_millis(50),
+    retry_interval: Duration::from_millis(10),
+    misses: 4,
+    wire: true,
+};
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Another speaker's node, which owns an address.
+#[derive(Debug)]
+struct Owner {
+    host: Namespace,
+    number: u8,
+    vip: IpAddr,
+}
+
+impl Owner {
+    fn new(world: &World, number: u8, vip: IpAddr) -> Result<Self> {
+        let owner = Self { host: world.host(&format!("own{number}"), number)?, number, vip };
+        owner.have(true)?;
+        Ok(owner)
+    }
+
+    /// As the speaker there adds and removes it.
+    fn have(&self, present: bool) -> Result<()> {
+        let (ip, length) = (self.vip, if self.vip.is_ipv4() { 32 } else { 128 });
+        if present {
+            self.host.ip(&format!("addr add {ip}/{length} dev eth0 nodad preferred_lft 0"))?;
+        } else {
+            self.host.ip(&format!("addr del {ip}/{length} dev eth0"))?;
+        }
+        Ok(())
+    }
+
+    fn id(&self) -> Result<VoiceId> {
+        let uid = format!("uid-{}", self.number).parse()?;
+        Ok(VoiceId {
+            interface: eth0(),
+            node: format!("owner-{}", self.number).parse()?,
+            session: SessionId { uid, transitions: 1 },
+            mac: self.host.mac()?,
+        })
+    }
+
+    fn watched(&self, detection: Detection) -> Result<Watched> {
+        let ownership = Ownership { claim: "default.web".parse()?, transitions: 1 };
+        let own = Ipv4Addr::new(192, 0, 2, self.number).into();
+        Ok(Watched {
+            polled: true,
+            detection,
+            vips: [(self.vip, ownership)].into(),
+            own: [own].into(),
+        })
+    }
+}
+
+/// The node's edge and its listener, which polls `owners`; the client can bear witness.
+struct Listening {
+    listener: Listener,
+    _speaker: Speaker,
+}
+
+impl Listening {
+    async fn start(
+        speaker: Speaker,
+        world: &World,
+        owners: &[&Owner],
+        detection: Detection,
+    ) -> Result<Self> {
+        let client = Peer { ip: Ipv4Addr::new(192, 0, 2, 2).into(), mac: world.client.mac()? };
+        speaker.attend(|attention| drop(attention.peers.insert(client)));
+        let witnesses = speaker.edge.witnesses.clone();
+        let listener = Listener::start(witnesses.clone(), speaker.edge.links.clone()).await?;
+        let mut watchlist = Watchlist::default();
+        for owner in owners {
+            let id = owner.id()?;
+            watchlist.speakers.insert(id.mac);
+            watchlist.owners.insert(id, owner.watched(detection)?);
+        }
+        listener.watchlist.send_replace(watchlist);
+        let listening = Self { listener, _speaker: speaker };
+        for owner in owners {
+            listening.wait_for(owner, "heard", |voice| *voice == Voice::Heard).await?;
+        }
+        eventually("the client is a witness", millis(5_000), || {
+            Ok(witnesses.borrow().get(&eth0()).is_some_and(|all| all.contains_key(&client.ip)))
+        })
+        .await?;
+        Ok(listening)
+    }
+
+    async fn wait_for(
+        &self,
+        owner: &Owner,
+        what: &str,
+        mut condition: impl FnMut(&Voice) -> bool,
+    ) -> Result<Voice> {
+        let id = owner.id()?;
+        let mut voices = self.listener.voices.clone();
+        let holds = |voices: &Voices| voices.owners.get(&id).is_some_and(&mut condition);
+        let waited = tokio::time::timeout(millis(5_000), voices.wait_for(holds)).await;
+        let voices = waited.with_context(|| format!("not within 5 s: {what}"))??;
+        voices.owners.get(&id).cloned().context("the owner is not on the list")
+    }
+
+    async fn silence(&self, owner: &Owner) -> Result<Silence> {
+        match self.wait_for(owner, "silent", |voice| matches!(voice, Voice::Silent(_))).await? {
+            Voice::Silent(silence) => Ok(silence),
+            Voice::Unheard | Voice::Heard => anyhow::bail!("not silent"),
+        }
+    }
+
+    /// Fails if anybody falls silent within `duration`.
+    async fn nobody_is_silent_for(&self, duration: Duration) -> Result<()> {
+        let mut voices = self.listener.voices.clone();
+        let silent = |voices: &Voices| {
+            voices.owners.values().any(|voice| matches!(voice, Voice::Silent(_)))
+        };
+        match tokio::time::timeout(duration, voices.wait_for(silent)).await {
+            Err(_) => Ok(()),
+            Ok(voices) => anyhow::bail!("silent: {:?}", *voices?),
+        }
+    }
+}
+
+fn cut_owner(world: &World) -> Result<()> {
+    let owners = [Owner::new(world, 3, V4)?, Owner::new(world, 4, V6)?];
+    for detection in [Detection::default(), FAST] {
+        world.node.speak(|speaker| async {
+            let all: Vec<&Owner> = owners.iter().collect();
+            let listening = Listening::start(speaker, world, &all, detection).await?;
+            let bound = detection.interval + detection.retry_interval * detection.misses;
+            for owner in &owners {
+                let mut took = Vec::new();
+                for _ in 0..5 {
+                    let port = format!("own{}", owner.number);
+                    let before = Instant::now();
+                    world.lan.ip(&format!("link set {port} nomaster"))?;
+                    let after = Instant::now();
+                    let silence = listening.silence(owner).await?;
+                    ensure!(silence.address == owner.vip && !silence.node_answers, "{silence:?}");
+                    let (least, most) =
+                        (silence.since.saturating_since(after), silence.since.saturating_since(before));
+                    ensure!(least < bound + millis(500), "{least:?}, should be within {bound:?}");
+                    took.push((least, most));
+                    world.lan.ip(&format!("link set {port} master br0"))?;
+                    listening.wait_for(owner, "heard", |voice| *voice == Voice::Heard).await?;
+                    // Another phase of the interval the next time.
+                    tokio::time::sleep(millis(137)).await;
+                }
+                println!("{}: silent within {bound:?}: {took:?}", owner.vip);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn lost_address(world: &World) -> Result<()> {
+    let owners = [Owner::new(world, 3, V4)?, Owner::new(world, 4, V6)?];
+    world.node.speak(|speaker| async {
+        let all: Vec<&Owner> = owners.iter().collect();
+        let listening = Listening::start(speaker, world, &all, Detection::default()).await?;
+        for owner in &owners {
+            owner.have(false)?;
+            let silence = listening.silence(owner).await?;
+            ensure!(silence.address == owner.vip && silence.node_answers, "{silence:?}");
+            owner.have(true)?;
+            listening.wait_for(owner, "heard", |voice| *voice == Voice::Heard).await?;
+        }
+        Ok(())
+    })
+}
+
+fn deaf_poller(world: &World) -> Result<()> {
+    let owners = [Owner::new(world, 3, V4)?, Owner::new(world, 4, V6)?];
+    world.node.speak(|speaker| async {
+        let all: Vec<&Owner> = owners.iter().collect();
+        let listening = Listening::start(speaker, world, &all, FAST).await?;
+        for deaf in [2_500, 70, 150, 30, 300] {
+            world.lan.ip("link set node nomaster")?;
+            listening.nobody_is_silent_for(millis(deaf)).await?;
+            world.lan.ip("link set node master br0")?;
+            listening.nobody_is_silent_for(millis(300)).await?;
+        }
+        // It does hear again: an owner that is gone is silent.
+        world.lan.ip("link set own3 nomaster")?;
+        listening.silence(&owners[0]).await.map(drop)
+    })
+}
+
+fn busy_with_priority(world: &World) -> Result<()> {
+    busy(world)
+}
+
+fn busy_without_priority(world: &World) -> Result<()> {
+    let owner = Owner::new(world, 3, V4)?;
+    world.node.speak(|speaker| async {
+        // The listener's thread inherits what this thread may do.
+        let all = capabilities(None)?;
+        let mut fewer = all;
+        fewer.effective.remove(CapabilitySet::SYS_NICE);
+        set_capabilities(None, fewer)?;
+        let listening = Listening::start(speaker, world, &[&owner], FAST).await;
+        set_capabilities(None, all)?;
+        while_busy(listening?).await
+    })
+}
+
+fn busy(world: &World) -> Result<()> {
+    let owner = Owner::new(world, 3, V4)?;
+    world.node.speak(|speaker| async {
+        while_busy(Listening::start(speaker, world, &[&owner], FAST).await?).await
+    })
+}
+
+/// Four threads keep the CPUs busy for 5 s.
+async fn while_busy(listening: Listening) -> Result<()> {
+    let stop = AtomicBool::new(false);
+    let end = Instant::now() + millis(5_000);
+    let (thread, policy) = listener_thread()?;
+    let before = usage(&thread)?;
+    // The scope ends after the hogs, which see the flag or their own deadline.
+    let result = std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| while !stop.load(Ordering::Relaxed) && Instant::now() < end {});
+        }
+        let runtime = tokio::runtime::Handle::current();
+        let waiting = scope.spawn(move || {
+            runtime.block_on(async move { listening.nobody_is_silent_for(millis(4_800)).await })
+        });
+        let result = waiting.join();
+        stop.store(true, Ordering::Relaxed);
+        result
+    });
+    let _ = (before, policy);
+    result.map_err(|_| anyhow::anyhow!("the thread panicked"))?
+}

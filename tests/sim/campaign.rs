@@ -1,0 +1,86 @@
+//! Many seeds, on all cores.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use crate::chaos;
+
+/// A seed that broke a law.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Broken {
+    /// The seed.
+    pub seed: u64,
+    /// Which law, when and how.
+    pub why: String,
+}
+
+/// What came of many seeds.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// How many were run.
+    pub runs: u64,
+    /// For how many seconds of virtual time.
+    pub seconds: u64,
+    /// Those that broke a law.
+    pub broken: Vec<Broken>,
+}
+
+/// Runs `count` seeds from `first` on `jobs` threads, until `most` of them have broken a law. Each
+/// of those is told to `tell` at once.
+pub fn campaign(
+    first: u64,
+    count: u64,
+    jobs: usize,
+    most: usize,
+    tell: impl Fn(&Broken) + Sync,
+) -> Tally {
+    let next = AtomicU64::new(first);
+    let tally = Mutex::new(Tally::default());
+    let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first.saturating_add(count) || lock().broken.len() >= most {
+                        return;
+                    }
+                    let run = quietly(|| chaos::run(seed, false));
+                    let mut tally = lock();
+                    tally.runs += 1;
+                    match run {
+                        Ok(seconds) => tally.seconds += seconds,
+                        Err(why) => {
+                            let broken = Broken { seed, why };
+                            tell(&broken);
+                            tally.broken.push(broken);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+    tally.broken.sort();
+    tally
+}
+
+/// Runs one seed and tells what happens, up to the law that it breaks.
+pub fn replay(seed: u64) -> Result<u64, String> {
+    quietly(|| chaos::run(seed, true))
+}
+
+/// Runs something that panics where a law is broken; the law, without a word on standard error if
+/// the hook is [`std::panic::set_hook`] to none.
+pub fn quietly<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| said(payload.as_ref()))
+}
+
+fn said(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic without words").to_owned()
+}

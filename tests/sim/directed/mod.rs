@@ -1,0 +1,51 @@
+//! Directed runs: the rules of the core one by one, and every attack that broke an earlier protocol.
+
+mod claims;
+mod conflict;
+mod handover;
+mod lease_path;
+mod outage;
+mod restart;
+mod session;
+
+use std::time::Duration;
+
+/// A run with a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// What it shows; a sentence.
+    pub name: &'static str,
+    /// Panics where a law is broken, or the run goes otherwise than it should.
+    pub run: fn(),
+}
+
+macro_rules! runs {
+    ($($name:ident),* $(,)?) => {
+        &[$($crate::directed::Run { name: stringify!($name), run: $name }),*]
+    };
+}
+pub(crate) use runs;
+
+/// All directed runs.
+pub fn all() -> impl Iterator<Item = Run> {
+    [
+        claims::RUNS,
+        conflict::RUNS,
+        handover::RUNS,
+        lease_path::RUNS,
+        outage::RUNS,
+        restart::RUNS,
+        session::RUNS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}

@@ -1,0 +1,184 @@
+//! Restarts: SIGTERM, SIGKILL, with and without the record, fenced or rebooted meanwhile.
+
+use crate::world::controls::{on_session, session};
+use crate::world::{Trouble, World};
+use super::{Run, runs, millis, secs};
+use leasehold::lease::{Fact, Write};
+
+const ALL: [&str; 3] = ["a", "b", "c"];
+
+fn an_upgrade_moves_nothing() {
+    for away in [millis(100), secs(4), secs(12), secs(25)] {
+        let mut world = World::settled(&ALL, 9);
+        world.hold_still();
+        let (before, since) = (world.loads(), world.now);
+        let number = world.store.sessions[&session("a")].record.transitions;
+        world.terminate("a");
+        world.run(millis(100));
+        assert!(world.hosts["a"].exited);
+        assert!(world.store.sessions[&session("a")].record.restarting);
+        let lasts =
+            world.hosts["a"].kernel.next_expiry().unwrap().saturating_since(world.now);
+        assert!(lasts > secs(28), "{lasts:?}");
+        world.run(away);
+        world.start("a");
+        world.run(secs(15));
+        assert_eq!(world.loads(), before);
+        assert_eq!(world.fences("a", since).len(), 0);
+        let stored = &world.store.sessions[&session("a")].record;
+        assert_eq!((stored.transitions, stored.restarting), (number, false));
+        world.assert_served();
+    }
+}
+
+fn lifetimes_stay_as_they_are_when_the_restart_cannot_be_written() {
+    for trouble in [Trouble::Lost, Trouble::Refused, Trouble::Throttled] {
+        let mut world = World::settled(&ALL, 6);
+        world.fault(Some("a"), on_session, trouble, 100);
+        world.terminate("a");
+        world.run_until(|world| world.hosts["a"].exited);
+        for held in world.hosts["a"].kernel.ours.values() {
+            assert!(held.ends.saturating_since(world.now) <= secs(6), "{trouble:?}");
+        }
+        assert!(!world.hosts["a"].kernel.ours.is_empty(), "{trouble:?}");
+        assert!(!world.store.sessions[&session("a")].record.restarting, "{trouble:?}");
+    }
+}
+
+fn a_restarting_speaker_that_does_not_come_back_is_replaced_after_its_grace() {
+    let mut world = World::settled(&ALL, 6);
+    world.laws.overlap = Some(millis(2030));
+    world.terminate("a");
+    world.run(secs(25));
+    assert!(world.loads().contains_key("a"));
+    world.run(secs(15));
+    assert!(!world.loads().contains_key("a"));
+    world.assert_served();
+}
+
+fn a_killed_speaker_that_is_back_at_once_continues_and_nothing_moves() {
+    for away in [millis(10), secs(1), millis(2500)] {
+        let mut world = World::settled(&ALL, 6);
+        world.hold_still();
+        let before = world.loads();
+        world.kill("a");
+        world.run(away);
+        world.start("a");
+        world.run(secs(15));
+        assert_eq!(world.loads(), before);
+        world.assert_served();
+    }
+}
+
+fn a_process_that_starts_without_the_api_server_keeps_what_its_record_names() {
+    let mut world = World::settled(&ALL, 6);
+    world.set_api(false);
+    world.run(secs(2));
+    world.hold_still();
+    world.kill("a");
+    world.run(secs(1));
+    world.start("a");
+    world.run(secs(60));
+    world.set_api(true);
+    world.run(secs(20));
+    world.assert_served();
+}
+
+fn without_a_record_a_process_that_starts_without_the_api_server_lets_the_addresses_lapse() {
+    let mut world = World::settled(&ALL, 6);
+    world.set_api(false);
+    world.run(secs(2));
+    world.kill("a");
+    world.hosts.of("a").record = None;
+    world.start("a");
+    world.run(secs(10));
+    assert!(world.hosts["a"].kernel.ours.is_empty());
+    world.set_api(true);
+    world.run(secs(20));
+    world.assert_served();
+}
+
+fn a_record_of_another_boot_is_ignored() {
+    let mut world = World::settled(&ALL, 6);
+    world.set_api(false);
+    world.kill("a");
+    world.hosts.of("a").boot = "another".to_owned();
+    world.start("a");
+    world.run(secs(10));
+    assert!(world.hosts["a"].kernel.ours.is_empty());
+}
+
+fn a_process_whose_session_was_fenced_meanwhile_removes_first() {
+    let mut world = World::settled(&ALL, 6);
+    world.laws.overlap = Some(secs(60));
+    world.kill("a");
+    // Its kernel is kept from letting the addresses lapse: a clock that stood still.
+    world.run(millis(5800));
+    world.start("a");
+    let acquired = |world: &World| world.store.sessions[&session("a")].record.holder.is_some();
+    if !acquired(&world) {
+        world.run_until(acquired);
+        assert!(world.hosts["a"].kernel.ours.is_empty());
+    }
+    world.run(secs(5));
+    world.assert_served();
+}
+
+fn a_rebooted_node_acquires_anew() {
+    let mut world = World::settled(&ALL, 6);
+    world.kill_node("a");
+    world.run(secs(1));
+    let since = world.now;
+    world.power_on(world.hosts.id("a"));
+    world.run(secs(20));
+    world.assert_served();
+    let acquired = |(host, fact): (&str, &Fact)| {
+        host == "a" && matches!(fact, Fact::SessionAcquired { continued: false, .. })
+    };
+    assert!(world.facts_since(since).any(acquired));
+}
+
+fn nothing_is_claimed_or_removed_before_the_lists_are_in() {
+    let mut world = World::settled(&ALL, 6);
+    world.hold_still();
+    world.kill("a");
+    let since = world.now;
+    // Started, with the API server out of reach of this host alone.
+    world.hosts.of("a").api = false;
+    world.start("a");
+    world.run(millis(1200));
+    assert!(!world.committed.iter().any(|write| write.at >= since && write.host == "a"));
+    world.set_api_of("a", true);
+    world.run(secs(10));
+    world.assert_served();
+}
+
+fn sigterm_on_a_cordoned_node_hands_everything_over() {
+    let mut world = World::settled(&ALL, 9);
+    let since = world.now;
+    world.cordon("a", true);
+    world.terminate("a");
+    let took = world.run_until(|world| world.hosts["a"].exited);
+    assert!(took < secs(3), "{took:?}");
+    assert_eq!(world.loads().get("a"), None);
+    assert!(world.hosts["a"].kernel.ours.is_empty());
+    world.run(secs(1));
+    world.assert_served();
+    let last = world.committed.iter().rev().find(|write| write.at >= since && write.host == "a");
+    let Write::Session(last) = &last.unwrap().write else { panic!("the session goes last") };
+    assert_eq!(last.record.holder, None);
+}
+
+pub(super) const RUNS: &[Run] = runs![
+    an_upgrade_moves_nothing,
+    lifetimes_stay_as_they_are_when_the_restart_cannot_be_written,
+    a_restarting_speaker_that_does_not_come_back_is_replaced_after_its_grace,
+    a_killed_speaker_that_is_back_at_once_continues_and_nothing_moves,
+    a_process_that_starts_without_the_api_server_keeps_what_its_record_names,
+    without_a_record_a_process_that_starts_without_the_api_server_lets_the_addresses_lapse,
+    a_record_of_another_boot_is_ignored,
+    a_process_whose_session_was_fenced_meanwhile_removes_first,
+    a_rebooted_node_acquires_anew,
+    nothing_is_claimed_or_removed_before_the_lists_are_in,
+    sigterm_on_a_cordoned_node_hands_everything_over,
+];

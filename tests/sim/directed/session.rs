@@ -1,0 +1,170 @@
+//! The own session: renewed, contended, deleted, edited.
+
+use leasehold_crds::lease::Incarnation;
+
+use crate::world::controls::{on_session, session, vip};
+use crate::world::{Trouble, World};
+use super::{Run, runs, millis, secs};
+use leasehold::lease::{Fact, Target};
+
+const ALL: [&str; 3] = ["a", "b", "c"];
+
+fn a_deleted_session_is_created_again_and_nothing_moves() {
+    let mut world = World::settled(&ALL, 6);
+    world.hold_still();
+    let before = world.loads();
+    world.delete(&Target::Session(session("a")));
+    world.run(secs(20));
+    assert_eq!(world.loads(), before);
+    assert_eq!(world.fences("a", world.now - secs(20)).len(), 0);
+    world.assert_served();
+}
+
+fn an_edited_number_of_transitions_is_repaired_by_its_holder_and_nothing_moves() {
+    for change in [-1, 1, 40] {
+        let mut world = World::settled(&ALL, 6);
+        world.hold_still();
+        let before = world.loads();
+        let highest = world.store.sessions[&session("a")].record.transitions;
+        world.edit_session("a", |session| session.transitions += change);
+        world.run(secs(20));
+        assert_eq!(world.loads(), before, "{change}");
+        world.assert_served();
+        let now = world.store.sessions[&session("a")].record.transitions;
+        assert!(now > highest, "{change}: {now} after {highest}");
+    }
+}
+
+fn a_holder_that_was_cleared_by_hand_is_put_back_and_nothing_moves() {
+    let mut world = World::settled(&ALL, 6);
+    world.hold_still();
+    world.edit_session("a", |session| session.holder = None);
+    world.run(secs(20));
+    world.assert_served();
+}
+
+fn a_renewal_that_is_lost_is_repeated_and_nothing_moves() {
+    for trouble in [
+        Trouble::Lost,
+        Trouble::AnswerLost,
+        Trouble::Late(millis(1600)),
+        Trouble::Late(millis(4000)),
+        Trouble::Throttled,
+        Trouble::Refused,
+    ] {
+        let mut world = World::settled(&ALL, 6);
+        world.hold_still();
+        let before = world.loads();
+        world.fault(Some("a"), on_session, trouble, 1);
+        world.run(secs(20));
+        assert_eq!(world.loads(), before, "{trouble:?}");
+        world.assert_served();
+    }
+}
+
+fn a_late_renewal_does_not_bring_a_deleted_session_back() {
+    let mut world = World::settled(&ALL, 6);
+    world.fault(Some("a"), on_session, Trouble::Late(millis(1400)), 1);
+    world.run(secs(2));
+    let old = world.store.sessions[&session("a")].uid.clone();
+    world.delete(&Target::Session(session("a")));
+    world.run(secs(20));
+    assert_ne!(world.store.sessions[&session("a")].uid, old);
+    world.assert_served();
+}
+
+fn a_conflict_on_the_own_session_is_read_and_forgiven() {
+    let mut world = World::settled(&ALL, 6);
+    world.hold_still();
+    // Somebody annotates the lease; the watch is late, so that the next renewal meets a conflict.
+    world.hosts.of("a").watch_delay = secs(3);
+    world.edit_session("a", |session| session.cause = "annotated".to_owned());
+    world.run(secs(20));
+    world.assert_served();
+}
+
+fn of_two_hosts_with_one_name_the_second_waits_and_never_serves() {
+    let mut world = World::settled(&["a", "b"], 6);
+    world.add_host("a2", "a");
+    world.start("a2");
+    world.hold_still();
+    world.run(secs(60));
+    assert_eq!(world.having(vip(1)).len(), 1);
+    assert!(world.hosts["a2"].kernel.ours.is_empty());
+    assert!(world.committed.iter().all(|write| write.host != "a2"));
+}
+
+fn the_second_host_of_a_name_takes_part_after_the_first_has_been_silent_for_its_lease() {
+    let mut world = World::settled(&["a", "b"], 6);
+    world.add_host("a2", "a");
+    world.start("a2");
+    world.run(secs(10));
+    world.kill_node("a");
+    world.run(secs(20));
+    let stored = &world.store.sessions[&session("a")].record;
+    assert_eq!(stored.incarnation, Some(Incarnation::new("machine", "boot-3")));
+}
+
+fn a_node_that_the_cluster_does_not_know_never_acquires_a_session() {
+    let mut world = World::new(&["a", "b"]);
+    world.add_host("d", "d");
+    world.desired.nodes.remove(&"d".parse().unwrap());
+    world.add_services(1, 4);
+    world.start("d");
+    world.run(secs(20));
+    assert!(!world.store.sessions.contains_key(&session("d")));
+    assert!(world.hosts["d"].kernel.ours.is_empty());
+}
+
+fn a_refused_renewal_waits_for_its_time_also_when_the_interfaces_changed() {
+    for trouble in [Trouble::Refused, Trouble::Throttled] {
+        let mut world = World::settled(&["a", "b"], 4);
+        world.fault(Some("a"), on_session, trouble, 1000);
+        let host = world.hosts.of("a");
+        host.nics[0].address = "10.0.254.1".parse().unwrap();
+        let links = host.interfaces();
+        let since = world.now;
+        world.feed(world.hosts.id("a"), leasehold::lease::Event::Interfaces(links));
+        world.run(secs(3));
+        let failed = |(host, fact): &(&str, &Fact)| {
+            *host == "a" && matches!(fact, Fact::RenewalFailed { .. })
+        };
+        assert!(world.facts_since(since).filter(failed).count() <= 4, "{trouble:?}");
+        world.clear_faults();
+        world.run(secs(10));
+        let stored = &world.store.sessions[&session("a")].record;
+        assert_eq!(stored.interfaces[0].addresses, ["10.0.254.1/16"]);
+    }
+}
+
+fn released_and_acquired_anew_a_session_has_another_number() {
+    let mut world = World::settled(&["a", "b"], 4);
+    let before = world.store.sessions[&session("a")].record.transitions;
+    world.cordon("a", true);
+    world.terminate("a");
+    world.run(secs(5));
+    assert!(world.hosts["a"].exited);
+    let released = world.store.sessions[&session("a")].record.clone();
+    assert_eq!((released.holder, released.transitions), (None, before + 1));
+    world.cordon("a", false);
+    world.start("a");
+    world.run(secs(5));
+    let anew = world.store.sessions[&session("a")].record.clone();
+    assert_eq!(anew.transitions, before + 2);
+    assert!(anew.holder.is_some());
+    world.assert_served();
+}
+
+pub(super) const RUNS: &[Run] = runs![
+    a_deleted_session_is_created_again_and_nothing_moves,
+    an_edited_number_of_transitions_is_repaired_by_its_holder_and_nothing_moves,
+    a_holder_that_was_cleared_by_hand_is_put_back_and_nothing_moves,
+    a_renewal_that_is_lost_is_repeated_and_nothing_moves,
+    a_late_renewal_does_not_bring_a_deleted_session_back,
+    a_conflict_on_the_own_session_is_read_and_forgiven,
+    of_two_hosts_with_one_name_the_second_waits_and_never_serves,
+    the_second_host_of_a_name_takes_part_after_the_first_has_been_silent_for_its_lease,
+    a_node_that_the_cluster_does_not_know_never_acquires_a_session,
+    a_refused_renewal_waits_for_its_time_also_when_the_interfaces_changed,
+    released_and_acquired_anew_a_session_has_another_number,
+];

@@ -1,0 +1,30 @@
+//! The simulator of Leasehold: the real election cores and listeners of several nodes, with an API
+//! server, segments and kernels on virtual time.
+//!
+//! ```text
+//!  seed ──► chaos: what goes wrong, and when ─┐
+//!  directed: one scenario each ───────────────┴─► world ──► laws, after every step
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | `world` | hosts, their kernels and clocks, the API server, the segments, the laws |
+//! | `directed` | one run for each rule and for each attack that broke an earlier protocol |
+//! | `chaos` | runs that a seed stands for |
+//! | `campaign` | many seeds, on all cores |
+//! | `dice` | the only source of chance |
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a simulator is a test: what is not as it should be ends the run"
+)]
+
+mod campaign;
+mod chaos;
+mod dice;
+mod directed;
+mod world;
+
+pub use campaign::{Broken, Tally, campaign, quietly, replay};
+pub use directed::{Run, all as directed};

@@ -1,0 +1,102 @@
+//! The simulator's command line.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::{Parser, Subcommand};
+use leasehold_sim::{campaign, directed, quietly, replay};
+
+/// Speakers, an API server and a network on virtual time, to break the protocol in.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs many seeds.
+    Run {
+        /// How many.
+        #[arg(long, default_value_t = 1000)]
+        seeds: u64,
+        /// The first.
+        #[arg(long, default_value_t = 1)]
+        first: u64,
+        /// On how many threads; by default on all cores.
+        #[arg(long)]
+        jobs: Option<NonZeroUsize>,
+        /// After how many broken seeds to stop.
+        #[arg(long, default_value_t = 10)]
+        most: usize,
+    },
+    /// Runs one seed and tells what happens.
+    Replay {
+        /// The seed.
+        seed: u64,
+    },
+    /// Runs the directed runs whose names contain a text, or all.
+    Directed {
+        /// The text.
+        #[arg(default_value = "")]
+        name: String,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    // A broken law is reported with its seed, by whoever ran it.
+    std::panic::set_hook(Box::new(|_| {}));
+    match Arguments::parse().command {
+        Command::Run { seeds, first, jobs, most } => run(first, seeds, jobs, most),
+        Command::Replay { seed } => match replay(seed) {
+            Ok(seconds) => {
+                println!("seed {seed}: no law is broken in {seconds} s of virtual time");
+                Ok(())
+            }
+            Err(why) => bail!("seed {seed}: {why}"),
+        },
+        Command::Directed { name } => run_directed(&name),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the speed of the simulator itself")]
+fn run(first: u64, seeds: u64, jobs: Option<NonZeroUsize>, most: usize) -> anyhow::Result<()> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let jobs = jobs.map_or(cores, NonZeroUsize::get);
+    let began = std::time::Instant::now();
+    let tally = campaign(first, seeds, jobs, most, |broken| {
+        println!("{}", broken.why);
+        println!("  cargo run --profile sim -p leasehold-sim -- replay {}", broken.seed);
+    });
+    let took = began.elapsed().max(Duration::from_millis(1));
+    let hours = tally.seconds / 3600;
+    let speed = Duration::from_secs(tally.runs).as_secs_f64() / took.as_secs_f64();
+    println!(
+        "{} runs on {jobs} threads in {:.1} s: {speed:.0} runs/s, {hours} h of virtual time, {} broken",
+        tally.runs,
+        took.as_secs_f64(),
+        tally.broken.len()
+    );
+    if !tally.broken.is_empty() {
+        bail!("a law was broken");
+    }
+    Ok(())
+}
+
+fn run_directed(name: &str) -> anyhow::Result<()> {
+    let mut failed = 0_u32;
+    for run in directed().filter(|run| run.name.contains(name)) {
+        match quietly(run.run) {
+            Ok(()) => println!("ok      {}", run.name),
+            Err(why) => {
+                println!("FAILED  {}: {why}", run.name);
+                failed += 1;
+            }
+        }
+    }
+    if failed > 0 {
+        bail!("{failed} directed runs failed");
+    }
+    Ok(())
+}

@@ -1,0 +1,492 @@
+//! What a run does to the world, and what it asks of it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::clock::Instant;
+use leasehold::desired::{Desired, DesiredClaim, Detection, NodeFacts, OnApiOutage};
+use leasehold::lease::{Event, Fact, Frame, Target, Write};
+use leasehold_crds::lease::{Claim, LeaseName, Session};
+use pnet_base::MacAddr;
+
+use super::api::Fault;
+use super::wire::Arriving;
+use super::{Committed, Down, HEARING, Happening, Host, Hosts, LATENCY, ROUTER, Trouble, World};
+use crate::dice::Dice;
+
+/// The address of the service with this number.
+pub(crate) fn vip(number: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, number])
+}
+
+/// The claim of the service with this number.
+pub(crate) fn claim(number: u8) -> LeaseName {
+    LeaseName::claim("web", &format!("s{number:03}"))
+}
+
+/// The session of a node.
+pub(crate) fn session(node: &str) -> LeaseName {
+    node.parse().unwrap()
+}
+
+/// Whether it is a write on a session.
+pub(crate) const fn on_session(write: &Write) -> bool {
+    matches!(write, Write::Session(_))
+}
+
+/// Whether it is a write on a claim.
+pub(crate) const fn on_claim(write: &Write) -> bool {
+    matches!(write, Write::Claim(_))
+}
+
+/// Only leases count.
+pub(crate) fn lease_only() -> Detection {
+    Detection { wire: false, ..Detection::default() }
+}
+
+impl World {
+    /// Nothing yet.
+    pub(crate) fn empty(seed: u64) -> Self {
+        Self {
+            now: Instant::from_boot(Duration::from_secs(1000)),
+            dice: Dice::new(seed),
+            store: super::Store::default(),
+            desired: Desired::default(),
+            hosts: Hosts::default(),
+            cuts: super::Cuts::default(),
+            router: true,
+            strangers: BTreeMap::new(),
+            server: super::Server::default(),
+            jitter: false,
+            recording: true,
+            telling: false,
+            facts: Vec::new(),
+            committed: Vec::new(),
+            sent: Vec::new(),
+            laws: super::Laws::default(),
+            spells: super::Spells::default(),
+            agenda: std::collections::BinaryHeap::new(),
+            count: 0,
+            questions: Vec::new(),
+        }
+    }
+
+    /// Hosts of these names, all running and settled.
+    pub(crate) fn new(names: &[&str]) -> Self {
+        let mut world = Self::empty(0);
+        // A planned move: 200 ms until the old owner probes, and its two probes.
+        world.laws.overlap = Some(Duration::from_millis(270));
+        for name in names {
+            world.add_host(name, name);
+        }
+        for name in names {
+            world.start(name);
+        }
+        world.run(HEARING * 2);
+        world
+    }
+
+    /// Hosts of these names and as many services, all owned; only leases count.
+    pub(crate) fn settled(names: &[&str], services: u8) -> Self {
+        let mut world = Self::new(names);
+        world.add_services(1, services);
+        world.run(Duration::from_secs(3));
+        world.assert_served();
+        world
+    }
+
+    /// The same, and their owners are listened to.
+    pub(crate) fn listening(names: &[&str], services: u8) -> Self {
+        let mut world = Self::new(names);
+        world.add_services_with(1, services, Detection::default(), OnApiOutage::Hold);
+        world.run(Duration::from_secs(6));
+        world.assert_served();
+        world
+    }
+
+    pub(crate) fn add_host(&mut self, name: &str, node: &str) {
+        self.add_host_on(name, node, 1);
+    }
+
+    pub(crate) fn add_host_on(&mut self, name: &str, node: &str, segments: u8) {
+        let number = u8::try_from(self.hosts.len() + 1).unwrap();
+        let host = Host::new(number, name, node, segments);
+        self.desired.nodes.insert(host.node.clone(), NodeFacts::default());
+        self.hosts.push(host);
+    }
+
+    /// Starts a process.
+    pub(crate) fn start(&mut self, name: &str) {
+        self.start_host(self.hosts.id(name));
+    }
+
+    pub(crate) fn start_host(&mut self, id: usize) {
+        self.tell_all(&format!("{} starts", self.hosts[id].name));
+        let now = self.now;
+        let around = if self.jitter {
+            self.dice.between(Duration::from_millis(10), HEARING)
+        } else {
+            Duration::from_millis(10)
+        };
+        let host = &mut self.hosts[id];
+        host.boot(now);
+        host.around = now + around;
+        let links = host.interfaces();
+        self.laws.dirty = true;
+        self.feed(id, Event::Interfaces(links));
+        self.settle(id);
+        self.reset_watches(id, LATENCY);
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self, name: &str) {
+        self.kill_process(self.hosts.id(name));
+    }
+
+    pub(crate) fn kill_process(&mut self, id: usize) {
+        self.tell_all(&format!("{} is killed", self.hosts[id].name));
+        self.hosts[id].forget_process();
+        self.laws.dirty = true;
+    }
+
+    /// The whole node.
+    pub(crate) fn kill_node(&mut self, name: &str) {
+        self.power_off(self.hosts.id(name));
+    }
+
+    pub(crate) fn power_off(&mut self, id: usize) {
+        self.kill_process(id);
+        let host = &mut self.hosts[id];
+        host.kernel = super::kernel::Kernel::default();
+        host.powered = false;
+        host.touch();
+    }
+
+    /// It comes back, as another boot.
+    pub(crate) fn power_on(&mut self, id: usize) {
+        let host = &mut self.hosts[id];
+        host.powered = true;
+        host.boot.push('+');
+        for nic in &mut host.nics {
+            nic.carrier = true;
+        }
+        host.link_up();
+        self.start_host(id);
+    }
+
+    /// SIGSTOP.
+    pub(crate) fn stop(&mut self, id: usize, halfway: bool) {
+        self.tell_all(&format!("{} is stopped", self.hosts[id].name));
+        let host = &mut self.hosts[id];
+        let now = host.clock.at(self.now);
+        host.stopped = true;
+        if halfway {
+            host.kernel.stop_halfway(now);
+        }
+        host.touch();
+        self.laws.dirty = true;
+    }
+
+    /// SIGCONT.
+    pub(crate) fn cont(&mut self, id: usize) {
+        self.tell_all(&format!("{} goes on", self.hosts[id].name));
+        self.hosts[id].stopped = false;
+        self.catch_up(id);
+    }
+
+    /// The whole node with all its clocks stands still.
+    pub(crate) fn pause(&mut self, id: usize) {
+        self.tell_all(&format!("{} is paused", self.hosts[id].name));
+        let host = &mut self.hosts[id];
+        host.clock.stop(self.now);
+        host.paused = true;
+        host.touch();
+        self.laws.dirty = true;
+    }
+
+    pub(crate) fn resume(&mut self, id: usize) {
+        self.tell_all(&format!("{} is resumed", self.hosts[id].name));
+        let host = &mut self.hosts[id];
+        host.clock.go(self.now);
+        host.paused = false;
+        self.catch_up(id);
+    }
+
+    /// What has arrived meanwhile is handed over, the kernel's news first.
+    fn catch_up(&mut self, id: usize) {
+        let host = &mut self.hosts[id];
+        host.touch();
+        self.laws.dirty = true;
+        if !host.is_running() {
+            return;
+        }
+        let local = host.clock.at(self.now);
+        host.kernel.expire(local);
+        self.settle(id);
+        if self.hosts[id].is_running() {
+            let links = self.hosts[id].interfaces();
+            self.feed(id, Event::Interfaces(links));
+        }
+        let inbox = std::mem::take(&mut self.hosts[id].inbox);
+        let process = self.hosts[id].process;
+        for happening in inbox {
+            if self.hosts[id].process == process {
+                self.happen_to(id, happening);
+            }
+        }
+        let now = self.now;
+        let host = &mut self.hosts[id];
+        if host.core.is_some() {
+            host.listener.wake_by(now);
+            host.touch();
+        }
+    }
+
+    /// SIGTERM.
+    pub(crate) fn terminate(&mut self, name: &str) {
+        let id = self.hosts.id(name);
+        self.happen_to(id, Happening::Event(Event::Terminate));
+    }
+
+    pub(crate) fn set_carrier(&mut self, name: &str, carrier: bool) {
+        self.set_carrier_of(self.hosts.id(name), 0, carrier);
+    }
+
+    pub(crate) fn set_carrier_of(&mut self, id: usize, segment: usize, carrier: bool) {
+        let host = &mut self.hosts[id];
+        host.nics[segment].carrier = carrier;
+        host.link_up();
+        self.laws.dirty = true;
+        if host.is_running() {
+            let links = host.interfaces();
+            self.schedule(id);
+            self.feed(id, Event::Interfaces(links));
+        }
+    }
+
+    /// The API server for all.
+    pub(crate) fn set_api(&mut self, up: bool) {
+        self.set_down((!up).then_some(Down::Silent));
+    }
+
+    pub(crate) fn set_down(&mut self, down: Option<Down>) {
+        self.tell_all(&format!("the API server: {down:?}"));
+        self.server.down = down;
+        self.laws.dirty = true;
+        for id in 0..self.hosts.len() {
+            let delay = if self.jitter {
+                self.dice.between(Duration::from_millis(5), Duration::from_secs(3))
+            } else {
+                LATENCY + Duration::from_millis(300) * u32::try_from(id).unwrap()
+            };
+            self.reset_watches(id, delay);
+        }
+    }
+
+    /// The API server for one host.
+    pub(crate) fn set_api_of(&mut self, name: &str, up: bool) {
+        self.set_reach(self.hosts.id(name), up);
+    }
+
+    pub(crate) fn set_reach(&mut self, id: usize, up: bool) {
+        self.tell_all(&format!("{} reaches the API server: {up}", self.hosts[id].name));
+        self.hosts[id].api = up;
+        self.laws.dirty = true;
+        self.reset_watches(id, LATENCY);
+    }
+
+    pub(crate) fn set_read_only(&mut self, read_only: bool) {
+        self.server.read_only = read_only;
+        self.laws.dirty = true;
+    }
+
+    pub(crate) fn add_services(&mut self, from: u8, to: u8) {
+        self.add_services_with(from, to, lease_only(), OnApiOutage::Hold);
+    }
+
+    pub(crate) fn add_services_with(
+        &mut self,
+        from: u8,
+        to: u8,
+        detection: Detection,
+        on_api_outage: OnApiOutage,
+    ) {
+        for number in from..=to {
+            let claimed = DesiredClaim {
+                services: vec![format!("web/s{number:03}")],
+                addresses: [vip(number)].into(),
+                nodes: Arc::new(self.desired.nodes.keys().cloned().collect()),
+                interfaces: Vec::new(),
+                detection,
+                on_api_outage,
+            };
+            self.desired.claims.insert(claim(number), claimed);
+        }
+        self.publish_desired();
+    }
+
+    pub(crate) fn cordon(&mut self, node: &str, cordoned: bool) {
+        self.tell_all(&format!("{node} is cordoned: {cordoned}"));
+        if let Some(facts) = self.desired.nodes.get_mut(&node.parse().unwrap()) {
+            facts.cordoned = cordoned;
+        }
+        self.publish_desired();
+    }
+
+    pub(crate) fn publish_desired(&mut self) {
+        let desired = Arc::new(self.desired.clone());
+        self.publish(&Event::Desired(desired));
+    }
+
+    /// The next `times` such writes of `host`, or of any, meet with trouble.
+    pub(crate) fn fault(
+        &mut self,
+        host: Option<&str>,
+        hits: fn(&Write) -> bool,
+        trouble: Trouble,
+        times: u32,
+    ) {
+        let host = host.map(str::to_owned);
+        self.server.faults.push(Fault { host, hits, trouble, times });
+    }
+
+    pub(crate) fn clear_faults(&mut self) {
+        self.server.faults.clear();
+    }
+
+    /// From its first segment, carrier and all else up.
+    pub(crate) fn cut_off(&mut self, name: &str) {
+        let id = self.hosts.id(name);
+        self.cuts.off(0, id);
+        self.laws.dirty = true;
+    }
+
+    /// Nothing is cut any more.
+    pub(crate) fn heal_wire(&mut self) {
+        self.cuts.clear();
+        self.laws.dirty = true;
+    }
+
+    pub(crate) fn delete(&mut self, target: &Target) {
+        self.tell_all(&format!("somebody deletes {target:?}"));
+        if let Some(event) = self.store.delete(target) {
+            self.publish(&event);
+        }
+    }
+
+    pub(crate) fn edit_session(&mut self, node: &str, edit: impl FnOnce(&mut Session)) {
+        self.tell_all(&format!("somebody edits the session of {node}"));
+        let event = self.store.edit_session(&session(node), edit);
+        self.publish(&event);
+    }
+
+    pub(crate) fn edit_claim(&mut self, number: u8, edit: impl FnOnce(&mut Claim)) {
+        self.tell_all(&format!("somebody edits claim {number}"));
+        let event = self.store.edit_claim(&claim(number), edit);
+        self.publish(&event);
+    }
+
+    /// Somebody announces `ip`, heard by all.
+    pub(crate) fn announce_from(&mut self, mac: MacAddr, ip: IpAddr) {
+        let arriving =
+            Arriving { segment: Self::segment_of(ip), ip, mac, announcement: true, answer: false };
+        for id in 0..self.hosts.len() {
+            if self.hosts[id].mac != mac {
+                self.arrive(id, Duration::ZERO, arriving);
+            }
+        }
+    }
+
+    /// From now on nothing moves, not for a moment.
+    pub(crate) fn hold_still(&mut self) {
+        let ips = self.desired.claims.values().flat_map(|claim| claim.addresses.iter().copied());
+        self.laws.still = Some(ips.map(|ip| (ip, self.having(ip))).collect());
+    }
+
+    pub(crate) fn owner_of(&self, ip: IpAddr) -> Option<String> {
+        let mut valid = self.store.valid_claims();
+        let claim = valid.find(|claim| claim.addresses.contains(&ip))?;
+        claim.holder.as_ref().map(ToString::to_string)
+    }
+
+    pub(crate) fn owner(&self, number: u8) -> Option<String> {
+        self.owner_of(vip(number))
+    }
+
+    /// The services of these numbers that `node` owns.
+    pub(crate) fn owned_by(&self, node: &str) -> Vec<u8> {
+        (1..=200).filter(|number| self.owner(*number).as_deref() == Some(node)).collect()
+    }
+
+    /// How many claims each node owns.
+    pub(crate) fn loads(&self) -> BTreeMap<String, usize> {
+        let mut loads = BTreeMap::new();
+        for owner in self.store.valid_claims().filter_map(|claim| claim.holder.as_ref()) {
+            *loads.entry(owner.to_string()).or_default() += 1;
+        }
+        loads
+    }
+
+    /// Every address is on its claim's owner alone.
+    pub(crate) fn assert_served(&self) {
+        for (name, claim) in &self.desired.claims {
+            for ip in &claim.addresses {
+                let Some(owner) = self.owner_of(*ip) else {
+                    super::laws::broken(self.now, "L3", &format!("{name} has no owner"));
+                };
+                let have = self.having(*ip);
+                if have != [owner.clone()].into() {
+                    let text = format!("{owner} owns {name}, and {have:?} have {ip}");
+                    super::laws::broken(self.now, "L3", &text);
+                }
+            }
+        }
+    }
+
+    /// The writes on `node`'s session that others carried out since `since`.
+    pub(crate) fn fences(&self, node: &str, since: Instant) -> Vec<&Committed> {
+        let of = |committed: &&Committed| {
+            let Write::Session(change) = &committed.write else { return false };
+            committed.at >= since && change.name == session(node) && committed.host != node
+        };
+        self.committed.iter().filter(of).collect()
+    }
+
+    pub(crate) fn facts_since(&self, since: Instant) -> impl Iterator<Item = (&str, &Fact)> {
+        let new = self.facts.iter().filter(move |(at, ..)| *at >= since);
+        new.map(|(_, host, fact)| (host.as_str(), fact))
+    }
+
+    pub(crate) fn frames_since(&self, since: Instant) -> impl Iterator<Item = (&str, &Frame)> {
+        let new = self.sent.iter().filter(move |(at, ..)| *at >= since);
+        new.map(|(_, host, frame)| (host.as_str(), frame))
+    }
+
+    /// Runs until `done`; returns how long that took.
+    pub(crate) fn run_until(&mut self, done: impl Fn(&Self) -> bool) -> Duration {
+        let start = self.now;
+        while !done(self) {
+            let end = self.now + Duration::from_secs(60);
+            assert!(
+                self.now.saturating_since(start) < Duration::from_secs(120),
+                "it never happened"
+            );
+            self.step(end);
+        }
+        self.now.saturating_since(start)
+    }
+
+    /// For how long clients have got no answer for `ip` when they get one again.
+    pub(crate) fn outage(&mut self, ip: IpAddr) -> Duration {
+        let start = self.now;
+        self.run_until(|world| !world.is_answered(ip));
+        let since = self.now;
+        self.run_until(|world| world.is_answered(ip));
+        self.now.saturating_since(since.min(start))
+    }
+}
+
+/// The other station than the hosts on each segment.
+pub(crate) const CLIENT: usize = ROUTER;

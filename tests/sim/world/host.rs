@@ -1,0 +1,321 @@
+//! A host: a speaker's process, and a kernel that outlives it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use leasehold::announce::schedule::Schedule;
+use leasehold::clock::Instant;
+use leasehold::lease::{Config, Election, Event, Interface, OwnRecord, RequestId};
+use leasehold::net::links::{Link, LinkAddress, Links};
+use leasehold_crds::lease::Incarnation;
+use leasehold_crds::names::{InterfaceName, NodeName};
+use pnet_base::MacAddr;
+
+use super::clock::Clock;
+use super::kernel::Kernel;
+use super::listener::Listener;
+use super::{Happening, TIMEOUT};
+
+/// An interface.
+#[derive(Clone, Debug)]
+pub(crate) struct Nic {
+    pub(crate) name: InterfaceName,
+    pub(crate) index: u32,
+    pub(crate) mac: MacAddr,
+    pub(crate) address: IpAddr,
+    pub(crate) carrier: bool,
+}
+
+/// A request that is not answered yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) request: RequestId,
+    /// When the speaker gives up, by its own clock.
+    pub(crate) until: Instant,
+    pub(crate) claim_write: bool,
+}
+
+/// What a speaker watches, each on a stream of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Sessions,
+    Claims,
+    Desired,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Sessions, Self::Claims, Self::Desired];
+}
+
+/// One watch.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    pub(crate) open: bool,
+    /// Counts connections: what was sent on a former one is lost with it.
+    pub(crate) epoch: u64,
+    /// When the last that was sent arrives.
+    pub(crate) last: Instant,
+    /// What was sent while nothing arrived.
+    pub(crate) stalled: VecDeque<Event>,
+}
+
+#[expect(clippy::struct_excessive_bools, reason = "what can be wrong with a host, one by one")]
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) node: NodeName,
+    pub(crate) mac: MacAddr,
+    pub(crate) address: IpAddr,
+    pub(crate) boot: String,
+    pub(crate) nics: Vec<Nic>,
+    pub(crate) links: Links,
+    pub(crate) clock: Clock,
+    pub(crate) powered: bool,
+    /// The whole node stands still, with all its clocks.
+    pub(crate) paused: bool,
+    /// The process stands still (SIGSTOP).
+    pub(crate) stopped: bool,
+    pub(crate) core: Option<Election>,
+    /// Counts processes: what was meant for a former one is lost with it.
+    pub(crate) process: u64,
+    /// What arrived while the process stood still.
+    pub(crate) inbox: VecDeque<Happening>,
+    pub(crate) kernel: Kernel,
+    pub(crate) schedule: Schedule,
+    pub(crate) listener: Listener,
+    pub(crate) hearing: BTreeMap<InterfaceName, Instant>,
+    /// When it asks around on its segments again.
+    pub(crate) around: Instant,
+    /// How late it wakes up, at most.
+    pub(crate) lag: Duration,
+    /// Reaches the API server.
+    pub(crate) api: bool,
+    pub(crate) watch_hung: bool,
+    pub(crate) watch_delay: Duration,
+    pub(crate) streams: [Stream; 3],
+    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) record: Option<OwnRecord>,
+    pub(crate) exited: bool,
+    pub(crate) claim_writes: usize,
+    pub(crate) most_claim_writes: usize,
+    /// When the core is to be called again.
+    pub(crate) tick: Option<Instant>,
+    /// When anything is to be done here; none: to be computed.
+    pub(crate) next: Option<Option<Instant>>,
+}
+
+impl Host {
+    pub(crate) fn new(number: u8, name: &str, node: &str, segments: u8) -> Self {
+        let nics: Vec<Nic> = (0..segments)
+            .map(|segment| Nic {
+                name: format!("eth{segment}").parse().unwrap(),
+                index: 2 + u32::from(segment),
+                mac: MacAddr::new(2, 0, 0, segment, 0, number),
+                address: IpAddr::from([10, segment, 255, number]),
+                carrier: true,
+            })
+            .collect();
+        let mut host = Self {
+            name: name.to_owned(),
+            node: node.parse().unwrap(),
+            mac: nics[0].mac,
+            address: nics[0].address,
+            boot: format!("boot-{number}"),
+            nics,
+            links: Links::default(),
+            clock: Clock::true_one(),
+            powered: true,
+            paused: false,
+            stopped: false,
+            core: None,
+            process: 0,
+            inbox: VecDeque::new(),
+            kernel: Kernel::default(),
+            schedule: Schedule::default(),
+            listener: Listener::default(),
+            hearing: BTreeMap::new(),
+            around: Instant::default(),
+            lag: Duration::ZERO,
+            api: true,
+            watch_hung: false,
+            watch_delay: Duration::from_millis(5),
+            streams: Default::default(),
+            waiting: Vec::new(),
+            record: None,
+            exited: false,
+            claim_writes: 0,
+            most_claim_writes: 0,
+            tick: None,
+            next: None,
+        };
+        host.link_up();
+        host
+    }
+
+    /// A new process.
+    pub(crate) fn boot(&mut self, now: Instant) {
+        let config = Config {
+            node: self.node.clone(),
+            incarnation: Incarnation::new("machine", &self.boot),
+            lease_duration: Duration::from_secs(5),
+            request_timeout: TIMEOUT,
+            restart_grace: Duration::from_secs(30),
+        };
+        self.forget_process();
+        self.exited = false;
+        self.core = Some(Election::new(self.clock.at(now), config, self.record.clone()));
+    }
+
+    /// The process is gone, and what was on its way to it.
+    pub(crate) fn forget_process(&mut self) {
+        self.core = None;
+        self.process += 1;
+        self.stopped = false;
+        self.inbox.clear();
+        self.waiting.clear();
+        self.claim_writes = 0;
+        self.tick = None;
+        self.hearing.clear();
+        self.schedule = Schedule::default();
+        self.listener = Listener::default();
+        self.kernel.forget_process();
+        for stream in &mut self.streams {
+            stream.epoch += 1;
+            stream.open = false;
+            stream.stalled.clear();
+        }
+        self.touch();
+    }
+
+    /// Whether the process is there and not standing still.
+    pub(crate) fn is_running(&self) -> bool {
+        self.core.is_some() && !self.stopped && !self.paused
+    }
+
+    /// Rebuilds what the process is told about its links.
+    pub(crate) fn link_up(&mut self) {
+        let links = self.nics.iter().map(|nic| {
+            let own = LinkAddress {
+                ip: nic.address,
+                prefix_len: 16,
+                ours: false,
+                valid: None,
+                seen: Instant::default(),
+                tentative: false,
+            };
+            let link = Link {
+                index: nic.index,
+                name: nic.name.clone(),
+                mac: nic.mac,
+                carrier: nic.carrier,
+                kind: None,
+                master: None,
+                loopback: false,
+                addresses: vec![own],
+                gateways: Vec::new(),
+            };
+            (nic.name.clone(), link)
+        });
+        self.links = Links(links.collect());
+    }
+
+    pub(crate) fn interfaces(&self) -> BTreeMap<InterfaceName, Interface> {
+        let interfaces = self.nics.iter().map(|nic| {
+            let net = IpNet::new(nic.address, 16).unwrap();
+            let interface =
+                Interface { mac: nic.mac, carrier: nic.carrier, addresses: vec![net] };
+            (nic.name.clone(), interface)
+        });
+        interfaces.collect()
+    }
+
+    pub(crate) fn segment(&self, interface: &InterfaceName) -> Option<usize> {
+        self.nics.iter().position(|nic| nic.name == *interface)
+    }
+
+    pub(crate) const fn touch(&mut self) {
+        self.next = None;
+    }
+
+    /// When anything is to be done here, by the world's clock.
+    pub(crate) fn next(&mut self) -> Option<Instant> {
+        if let Some(next) = self.next {
+            return next;
+        }
+        let mut first: Option<Instant> = None;
+        let mut at = |when: Option<Instant>| {
+            if let Some(when) = when {
+                first = Some(first.map_or(when, |first| first.min(when)));
+            }
+        };
+        if self.powered && !self.paused {
+            at(self.kernel.next_expiry().and_then(|ends| self.clock.when(ends)));
+        }
+        if self.is_running() {
+            at(self.tick);
+            at(self.listener.wake);
+            at(self.kernel.wake.and_then(|wake| self.clock.when(wake)));
+            at(self.schedule.next().and_then(|due| self.clock.when(due)));
+            let until = self.waiting.iter().map(|waiting| waiting.until).min();
+            at(until.and_then(|until| self.clock.when(until)));
+            at(Some(self.around));
+        }
+        self.next = Some(first);
+        first
+    }
+}
+
+/// The hosts, by number or by name.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts(Vec<Host>);
+
+impl Hosts {
+    pub(crate) fn push(&mut self, host: Host) {
+        self.0.push(host);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn id(&self, name: &str) -> usize {
+        self.0.iter().position(|host| host.name == name).unwrap()
+    }
+
+    pub(crate) fn of(&mut self, name: &str) -> &mut Host {
+        let id = self.id(name);
+        &mut self.0[id]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Host> {
+        self.0.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Host> {
+        self.0.iter_mut()
+    }
+}
+
+impl std::ops::Index<usize> for Hosts {
+    type Output = Host;
+
+    fn index(&self, id: usize) -> &Host {
+        &self.0[id]
+    }
+}
+
+impl std::ops::IndexMut<usize> for Hosts {
+    fn index_mut(&mut self, id: usize) -> &mut Host {
+        &mut self.0[id]
+    }
+}
+
+impl std::ops::Index<&str> for Hosts {
+    type Output = Host;
+
+    fn index(&self, name: &str) -> &Host {
+        &self.0[self.id(name)]
+    }
+}

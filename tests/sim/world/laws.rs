@@ -1,0 +1,407 @@
+//! What must hold after every step: the invariants of the design, each by its name.
+//!
+//! | law | what |
+//! |---|---|
+//! | S1 | never two valid claims for one address |
+//! | S2 | with `Drop`, on the lease path, never two hosts with one address |
+//! | S3 | two connected hosts have one address for a bounded time only; the bound depends on why |
+//! | S4 | nobody who can know better serves what another owns, or what nobody asks for |
+//! | fence | the kernel removes by itself what a process that is gone or stopped has left |
+//! | L1 | with all well but one crash, somebody serves within the bound |
+//! | L2 | nothing moves without a cause |
+//! | L3 | after every fault heals: one owner, claim and address agree |
+//! | L4 | no address stays unanswered while a node that clients reach could serve it |
+//! | busy | nobody asks or wakes in a hot loop |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use leasehold::clock::Instant;
+use leasehold::desired::OnApiOutage;
+use leasehold::lease::Target;
+use leasehold_crds::names::NodeName;
+
+use super::spells::Health;
+use super::{ROUTER, World};
+
+/// How many requests for one lease within a second are a hot loop.
+const REQUESTS: u32 = 60;
+/// How many ticks of one speaker at the same moment are a hot loop.
+const TICKS: u32 = 20;
+/// The announcement, the removal, and the questions before it when a fault heals.
+const HEALED: Duration = Duration::from_millis(170);
+/// Until the old owner has heard or probed, and its last write is done.
+const PLANNED: Duration = Duration::from_millis(450);
+/// Until a host notices that the API server does not answer it any more.
+const NOTICED: Duration = Duration::from_secs(6);
+/// A lifetime that was set a moment ago, in whole seconds, and the kernel's lateness.
+const LIFETIME: Duration = Duration::from_millis(7_900);
+/// The same of a speaker that restarts.
+const GRACE: Duration = Duration::from_millis(33_400);
+/// By how much a kernel lifetime outlives the session, at most.
+const HUNG: Duration = Duration::from_millis(2_150);
+/// How long everything must have been well before everything must be served.
+const SETTLED: Duration = Duration::from_secs(15);
+const SERVED: Duration = Duration::from_secs(12);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Law {
+    Overlap,
+    Hung,
+    Served,
+    Fence,
+    Unserved,
+    Unasked,
+}
+
+type Key = (Law, IpAddr, usize, usize);
+
+/// Who is to have answered for an address, and until when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    pub(crate) ip: IpAddr,
+    pub(crate) by: Instant,
+    pub(crate) since: Instant,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Laws {
+    /// A fixed bound for S3; none: by what is wrong with the hosts.
+    pub(crate) overlap: Option<Duration>,
+    /// Who must go on having each address.
+    pub(crate) still: Option<BTreeMap<IpAddr, BTreeSet<String>>>,
+    /// No fault of this run is a cause for anything to move.
+    pub(crate) innocent: bool,
+    pub(crate) expected: Vec<Expected>,
+    /// Something has changed that laws depend on.
+    pub(crate) dirty: bool,
+    /// A lease has changed.
+    pub(crate) stored: bool,
+    /// When a bound will have been passed.
+    pub(crate) due: Option<Instant>,
+    timers: BTreeMap<Key, Instant>,
+    owners: BTreeMap<IpAddr, NodeName>,
+    requests: BTreeMap<(usize, Target), (u64, u32)>,
+    ticks: BTreeMap<usize, (Instant, u32)>,
+    turns: BTreeMap<usize, (Instant, u32)>,
+}
+
+/// Ends the run: a law is broken.
+pub(crate) fn broken(now: Instant, law: &str, what: &dyn Display) -> ! {
+    panic!("{law} is broken at {now}: {what}");
+}
+
+impl Laws {
+    pub(crate) fn requested(&mut self, now: Instant, id: usize, target: Target) {
+        let second = now.since_boot().as_secs();
+        let count = self.requests.entry((id, target)).or_default();
+        *count = if count.0 == second { (second, count.1 + 1) } else { (second, 1) };
+        if count.1 >= REQUESTS {
+            broken(now, "busy", &format!("host {id} asks for the same lease in a hot loop"));
+        }
+    }
+
+    pub(crate) fn ticked(&mut self, now: Instant, id: usize) {
+        let count = self.ticks.entry(id).or_default();
+        *count = if count.0 == now { (now, count.1 + 1) } else { (now, 1) };
+        if count.1 >= TICKS {
+            broken(now, "busy", &format!("the core of host {id} wants to be called at once, for ever"));
+        }
+    }
+
+    pub(crate) fn turned(&mut self, now: Instant, id: usize) {
+        let count = self.turns.entry(id).or_default();
+        *count = if count.0 == now { (now, count.1 + 1) } else { (now, 1) };
+        if count.1 >= TICKS {
+            broken(now, "busy", &format!("the listener of host {id} wants to run at once, for ever"));
+        }
+    }
+}
+
+impl World {
+    pub(super) fn check(&mut self) {
+        if self.laws.stored {
+            self.laws.stored = false;
+            self.check_claims();
+        }
+        if !self.laws.expected.is_empty() {
+            self.check_expected();
+        }
+        if self.laws.dirty || self.laws.due.is_some_and(|due| due <= self.now) {
+            self.laws.dirty = false;
+            self.examine();
+            self.check_holders();
+            self.check_still();
+        }
+    }
+
+    /// S1, and L2 where it applies.
+    fn check_claims(&mut self) {
+        let mut owners: BTreeMap<IpAddr, &NodeName> = BTreeMap::new();
+        for claim in self.store.valid_claims() {
+            let Some(owner) = &claim.holder else { continue };
+            for ip in &claim.addresses {
+                if let Some(other) = owners.insert(*ip, owner) {
+                    let text = format!("{other} and {owner} hold valid claims for {ip}");
+                    broken(self.now, "S1", &text);
+                }
+            }
+        }
+        for (ip, owner) in owners {
+            let known = self.laws.owners.get(&ip);
+            if known == Some(owner) {
+                continue;
+            }
+            if let (true, Some(known)) = (self.laws.innocent, known) {
+                broken(self.now, "L2", &format!("{ip} moved from {known} to {owner}"));
+            }
+            self.laws.owners.insert(ip, owner.clone());
+        }
+    }
+
+    fn check_still(&self) {
+        let Some(still) = &self.laws.still else { return };
+        for (ip, hosts) in still {
+            let have = self.having(*ip);
+            if have != *hosts {
+                let text = format!("{ip} moved from {hosts:?} to {have:?}, and nothing moved it");
+                broken(self.now, "L2", &text);
+            }
+        }
+    }
+
+    fn check_expected(&mut self) {
+        let mut expected = std::mem::take(&mut self.laws.expected);
+        expected.retain(|expected| {
+            if self.is_answered(expected.ip) {
+                return false;
+            }
+            if self.now > expected.by {
+                let waited = self.now.saturating_since(expected.since);
+                broken(self.now, "L1", &format!("nobody answers for {} after {waited:?}", expected.ip));
+            }
+            true
+        });
+        self.laws.expected = expected;
+    }
+
+    /// Whether a client would get an answer for `ip`.
+    pub(crate) fn is_answered(&self, ip: IpAddr) -> bool {
+        let segment = Self::segment_of(ip);
+        (0..self.hosts.len()).any(|id| {
+            self.hosts[id].kernel.has(ip)
+                && (!self.router || self.connected(segment, ROUTER, id))
+        })
+    }
+
+    fn check_holders(&mut self) {
+        let mut holders: BTreeMap<IpAddr, Vec<usize>> = BTreeMap::new();
+        for (id, host) in self.hosts.iter().enumerate().filter(|(_, host)| host.powered) {
+            for ip in host.kernel.ours.keys() {
+                holders.entry(*ip).or_default().push(id);
+            }
+        }
+        let mut active: Vec<(Key, Duration)> = Vec::new();
+        match self.laws.overlap {
+            Some(overlap) => self.plain_overlaps(&holders, overlap, &mut active),
+            None => {
+                for (ip, holders) in &holders {
+                    self.allowed_overlaps(*ip, holders, &mut active);
+                }
+                self.allowed_gaps(&holders, &mut active);
+            }
+        }
+        let mut due: Option<Instant> = None;
+        let mut timers = BTreeMap::new();
+        for (key, limit) in active {
+            let since = self.laws.timers.get(&key).copied().unwrap_or(self.now);
+            if self.now.saturating_since(since) > limit {
+                self.report(key, limit);
+            }
+            let end = since + limit + Duration::from_micros(1);
+            due = Some(due.map_or(end, |due| due.min(end)));
+            timers.insert(key, since);
+        }
+        self.laws.timers = timers;
+        self.laws.due = due;
+    }
+
+    fn report(&self, (law, ip, one, other): Key, limit: Duration) -> ! {
+        let name = |id: usize| self.hosts[id].name.as_str();
+        let (law, text) = match law {
+            Law::Overlap if limit.is_zero() => {
+                ("S2", format!("{} and {} have {ip}", name(one), name(other)))
+            }
+            Law::Overlap => {
+                ("S3", format!("{} and {} have had {ip} for {limit:?}", name(one), name(other)))
+            }
+            Law::Hung => (
+                "S3",
+                format!("{} has had {ip} for {limit:?} beside {}, its process stopped", name(one), name(other)),
+            ),
+            Law::Served => (
+                "S4",
+                format!("{} has served {ip} for {limit:?}, which {} owns", name(one), name(other)),
+            ),
+            Law::Unasked => {
+                ("S4", format!("{} has served {ip} for {limit:?}, for which nothing asks", name(one)))
+            }
+            Law::Fence => {
+                ("fence", format!("{} has {ip}, {limit:?} after its process stopped", name(one)))
+            }
+            Law::Unserved => ("L4", format!("nobody has answered for {ip} for {limit:?}")),
+        };
+        broken(self.now, law, &text);
+    }
+
+    fn plain_overlaps(
+        &self,
+        holders: &BTreeMap<IpAddr, Vec<usize>>,
+        limit: Duration,
+        active: &mut Vec<(Key, Duration)>,
+    ) {
+        for (ip, holders) in holders {
+            for (place, one) in holders.iter().enumerate() {
+                for other in &holders[place + 1..] {
+                    if self.connected(Self::segment_of(*ip), *one, *other) {
+                        active.push(((Law::Overlap, *ip, *one, *other), limit));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Which hosts may have `ip` at the same time, and for how long.
+    fn allowed_overlaps(&self, ip: IpAddr, holders: &[usize], active: &mut Vec<(Key, Duration)>) {
+        let segment = Self::segment_of(ip);
+        let claim = self.store.valid_claims().find(|claim| claim.addresses.contains(&ip));
+        let owner = claim.and_then(|claim| claim.holder.as_ref());
+        let owner = owner.and_then(|owner| self.host_of(owner));
+        let planned = claim.is_some_and(|claim| {
+            claim.cause.starts_with("moved from") || claim.cause.starts_with("taken back")
+        });
+        for (place, one) in holders.iter().copied().enumerate() {
+            let stopped = self.ill_for(one, Health::Running);
+            if !self.hosts[one].paused && stopped.is_some() {
+                let restarting = self.is_restarting(one);
+                let limit = if restarting { GRACE } else { LIFETIME };
+                active.push(((Law::Fence, ip, one, one), limit));
+            }
+            if let Some(owner) = owner.filter(|owner| *owner != one) {
+                if self.is_informed(one) {
+                    active.push(((Law::Served, ip, one, owner), PLANNED));
+                }
+                let hung = !self.hosts[one].paused
+                    && stopped.is_some()
+                    && !self.is_restarting(one)
+                    && self.is_well_for(one, Health::Wire, Duration::from_secs(20))
+                    && self.is_well_for(one, Health::Api, Duration::from_secs(20))
+                    && self.is_well_for(owner, Health::Api, Duration::from_secs(20));
+                if hung {
+                    active.push(((Law::Hung, ip, one, owner), HUNG));
+                }
+            }
+            if self.is_informed(one) && !self.is_asked_for(ip) {
+                active.push(((Law::Unasked, ip, one, one), Duration::from_secs(2)));
+            }
+            for other in holders[place + 1..].iter().copied() {
+                let both = self.hosts[one].is_running() && self.hosts[other].is_running();
+                if both && self.connected(segment, one, other) {
+                    let limit = self.limit(one, other, planned);
+                    active.push(((Law::Overlap, ip, one, other), limit));
+                }
+            }
+        }
+    }
+
+    /// For how long two running hosts that hear each other may have the same address.
+    fn limit(&self, one: usize, other: usize, planned: bool) -> Duration {
+        let lag = self.hosts[one].lag.max(self.hosts[other].lag) * 4;
+        let mut limit = if planned { PLANNED } else { HEALED } + lag;
+        for id in [one, other] {
+            let cut = !self.hosts[id].api || self.server.down.is_some();
+            // What is not current and not known to be gone cannot be told from what is current.
+            let well = self.is_well_for(id, Health::Api, NOTICED);
+            let gone = cut && self.ill_for(id, Health::Api).is_some_and(|ill| ill >= NOTICED);
+            let new = !self.is_well_for(id, Health::Running, NOTICED)
+                || !self.is_well_for(id, Health::Prompt, NOTICED);
+            if !(well || gone) || new {
+                limit = limit.max(NOTICED);
+            }
+        }
+        limit
+    }
+
+    /// Whether a host cannot but know what is stored.
+    fn is_informed(&self, id: usize) -> bool {
+        [Health::Running, Health::Api, Health::Prompt]
+            .into_iter()
+            .all(|health| self.is_well_for(id, health, NOTICED))
+    }
+
+    fn is_asked_for(&self, ip: IpAddr) -> bool {
+        self.desired.claims.values().any(|claim| claim.addresses.contains(&ip))
+    }
+
+    fn is_restarting(&self, id: usize) -> bool {
+        let host = &self.hosts[id];
+        self.store
+            .sessions
+            .values()
+            .any(|s| s.name.as_str() == host.node.as_str() && s.record.restarting)
+            || host.exited
+    }
+
+    fn host_of(&self, node: &NodeName) -> Option<usize> {
+        self.hosts.iter().position(|host| host.node == *node)
+    }
+
+    /// Which addresses nobody answers for, and for how long that may last.
+    fn allowed_gaps(&self, holders: &BTreeMap<IpAddr, Vec<usize>>, active: &mut Vec<(Key, Duration)>) {
+        for claim in self.desired.claims.values() {
+            for ip in &claim.addresses {
+                if holders.contains_key(ip) && self.is_answered(*ip) || self.strangers.contains_key(ip) {
+                    continue;
+                }
+                if self.laws.innocent && self.laws.owners.contains_key(ip) {
+                    broken(self.now, "L2", &format!("nobody answers for {ip} any more"));
+                }
+                let able = |id: &usize| {
+                    let host = &self.hosts[*id];
+                    let facts = self.desired.nodes.get(&host.node);
+                    claim.nodes.contains(&host.node)
+                        && facts.is_some_and(|facts| !facts.cordoned && !facts.leaving)
+                        && [Health::Running, Health::Api, Health::Wire, Health::Prompt]
+                            .into_iter()
+                            .all(|health| self.is_well_for(*id, health, SETTLED))
+                };
+                let drop = claim.on_api_outage == OnApiOutage::Drop;
+                if !drop && (0..self.hosts.len()).any(|id| able(&id)) && !self.is_kept(*ip, claim.detection.wire) {
+                    active.push(((Law::Unserved, *ip, 0, 0), SERVED));
+                }
+            }
+        }
+    }
+
+    /// Whether the owner of `ip` renews and cannot be told from one that serves: left to the lease
+    /// path, where it stays.
+    fn is_kept(&self, ip: IpAddr, wire: bool) -> bool {
+        let mut valid = self.store.valid_claims();
+        let Some(claim) = valid.find(|claim| claim.addresses.contains(&ip)) else { return false };
+        let Some(owner) = claim.holder.as_ref().and_then(|owner| self.host_of(owner)) else {
+            return false;
+        };
+        let ill = !self.is_well_for(owner, Health::Wire, SETTLED);
+        let off = self.hosts[owner].nics.iter().all(|nic| !nic.carrier) || !self.hosts[owner].powered;
+        // A session that was lengthened over a restart is waited for.
+        self.is_restarting(owner) || ill && !off || !wire && !self.hosts[owner].is_running()
+    }
+
+    /// The hosts whose kernels have `ip`.
+    pub(crate) fn having(&self, ip: IpAddr) -> BTreeSet<String> {
+        let has = |host: &&super::Host| host.kernel.ours.contains_key(&ip) && host.powered;
+        self.hosts.iter().filter(has).map(|host| host.name.clone()).collect()
+    }
+}

@@ -1,0 +1,95 @@
+//! The listener of one speaker, driven as its thread drives it: what was received is told, then it
+//! judges and asks.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use leasehold::clock::Instant;
+use leasehold::detect::detector::{Detector, Question, Witnesses};
+use leasehold::lease::{Voices, Watchlist};
+use leasehold_crds::names::InterfaceName;
+use pnet_base::MacAddr;
+
+/// For how long a host that answered can bear witness.
+const WITNESS: Duration = Duration::from_millis(1500);
+/// How many frames the socket keeps.
+const BUFFER: usize = 256;
+
+#[derive(Debug, Default)]
+pub(crate) struct Listener {
+    detector: Detector,
+    watchlist: Watchlist,
+    witnesses: Witnesses,
+    answered: BTreeMap<(InterfaceName, IpAddr), (MacAddr, Instant)>,
+    received: Vec<(usize, IpAddr, MacAddr)>,
+    pub(crate) voices: Voices,
+    /// When the thread runs, by the world's clock.
+    pub(crate) wake: Option<Instant>,
+}
+
+impl Listener {
+    pub(crate) fn receive(&mut self, segment: usize, ip: IpAddr, mac: MacAddr) {
+        if self.received.len() < BUFFER {
+            self.received.push((segment, ip, mac));
+        }
+    }
+
+    pub(crate) fn wake_by(&mut self, at: Instant) {
+        self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+    }
+
+    pub(crate) fn watch(&mut self, now: Instant, watchlist: Watchlist) {
+        self.watchlist = watchlist;
+        self.detector.update(now, &self.watchlist, &self.witnesses);
+    }
+
+    pub(crate) const fn watchlist(&self) -> &Watchlist {
+        &self.watchlist
+    }
+
+    /// The edge has asked around, and these have answered.
+    pub(crate) fn heard_around(
+        &mut self,
+        now: Instant,
+        interface: &InterfaceName,
+        answering: &[(IpAddr, MacAddr)],
+    ) {
+        for (ip, mac) in answering {
+            self.answered.insert((interface.clone(), *ip), (*mac, now));
+        }
+        self.answered.retain(|_, (_, at)| now.saturating_since(*at) < WITNESS);
+        let mut witnesses = Witnesses::new();
+        for ((interface, ip), (mac, _)) in &self.answered {
+            witnesses.entry(interface.clone()).or_default().insert(*ip, *mac);
+        }
+        if witnesses != self.witnesses {
+            self.witnesses = witnesses;
+            self.detector.update(now, &self.watchlist, &self.witnesses);
+        }
+    }
+
+    /// One turn of the thread; returns whether the voices changed.
+    pub(crate) fn turn(
+        &mut self,
+        now: Instant,
+        interfaces: &[InterfaceName],
+        questions: &mut Vec<Question>,
+    ) -> bool {
+        for (segment, ip, mac) in self.received.drain(..) {
+            if let Some(interface) = interfaces.get(segment) {
+                self.detector.hear(now, interface, ip, mac);
+            }
+        }
+        self.detector.advance(now, questions);
+        let changed = *self.detector.voices() != self.voices;
+        if changed {
+            self.voices = self.detector.voices().clone();
+        }
+        changed
+    }
+
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.detector.next()
+    }
+}

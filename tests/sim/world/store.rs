@@ -1,0 +1,157 @@
+//! The API server's store: versions, uids, and what it makes of a PUT.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use leasehold::lease::{Answer, Change, Event, Target, Write};
+use leasehold_crds::lease::{Claim, LeaseName, Record, Session, SessionId, Stored, new_lease};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Store {
+    pub(crate) sessions: BTreeMap<LeaseName, Stored<Session>>,
+    pub(crate) claims: BTreeMap<LeaseName, Stored<Claim>>,
+    /// Counts all changes; uids and versions are made from it.
+    pub(crate) version: u64,
+}
+
+impl Store {
+    /// Carries out a write as the API server would; the event is what watches deliver of it.
+    pub(crate) fn write(&mut self, write: &Write) -> (Answer, Option<Event>) {
+        match write {
+            Write::Session(change) => match put(&mut self.sessions, change, &mut self.version) {
+                Ok(new) => (Answer::Session(new.clone()), Some(Event::Session(new))),
+                Err(answer) => (answer, None),
+            },
+            Write::Claim(change) => match put(&mut self.claims, change, &mut self.version) {
+                Ok(new) => (Answer::Claim(new.clone()), Some(Event::Claim(new))),
+                Err(answer) => (answer, None),
+            },
+        }
+    }
+
+    pub(crate) fn read(&self, target: &Target) -> Answer {
+        match target {
+            Target::Session(name) => {
+                self.sessions.get(name).cloned().map_or(Answer::Absent, Answer::Session)
+            }
+            Target::Claim(name) => {
+                self.claims.get(name).cloned().map_or(Answer::Absent, Answer::Claim)
+            }
+        }
+    }
+
+    pub(crate) fn list_sessions(&self) -> Event {
+        Event::Sessions(self.sessions.values().cloned().collect())
+    }
+
+    pub(crate) fn list_claims(&self) -> Event {
+        Event::Claims(self.claims.values().cloned().collect())
+    }
+
+    /// Deletes by hand.
+    pub(crate) fn delete(&mut self, target: &Target) -> Option<Event> {
+        self.version += 1;
+        match target {
+            Target::Session(name) => {
+                self.sessions.remove(name).map(|old| Event::SessionGone(old.name))
+            }
+            Target::Claim(name) => self.claims.remove(name).map(|old| Event::ClaimGone(old.name)),
+        }
+    }
+
+    pub(crate) fn edit_session(
+        &mut self,
+        name: &LeaseName,
+        edit: impl FnOnce(&mut Session),
+    ) -> Event {
+        Event::Session(edited(&mut self.sessions, name, edit, &mut self.version))
+    }
+
+    pub(crate) fn edit_claim(&mut self, name: &LeaseName, edit: impl FnOnce(&mut Claim)) -> Event {
+        Event::Claim(edited(&mut self.claims, name, edit, &mut self.version))
+    }
+
+    /// Everything is again as it was in `backup`; versions go on.
+    pub(crate) fn restore(&mut self, backup: &Self) {
+        self.sessions.clone_from(&backup.sessions);
+        self.claims.clone_from(&backup.claims);
+        for stored in self.sessions.values_mut() {
+            self.version += 1;
+            stored.resource_version = self.version.to_string();
+        }
+        for stored in self.claims.values_mut() {
+            self.version += 1;
+            stored.resource_version = self.version.to_string();
+        }
+    }
+
+    /// The claims that are valid.
+    pub(crate) fn valid_claims(&self) -> impl Iterator<Item = &Claim> {
+        self.claims.values().filter_map(|claim| {
+            let (holder, under) = (claim.record.holder.as_ref()?, claim.record.session.as_ref()?);
+            let session = self.sessions.get(&LeaseName::session(holder))?;
+            let live = session.record.holder.as_ref() == Some(holder)
+                && session.uid == under.uid
+                && session.record.transitions == under.transitions;
+            live.then_some(&claim.record)
+        })
+    }
+
+    /// The session that lives under this name.
+    pub(crate) fn live(&self, name: &LeaseName) -> Option<SessionId> {
+        let stored = self.sessions.get(name)?;
+        stored.record.holder.as_ref()?;
+        Some(SessionId { uid: stored.uid.clone(), transitions: stored.record.transitions })
+    }
+}
+
+/// What a speaker sends is made by the same code as the real one's; what the server does with it is
+/// what kube-apiserver does with Leases: without a version it overwrites, and without a uid it
+/// creates what is not there.
+fn put<T: Record + Clone>(
+    all: &mut BTreeMap<LeaseName, Stored<T>>,
+    change: &Change<T>,
+    version: &mut u64,
+) -> Result<Stored<T>, Answer> {
+    let wall = Timestamp::UNIX_EPOCH;
+    let mut lease: Lease = match &change.base {
+        Some(base) => base.replace_with(&change.record, "sim", wall),
+        None => new_lease(&change.name, &change.record, "sim", wall),
+    };
+    let creates = change.base.is_none();
+    let uid = match all.get(&change.name) {
+        Some(_) if creates => return Err(Answer::Conflict),
+        Some(current) => {
+            let meta = &lease.metadata;
+            let other_uid = meta.uid.as_ref().is_some_and(|uid| *uid != current.uid);
+            let other_version =
+                meta.resource_version.as_ref().is_some_and(|v| *v != current.resource_version);
+            if other_uid || other_version {
+                return Err(Answer::Conflict);
+            }
+            current.uid.clone()
+        }
+        None if creates || lease.metadata.uid.is_none() => format!("uid-{}", *version + 1),
+        None => return Err(Answer::Conflict),
+    };
+    *version += 1;
+    lease.metadata.uid = Some(uid);
+    lease.metadata.resource_version = Some(version.to_string());
+    let new = Stored::from_lease(&lease).unwrap();
+    all.insert(change.name.clone(), new.clone());
+    Ok(new)
+}
+
+fn edited<T: Clone>(
+    all: &mut BTreeMap<LeaseName, Stored<T>>,
+    name: &LeaseName,
+    edit: impl FnOnce(&mut T),
+    version: &mut u64,
+) -> Stored<T> {
+    *version += 1;
+    let stored = all.get_mut(name).unwrap();
+    edit(&mut stored.record);
+    stored.resource_version = version.to_string();
+    stored.clone()
+}

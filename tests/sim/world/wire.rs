@@ -1,0 +1,266 @@
+//! The segments: who hears whom.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use leasehold::detect::detector::Question;
+use leasehold::lease::{Event, Frame, Heard, HeardFrame};
+use leasehold_crds::names::InterfaceName;
+use pnet_base::MacAddr;
+
+use super::{Happening, Item, World};
+
+/// The station that is no speaker's node: a router, or a client.
+pub(crate) const ROUTER: usize = 31;
+/// How many segments there can be.
+pub(crate) const SEGMENTS: usize = 2;
+const STATIONS: usize = 32;
+
+/// Frames that do not arrive, by segment, sender and receiver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cuts([[u32; STATIONS]; SEGMENTS]);
+
+impl Cuts {
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// What `from` sends no longer arrives at `to`.
+    pub(crate) fn one_way(&mut self, segment: usize, from: usize, to: usize) {
+        self.0[segment][from] |= 1 << to;
+    }
+
+    pub(crate) fn both_ways(&mut self, segment: usize, one: usize, other: usize) {
+        self.one_way(segment, one, other);
+        self.one_way(segment, other, one);
+    }
+
+    /// Nothing that `station` sends arrives, nor anything that is sent to it.
+    pub(crate) fn off(&mut self, segment: usize, station: usize) {
+        self.deaf(segment, station);
+        self.0[segment][station] = u32::MAX;
+    }
+
+    /// Nothing that is sent to `station` arrives.
+    pub(crate) fn deaf(&mut self, segment: usize, station: usize) {
+        for from in &mut self.0[segment] {
+            *from |= 1 << station;
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (segment, others) in self.0.iter_mut().zip(&other.0) {
+            for (to, more) in segment.iter_mut().zip(others) {
+                *to |= more;
+            }
+        }
+    }
+
+    fn cut(&self, segment: usize, from: usize, to: usize) -> bool {
+        self.0[segment][from] & (1 << to) != 0
+    }
+}
+
+/// A frame on its way to one host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arriving {
+    pub(crate) segment: usize,
+    pub(crate) ip: IpAddr,
+    pub(crate) mac: MacAddr,
+    pub(crate) announcement: bool,
+    /// It answers a question of the core or of the edge.
+    pub(crate) answer: bool,
+}
+
+impl World {
+    /// Whether `station` takes part in the segment at all.
+    fn is_on(&self, segment: usize, station: usize) -> bool {
+        if station == ROUTER {
+            return self.router;
+        }
+        let host = &self.hosts[station];
+        host.powered && !host.paused && host.nics.get(segment).is_some_and(|nic| nic.carrier)
+    }
+
+    /// Whether a frame from `from` arrives at `to`.
+    pub(crate) fn arrives(&self, segment: usize, from: usize, to: usize) -> bool {
+        from != to
+            && self.is_on(segment, from)
+            && self.is_on(segment, to)
+            && !self.cuts.cut(segment, from, to)
+    }
+
+    pub(crate) fn connected(&self, segment: usize, one: usize, other: usize) -> bool {
+        self.arrives(segment, one, other) && self.arrives(segment, other, one)
+    }
+
+    /// The segment to which an address belongs.
+    pub(crate) fn segment_of(ip: IpAddr) -> usize {
+        match ip {
+            IpAddr::V4(ip) => usize::from(ip.octets()[1]),
+            IpAddr::V6(_) => 0,
+        }
+    }
+
+    fn wire_delay(&mut self) -> Duration {
+        if self.jitter {
+            self.dice.between(Duration::from_micros(100), Duration::from_millis(2))
+        } else {
+            super::WIRE
+        }
+    }
+
+    /// A frame of a core or of an announcer.
+    pub(crate) fn transmit(&mut self, from: usize, interface: &InterfaceName, frame: &Frame) {
+        let Some(segment) = self.hosts[from].segment(interface) else { return };
+        let mac = self.hosts[from].nics[segment].mac;
+        match *frame {
+            Frame::Announce(ip) => {
+                for to in 0..self.hosts.len() {
+                    if self.arrives(segment, from, to) {
+                        let arriving =
+                            Arriving { segment, ip, mac, announcement: true, answer: false };
+                        self.arrive(to, Duration::ZERO, arriving);
+                    }
+                }
+            }
+            Frame::Probe(ip) => self.ask_all(from, segment, ip, true),
+            Frame::Ask(ip, to) => self.ask_one(from, segment, ip, to, true),
+        }
+        if self.recording {
+            let sent = (self.now, self.hosts[from].name.clone(), frame.clone());
+            self.sent.push(sent);
+        }
+    }
+
+    /// A question of a listener.
+    pub(crate) fn question(&mut self, from: usize, question: &Question) {
+        let Some(segment) = self.hosts[from].segment(&question.interface) else { return };
+        match question.mac {
+            None => self.ask_all(from, segment, question.ip, false),
+            Some(mac) => self.ask_one(from, segment, question.ip, mac, false),
+        }
+    }
+
+    fn ask_all(&mut self, from: usize, segment: usize, ip: IpAddr, answer: bool) {
+        for to in 0..self.hosts.len() {
+            let mac = self.hosts[to].nics.get(segment).map(|nic| nic.mac);
+            if let Some(mac) = mac {
+                self.ask(from, to, segment, ip, mac, answer);
+            }
+        }
+        let router = self.router_mac(segment);
+        self.ask(from, ROUTER, segment, ip, router, answer);
+        if let Some(mac) = self.strangers.get(&ip).copied()
+            && self.is_on(segment, from)
+        {
+            self.arrive(
+                from,
+                Duration::ZERO,
+                Arriving { segment, ip, mac, announcement: false, answer },
+            );
+        }
+    }
+
+    fn ask_one(&mut self, from: usize, segment: usize, ip: IpAddr, mac: MacAddr, answer: bool) {
+        let asked = |host: &super::Host| host.nics.get(segment).is_some_and(|nic| nic.mac == mac);
+        let station = (0..self.hosts.len()).find(|id| asked(&self.hosts[*id]));
+        let router = (mac == self.router_mac(segment)).then_some(ROUTER);
+        if let Some(to) = station.or(router) {
+            self.ask(from, to, segment, ip, mac, answer);
+        }
+    }
+
+    /// Whether the question arrives and what the kernel there has decides now; the answer arrives
+    /// after both ways.
+    fn ask(
+        &mut self,
+        from: usize,
+        to: usize,
+        segment: usize,
+        ip: IpAddr,
+        mac: MacAddr,
+        answer: bool,
+    ) {
+        if !self.connected(segment, from, to) {
+            return;
+        }
+        let has = if to == ROUTER {
+            ip == self.router_ip(segment)
+        } else {
+            let host = &self.hosts[to];
+            host.nics[segment].address == ip || host.kernel.has(ip)
+        };
+        if has {
+            let back = self.wire_delay();
+            let arriving = Arriving { segment, ip, mac, announcement: false, answer };
+            self.arrive(from, back, arriving);
+        }
+    }
+
+    pub(super) fn arrive(&mut self, to: usize, more: Duration, arriving: Arriving) {
+        let delay = self.wire_delay() + more;
+        let process = self.hosts[to].process;
+        self.later(delay, Item::Frame { to, process, arriving });
+    }
+
+    /// Handed to the listener's socket and, where the core wants it, to the core.
+    pub(crate) fn deliver_frame(&mut self, to: usize, arriving: Arriving) {
+        let (now, jitter) = (self.now, self.jitter);
+        let host = &mut self.hosts[to];
+        let Some(core) = host.core.as_ref().filter(|_| host.powered && !host.paused) else { return };
+        let Arriving { segment, ip, mac, announcement, answer } = arriving;
+        let Some(nic) = host.nics.get(segment) else { return };
+        if nic.mac == mac {
+            return;
+        }
+        let interface = nic.name.clone();
+        let wanted = answer || core.heeded().any(|heeded| heeded == ip);
+        host.listener.receive(segment, ip, mac);
+        if !host.stopped {
+            let wait = if jitter { self.dice.between(Duration::ZERO, host.lag) } else { Duration::ZERO };
+            host.listener.wake_by(now + wait);
+            host.touch();
+        }
+        if wanted {
+            let frame = HeardFrame { ip, mac, announcement };
+            let heard = Event::Heard(Heard { interface, frame });
+            self.happen_to(to, Happening::Event(heard));
+        }
+    }
+
+    pub(crate) fn router_mac(&self, segment: usize) -> MacAddr {
+        MacAddr::new(2, 0, 0, u8::try_from(segment).unwrap(), 0, 0xfe)
+    }
+
+    pub(crate) fn router_ip(&self, segment: usize) -> IpAddr {
+        IpAddr::from([10, u8::try_from(segment).unwrap(), 255, 254])
+    }
+
+    /// Each host asks around on its segments now and then.
+    pub(crate) fn ask_around(&mut self, id: usize) {
+        let stations: Vec<usize> = (0..self.hosts.len()).chain([ROUTER]).collect();
+        for segment in 0..self.hosts[id].nics.len() {
+            let answering: Vec<(IpAddr, MacAddr)> = stations
+                .iter()
+                .filter(|other| self.connected(segment, id, **other))
+                .map(|other| match *other {
+                    ROUTER => (self.router_ip(segment), self.router_mac(segment)),
+                    other => {
+                        let nic = &self.hosts[other].nics[segment];
+                        (nic.address, nic.mac)
+                    }
+                })
+                .collect();
+            let host = &mut self.hosts[id];
+            let now = host.clock.at(self.now);
+            if !answering.is_empty() {
+                host.hearing.insert(host.nics[segment].name.clone(), now);
+            }
+            let name = host.nics[segment].name.clone();
+            host.listener.heard_around(now, &name, &answering);
+        }
+        let hearing = self.hosts[id].hearing.clone();
+        self.feed(id, Event::Hearing(hearing));
+    }
+}
