@@ -13,6 +13,9 @@ use tokio::io::unix::AsyncFd;
 use crate::clock::Instant;
 use crate::net::packet::readable;
 
+/// Disarms, where it is a deadline.
+const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 /// A `timerfd`.
 #[derive(Debug)]
 pub(super) struct Timer {
@@ -32,7 +35,6 @@ impl Timer {
         if self.deadline == deadline {
             return Ok(());
         }
-        const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let at = deadline.map_or(NEVER, |deadline| {
             let since_boot = deadline.since_boot();
             Timespec {

@@ -3,7 +3,7 @@
 //! ```text
 //!             ┌────────────── edge (task) ──────────────┐
 //! Transmit ──►│ frames out   arp, ndp codecs   frames in│──► Heard
-//! Attention ─►│ packet (AF_PACKET)   hearing (pure)     │──► when each interface was answered
+//! Attention ─►│ packet (AF_PACKET)   hearing (pure)     │──► when each interface was answered, by whom
 //!             └─────────────────────▲───────────────────┘
 //!                                   │ Links
 //!             ┌──── links (task) ───┴───────────────────┐
@@ -18,7 +18,7 @@
 //! | [`netlink`] | addresses with a lifetime and our mark, dumps, events |
 //! | [`links`] | what the kernel says of links, addresses and gateways, kept current |
 //! | [`table`] | netlink messages to [`links::Links`] |
-//! | [`hearing`] | whether a segment answers us |
+//! | [`hearing`] | whether a segment answers us, and which hosts do |
 //! | [`wire`] | what is sent and heard, independent of the address family |
 //! | [`edge`] | the task that owns the sockets, and how to start it all |
 //! | [`sysctl`] | kernel settings of an interface that carries VIPs |

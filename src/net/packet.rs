@@ -126,7 +126,7 @@ impl PacketSocket {
         &self,
         buffer: &'a mut FrameBuffer,
     ) -> Result<Option<Received<'a>>, PacketError> {
-        self.receive_by(buffer, |room| self.socket.get_ref().recv_from(room))
+        Self::receive_by(buffer, |room| self.socket.get_ref().recv_from(room))
     }
 
     /// The next frame that is waiting, into `buffer`; `None` when none is.
@@ -137,14 +137,13 @@ impl PacketSocket {
         let read = |room: &mut Room| {
             self.socket.try_io(Interest::READABLE, |socket| socket.recv_from(room))
         };
-        self.receive_by(buffer, read)
+        Self::receive_by(buffer, read)
     }
 
-    fn receive_by<'a>(
-        &self,
-        buffer: &'a mut FrameBuffer,
+    fn receive_by(
+        buffer: &mut FrameBuffer,
         read: impl Fn(&mut Room) -> io::Result<(usize, SockAddr)>,
-    ) -> Result<Option<Received<'a>>, PacketError> {
+    ) -> Result<Option<Received<'_>>, PacketError> {
         let Some((index, length)) = Self::receive_into(buffer, read)? else { return Ok(None) };
         let received = buffer.0.get(..length).map(|bytes| {
             // SAFETY: recv_from has initialised the first `length` bytes of the buffer.

@@ -86,7 +86,7 @@ fn log(fact: &Fact) {
 }
 
 /// The event that a fact is to users, if they must know.
-fn notice(fact: Fact, node: &NodeName) -> Option<Notice> {
+fn notice(fact: Fact, here: &NodeName) -> Option<Notice> {
     match fact {
         Fact::AddressConflict { claim, address, cause } => {
             let note = format!("{address} cannot be announced: {cause}");
@@ -98,7 +98,7 @@ fn notice(fact: Fact, node: &NodeName) -> Option<Notice> {
         }
         Fact::OldOwnerAnswers { claim, mac, address } => {
             let note = format!(
-                "{mac}, from which {address} was taken, still answers for it: {node} announces it \
+                "{mac}, from which {address} was taken, still answers for it: {here} announces it \
                  until that host is quiet. If this lasts, look at the speaker of that host"
             );
             Notice::of_service(&claim, "OldOwnerAnswers", note)
@@ -110,14 +110,14 @@ fn notice(fact: Fact, node: &NodeName) -> Option<Notice> {
                  are replaced only when their lease has run out. Connect a gateway or any other \
                  host that answers ARP or Neighbor Solicitations to the segment"
             );
-            Some(Notice::of_node(node, EventType::Warning, "WirePathOff", note))
+            Some(Notice::of_node(here, EventType::Warning, "WirePathOff", note))
         }
         Fact::WireBlind { interface, blind: false } => {
             let note = format!(
                 "others than owners of addresses answer on the segment of {interface}: owners \
                  that fall silent are replaced at once"
             );
-            Some(Notice::of_node(node, EventType::Normal, "WirePathOn", note))
+            Some(Notice::of_node(here, EventType::Normal, "WirePathOn", note))
         }
         Fact::SessionAcquired { .. }
         | Fact::SessionLost { .. }
@@ -146,12 +146,12 @@ impl Notice {
 
     /// An event on this speaker's Node, which is referred to as the kubelet does: with its name for
     /// a uid.
-    fn of_node(node: &NodeName, type_: EventType, reason: &str, note: String) -> Self {
+    fn of_node(here: &NodeName, type_: EventType, reason: &str, note: String) -> Self {
         let object = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),
-            name: Some(node.to_string()),
-            uid: Some(node.to_string()),
+            name: Some(here.to_string()),
+            uid: Some(here.to_string()),
             ..ObjectReference::default()
         };
         Self { object, event: event(type_, reason, "Listen", note) }

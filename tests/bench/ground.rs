@@ -11,7 +11,6 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use leasehold_lab::node::CLUSTER_LABEL;
 use leasehold_lab::{Cluster, Lab, Node, SESSION_NAMESPACE, SYSTEM_NAMESPACE, Service};
 use serde_json::json;
 use tokio::time::sleep;
@@ -68,19 +67,13 @@ impl Profile {
 
     /// Applies the policy that governs the services of a cluster.
     pub(crate) async fn apply(self, cluster: &Cluster) -> Result<()> {
-        let own = json!([{ "matchLabels": { CLUSTER_LABEL: cluster.name() } }]);
-        let mut spec = json!({ "serviceSelectors": own, "nodeSelectors": own });
-        if let (Self::Fast, Some(spec)) = (self, spec.as_object_mut()) {
-            let detection = json!({ "interval": "50ms", "retryInterval": "10ms", "misses": 4 });
-            spec.insert("detection".to_owned(), detection);
-        }
-        let policy = json!({
-            "apiVersion": "leasehold.dev/v1alpha1",
-            "kind": "AnnouncementPolicy",
-            "metadata": { "name": cluster.name() },
-            "spec": spec,
-        });
-        cluster.lab().apply(policy).await
+        let fields = match self {
+            Self::Default => json!({}),
+            Self::Fast => json!({
+                "detection": { "interval": "50ms", "retryInterval": "10ms", "misses": 4 },
+            }),
+        };
+        cluster.policy_with(fields).await
     }
 }
 

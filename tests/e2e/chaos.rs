@@ -21,6 +21,8 @@ const TWO_OWNERS: Duration = Duration::from_millis(250);
 const LEASE_OUT: Duration = Duration::from_secs(10);
 const AFTERWARDS: Duration = Duration::from_secs(3);
 
+type Fault = fn(&Node) -> Result<()>;
+
 impl Scene {
     /// Waits until claim, kernels and ARP name the same node, and it answers.
     async fn agrees(&self) -> Result<&Node> {
@@ -122,18 +124,17 @@ pub async fn an_owner_that_clients_cannot_hear_is_replaced_at_once_and_yields_wh
 -> Result<()> {
     let scene = Scene::open("unheard").await?;
     let time = Duration::from_secs(4);
-    let dead = async |node: &Node| node.dies();
-    scene.another_answers("node dead", BY_WIRE, time, dead).await?;
-    scene.heals("... healed").await?;
-    let cut = async |node: &Node| node.cut_clients();
-    scene.another_answers("cut from the clients only", BY_WIRE, time, cut).await?;
-    scene.heals("... healed").await?;
-    let mute = async |node: &Node| node.cut_clients_one_way(Direction::FromHost);
-    scene.another_answers("what it sends is lost", BY_WIRE, time, mute).await?;
-    scene.heals("... healed").await?;
-    let deaf = async |node: &Node| node.cut_clients_one_way(Direction::ToHost);
-    scene.another_answers("what is sent to it is lost", BY_WIRE, time, deaf).await?;
-    scene.heals("... healed").await
+    let faults: [(&str, Fault); 4] = [
+        ("node dead", Node::dies),
+        ("cut from the clients only", Node::cut_clients),
+        ("what it sends is lost", |node| node.cut_clients_one_way(Direction::FromHost)),
+        ("what is sent to it is lost", |node| node.cut_clients_one_way(Direction::ToHost)),
+    ];
+    for (what, fault) in faults {
+        scene.another_answers(what, BY_WIRE, time, async |node: &Node| fault(node)).await?;
+        scene.heals("... healed").await?;
+    }
+    Ok(())
 }
 
 pub async fn a_parted_segment_has_one_owner_again_as_soon_as_it_is_joined() -> Result<()> {

@@ -1,11 +1,13 @@
-//! The API server is away: owners hold.
+//! The API server is away: owners hold, or drop what they have where the policy says so.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use leasehold_lab::Lab;
+use serde_json::json;
 use tokio::time::sleep;
 
-use crate::scene::Scene;
+use crate::scene::{LEASE, Scene};
 
 const AWAY: Duration = Duration::from_secs(15);
 /// Longer than a lease: what would be fenced after the return is fenced by then.
@@ -34,5 +36,25 @@ pub async fn an_api_server_that_is_away_for_long_moves_nothing_and_nor_does_its_
     scene.lab().plane().start_api_server().await?;
     sleep(AFTERWARDS).await;
     scene.nothing_was_felt("... and the owner's speaker restarted meanwhile", probe).await?;
+    scene.not_moved(&claim).await
+}
+
+pub async fn where_the_policy_says_so_addresses_go_before_anybody_else_could_own_them() -> Result<()>
+{
+    let lab = Lab::start().await?;
+    lab.start_operator(&[])?;
+    let plan = lab.cluster("drop").policy_fields(json!({ "onApiOutage": "Drop" }));
+    let scene = Scene::of(plan).await?;
+    let claim = scene.claim().await?;
+    scene.lab().plane().kill_api_server().await?;
+    let killed = Instant::now();
+    scene.until("no kernel has the address", async || Ok(scene.holders()?.is_empty())).await?;
+    let gone = killed.elapsed();
+    println!("    dropped {} ms after the API server was killed", gone.as_millis());
+    ensure!(gone < LEASE + Duration::from_secs(2), "the address stayed for {gone:?}");
+    scene.lab().plane().start_api_server().await?;
+    let owner = scene.owner().await?;
+    scene.until("its owner has it again", async || Ok(scene.holders()? == [owner.name()])).await?;
+    sleep(AFTERWARDS).await;
     scene.not_moved(&claim).await
 }

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{Node as NodeObject, Pod as PodObject, Service a
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use pnet_base::MacAddr;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Lab;
 use crate::client::Client;
@@ -33,6 +33,7 @@ pub struct ClusterPlan {
     nodes: u8,
     workers: u8,
     start_speakers: bool,
+    policy: Value,
 }
 
 impl ClusterPlan {
@@ -45,6 +46,7 @@ impl ClusterPlan {
             nodes: 3,
             workers: 1,
             start_speakers: true,
+            policy: json!({}),
         }
     }
 
@@ -60,6 +62,13 @@ impl ClusterPlan {
     #[must_use]
     pub fn workers(mut self, workers: u8) -> Self {
         self.workers = workers;
+        self
+    }
+
+    /// Further fields for the `spec` of its policy ([`Cluster::policy`]): `{"onApiOutage": "Drop"}`.
+    #[must_use]
+    pub fn policy_fields(mut self, fields: Value) -> Self {
+        self.policy = fields;
         self
     }
 
@@ -117,6 +126,7 @@ impl ClusterPlan {
         let cluster = Cluster {
             name: self.name,
             namespace: self.namespace,
+            policy: self.policy,
             nodes,
             workers,
             client,
@@ -137,6 +147,7 @@ impl ClusterPlan {
 pub struct Cluster {
     name: String,
     namespace: String,
+    policy: Value,
     nodes: Vec<Node>,
     workers: Vec<Node>,
     client: Client,
@@ -235,13 +246,22 @@ impl Cluster {
 
     /// Applies an `AnnouncementPolicy` named after the cluster: its services, from its nodes.
     pub async fn policy(&self) -> Result<()> {
+        self.policy_with(self.policy.clone()).await
+    }
+
+    /// The same with these further fields in its `spec`.
+    pub async fn policy_with(&self, fields: Value) -> Result<()> {
         let own = json!([{ "matchLabels": { CLUSTER_LABEL: self.name } }]);
+        let mut spec = json!({ "serviceSelectors": own, "nodeSelectors": own });
+        if let (Some(spec), Value::Object(fields)) = (spec.as_object_mut(), fields) {
+            spec.extend(fields);
+        }
         self.lab
             .apply(json!({
                 "apiVersion": "leasehold.dev/v1alpha1",
                 "kind": "AnnouncementPolicy",
                 "metadata": { "name": self.name },
-                "spec": { "serviceSelectors": own, "nodeSelectors": own },
+                "spec": spec,
             }))
             .await
     }

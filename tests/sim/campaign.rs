@@ -48,7 +48,7 @@ pub fn campaign(
                     if seed >= first.saturating_add(count) || lock().broken.len() >= most {
                         return;
                     }
-                    let run = quietly(|| chaos::run(seed, false));
+                    let run = quietly(|| chaos::run(seed));
                     let mut tally = lock();
                     tally.runs += 1;
                     match run {
@@ -70,7 +70,8 @@ pub fn campaign(
 
 /// Runs one seed and tells what happens, up to the law that it breaks.
 pub fn replay(seed: u64) -> Result<u64, String> {
-    quietly(|| chaos::run(seed, true))
+    crate::world::words::tell();
+    quietly(|| chaos::run(seed))
 }
 
 /// Runs something that panics where a law is broken; the law, without a word on standard error if

@@ -41,6 +41,9 @@ enum Command {
         /// The text.
         #[arg(default_value = "")]
         name: String,
+        /// Tells what happens.
+        #[arg(long)]
+        tell: bool,
     },
 }
 
@@ -56,7 +59,12 @@ fn main() -> anyhow::Result<()> {
             }
             Err(why) => bail!("seed {seed}: {why}"),
         },
-        Command::Directed { name } => run_directed(&name),
+        Command::Directed { name, tell } => {
+            if tell {
+                leasehold_sim::tell();
+            }
+            run_directed(&name)
+        }
     }
 }
 

@@ -345,8 +345,8 @@ fn a_poll_that_did_not_leave_says_nothing() {
     while world.now < end {
         let before = world.asked.len();
         world.run_to(ms(100), |_| true);
-        for (_, question) in world.asked[before..].to_vec() {
-            world.detector.unsent(&question);
+        for (_, question) in &world.asked[before..] {
+            world.detector.unsent(question);
         }
     }
     assert!(!world.was_silent(2));

@@ -210,12 +210,12 @@ impl World {
         let mut questions = Vec::new();
         self.detector.advance(now, &mut questions);
         for question in questions {
-            self.carry(question);
+            self.carry(&question);
         }
         self.note_voices();
     }
 
-    fn carry(&mut self, question: Question) {
+    fn carry(&mut self, question: &Question) {
         self.asked.push((self.now, question.clone()));
         if self.cut {
             return;

@@ -323,7 +323,7 @@ impl Node {
             writeln!(
                 rules,
                 "table arp guard {{ chain input {{ type filter hook input priority 0; \
-                 arp saddr ether {{ {} }} drop; }} }}",
+                 arp saddr ether {{ {} }} drop; }}; }}",
                 macs.join(", ")
             )?;
         }

@@ -13,7 +13,7 @@ mod listener;
 mod spells;
 mod store;
 mod wire;
-mod words;
+pub(crate) mod words;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

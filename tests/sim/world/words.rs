@@ -1,9 +1,23 @@
 //! What happens, in words.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use leasehold::lease::{Action, Answer, Event, Write};
 use leasehold_crds::lease::{Claim, Session, Stored};
 
 use super::World;
+
+/// Whether worlds tell what happens in them.
+static TELLING: AtomicBool = AtomicBool::new(false);
+
+/// From now on every world tells what happens in it.
+pub fn tell() {
+    TELLING.store(true, Ordering::Relaxed);
+}
+
+pub(crate) fn is_telling() -> bool {
+    TELLING.load(Ordering::Relaxed)
+}
 
 fn session(stored: &Stored<Session>) -> String {
     format!("{}@{} {}", stored.name, stored.resource_version, session_record(&stored.record))

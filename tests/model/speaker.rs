@@ -1,0 +1,125 @@
+//! What one speaker knows, believes and has in its kernel.
+
+use crate::lease::SessionId;
+use crate::names::{Node, PerClaim, PerNode, Renaming};
+
+/// A speaker.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Speaker {
+    /// Whether there is a process.
+    pub process: Process,
+    /// Up to which state of each session its watch has come.
+    pub sessions: PerNode<u8>,
+    /// Up to which state of each claim its watch has come.
+    pub claims: PerClaim<u8>,
+    /// The greatest number of its own session that it has seen.
+    pub highest_session: u8,
+    /// The greatest number of each claim that it has seen.
+    pub highest_claims: PerClaim<u8>,
+    /// The session that it holds, as far as it knows.
+    pub own: Option<SessionId>,
+    /// What it knows and does about each claim.
+    pub tenures: PerClaim<Tenure>,
+    /// Whether its kernel has the address.
+    pub has_address: bool,
+}
+
+/// A speaker's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Process {
+    /// The node has none, and never will.
+    Absent,
+    /// It crashed; this is the session in the record that it left on its host.
+    Crashed(Option<SessionId>),
+    /// It has listed everything and has not settled whether the former process's session goes on.
+    Starting(Option<SessionId>),
+    /// It takes part.
+    Running,
+}
+
+/// What a speaker believes about one claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tenure {
+    /// It is the owner.
+    pub mine: bool,
+    /// It is giving the claim up.
+    pub leaving: bool,
+    /// Whom it has named as its successor.
+    pub handover: Option<Node>,
+    /// The successor that has taken the claim from it: until that one announces it goes on answering.
+    pub yielding: Option<Node>,
+}
+
+/// Who owns a claim, as far as a speaker knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Itself, under its present session.
+    Me,
+    /// Another node.
+    Other(Node),
+    /// Nobody.
+    Nobody,
+}
+
+impl Tenure {
+    /// The address is to be in the kernel.
+    pub const fn serves(&self) -> bool {
+        (self.mine && !self.leaving) || self.yielding.is_some()
+    }
+}
+
+impl Speaker {
+    /// A node without a speaker.
+    pub fn absent() -> Self {
+        Self {
+            process: Process::Absent,
+            sessions: PerNode::default(),
+            claims: PerClaim::default(),
+            highest_session: 0,
+            highest_claims: PerClaim::default(),
+            own: None,
+            tenures: PerClaim::default(),
+            has_address: false,
+        }
+    }
+
+    /// Whether it has a view of the leases.
+    pub const fn watches(&self) -> bool {
+        matches!(self.process, Process::Starting(_) | Process::Running)
+    }
+
+    /// Whether it takes part.
+    pub const fn runs(&self) -> bool {
+        matches!(self.process, Process::Running)
+    }
+
+    /// Whether the address is to be in its kernel.
+    pub fn serves(&self) -> bool {
+        crate::names::ClaimName::ALL.iter().any(|claim| self.tenures[*claim].serves())
+    }
+
+    /// Forgets what came with its session.
+    pub fn lose_session(&mut self) {
+        self.own = None;
+        self.tenures = PerClaim::default();
+    }
+
+    /// The process ends. Nothing that it knew is left but its record and the kernel's address.
+    pub fn crash(&mut self) {
+        let address = self.has_address;
+        let process = Process::Crashed(self.own);
+        *self = Self { process, has_address: address, ..Self::absent() };
+    }
+
+    /// The same under other names.
+    pub fn renamed(&self, names: &Renaming) -> Self {
+        let mut renamed = self.clone();
+        renamed.sessions = self.sessions.renamed(names, |position| *position);
+        for claim in crate::names::ClaimName::ALL {
+            let tenure = &mut renamed.tenures[claim];
+            tenure.handover = tenure.handover.map(|node| names[node]);
+            tenure.yielding = tenure.yielding.map(|node| names[node]);
+        }
+        renamed
+    }
+}
