@@ -18,7 +18,7 @@ const SHARED: Duration = Duration::from_millis(1);
 const MEMORY: Duration = Duration::from_millis(100);
 /// For how long witnesses are asked with each poll; then each interval.
 const WITNESSES_URGED: Duration = Duration::from_millis(200);
-/// For how long a silence, or misses that nobody testifies to, are polled fast.
+/// For how long a silent owner, or one whose silence nobody testifies to, is polled fast.
 const FAST: Duration = Duration::from_secs(1);
 /// Every so many polls of a silent owner its node is asked, too.
 const NODE_ASKED: u32 = 5;
@@ -71,6 +71,9 @@ pub(super) struct Owner {
     /// When the first of a row was missed.
     doubted: Option<Instant>,
     witnesses_asked: Option<Instant>,
+    /// All polls are missed and nobody testifies: it is this node that is deaf, as far as it knows,
+    /// and it asks only each interval.
+    starving: bool,
     /// When that was asked which a stranger answered for the address that is polled.
     stranger: Option<Instant>,
     /// When that was asked which the owner answered for another address.
@@ -112,6 +115,7 @@ impl Owner {
             misses: VecDeque::new(),
             doubted: None,
             witnesses_asked: None,
+            starving: false,
             stranger: None,
             node_answered: None,
             silence: None,
@@ -174,6 +178,7 @@ impl Owner {
         self.misses.clear();
         self.doubted = None;
         self.witnesses_asked = None;
+        self.starving = false;
         self.stranger = None;
     }
 
@@ -282,9 +287,13 @@ impl Owner {
         usize::try_from(self.watched.detection.misses).unwrap_or(usize::MAX).max(1)
     }
 
+    /// How long all polls of a silence take.
+    fn all_waits(&self) -> Duration {
+        self.watched.detection.retry_interval.saturating_mul(self.watched.detection.misses)
+    }
+
     fn forget_misses(&mut self, now: Instant) {
-        let detection = self.watched.detection;
-        let memory = detection.retry_interval * detection.misses + MEMORY;
+        let memory = self.all_waits() + MEMORY;
         while self.misses.front().is_some_and(|asked| now.saturating_since(*asked) > memory) {
             self.misses.pop_front();
         }
@@ -327,20 +336,20 @@ impl Owner {
         }
         let doubted = *self.doubted.get_or_insert(*now);
         let first = self.misses.front().copied().unwrap_or(poll.asked);
-        let testimony = segment.testimony(id.mac, first);
-        if testimony && self.misses.len() >= self.needed() {
+        // While starving only the witnesses' last answers count: the owner gets its chance after.
+        let since = self.witnesses_asked.filter(|_| self.starving).unwrap_or(first);
+        let testimony = segment.testimony(id.mac, since);
+        if testimony && self.starving {
+            self.starving = false;
+            self.misses = [poll.asked].into();
+            self.doubted = Some(*now);
+        } else if testimony && self.misses.len() >= self.needed() {
             self.conclude(*now, first, poll);
             return false;
-        }
-        if now.saturating_since(doubted) >= FAST {
-            if self.witnesses_asked.is_some_and(|asked| segment.testimony(id.mac, asked)) {
-                // This node hears again: the owner gets its chance from here on.
-                self.misses = [poll.asked].into();
-                self.doubted = Some(*now);
-            } else {
-                self.misses.clear();
-                self.next_poll = poll.sent + interval;
-            }
+        } else if !testimony && now.saturating_since(doubted) >= self.all_waits() + FAST {
+            self.starving = true;
+            self.misses.clear();
+            self.next_poll = poll.sent + interval;
         }
         let urged = now.saturating_since(doubted) < WITNESSES_URGED;
         let again = self

@@ -18,6 +18,8 @@ const OVERTAKEN: usize = 4;
 pub(super) struct Cache<T> {
     entries: BTreeMap<LeaseName, Entry<T>>,
     listed: bool,
+    /// Grows with each change of what a lease says; a renewal changes nothing.
+    revision: u64,
 }
 
 /// One lease.
@@ -37,7 +39,7 @@ pub(super) struct Entry<T> {
 
 impl<T> Default for Cache<T> {
     fn default() -> Self {
-        Self { entries: BTreeMap::new(), listed: false }
+        Self { entries: BTreeMap::new(), listed: false, revision: 0 }
     }
 }
 
@@ -45,6 +47,11 @@ impl<T: Record + PartialEq> Cache<T> {
     /// Whether a complete list has been seen.
     pub(super) const fn listed(&self) -> bool {
         self.listed
+    }
+
+    /// Differs whenever a lease says something else than before.
+    pub(super) const fn revision(&self) -> u64 {
+        self.revision
     }
 
     pub(super) fn entry(&self, name: &LeaseName) -> Option<&Entry<T>> {
@@ -70,6 +77,7 @@ impl<T: Record + PartialEq> Cache<T> {
     /// A complete list. It is at least as new as every answer before it was asked for.
     pub(super) fn list(&mut self, now: Instant, all: Vec<Stored<T>>) {
         self.listed = true;
+        self.revision += 1;
         let mut all: BTreeMap<LeaseName, Stored<T>> =
             all.into_iter().map(|stored| (stored.name.clone(), stored)).collect();
         for (name, entry) in &mut self.entries {
@@ -90,6 +98,7 @@ impl<T: Record + PartialEq> Cache<T> {
     ) -> bool {
         let Some(entry) = self.entries.get_mut(name) else {
             let Some(stored) = stored else { return false };
+            self.revision += 1;
             let mut entry = Entry::new(now, stored);
             entry.delivered.extend(entry.stored.as_ref().map(|s| s.resource_version.clone()));
             self.entries.insert(name.clone(), entry);
@@ -105,6 +114,7 @@ impl<T: Record + PartialEq> Cache<T> {
             }
             return false;
         }
+        self.revision += u64::from(entry.says_else(stored.as_ref()));
         entry.set(now, stored)
     }
 
@@ -117,6 +127,7 @@ impl<T: Record + PartialEq> Cache<T> {
     ) -> bool {
         let Some(entry) = self.entries.get_mut(name) else {
             let Some(stored) = stored else { return false };
+            self.revision += 1;
             let mut entry = Entry::new(now, stored);
             entry.awaiting = entry.stored.as_ref().map(|stored| stored.resource_version.clone());
             self.entries.insert(name.clone(), entry);
@@ -133,6 +144,7 @@ impl<T: Record + PartialEq> Cache<T> {
                 entry.awaiting = Some(stored.resource_version.clone());
             }
         }
+        self.revision += u64::from(entry.says_else(stored.as_ref()));
         entry.set(now, stored)
     }
 
@@ -158,6 +170,14 @@ impl<T: Record + PartialEq> Entry<T> {
             highest,
             awaiting: None,
             delivered: VecDeque::new(),
+        }
+    }
+
+    /// Whether `stored` says something else than what is known, apart from its version.
+    fn says_else(&self, stored: Option<&Stored<T>>) -> bool {
+        match (&self.stored, stored) {
+            (Some(known), Some(stored)) => known.uid != stored.uid || known.record != stored.record,
+            (known, stored) => known.is_some() != stored.is_some(),
         }
     }
 

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::conflict::Probing;
-use super::election::{Election, Pending, Purpose};
+use super::election::{Election, Pending, Purpose, id_of};
 use super::eligible::{Ineligible, SEEN};
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::handover::{Handover, Yielding};
@@ -117,9 +117,48 @@ impl Election {
         if *holder == self.config.node {
             return if self.own.id.as_ref() == Some(session) { Owner::Me } else { Owner::Nobody };
         }
-        match self.live_session(holder) {
-            Some(live) if live == *session => Owner::Other(holder.clone()),
-            _ => Owner::Nobody,
+        if self.is_over(holder, session) && !self.is_in_doubt(stored) {
+            return Owner::Nobody;
+        }
+        Owner::Other(holder.clone())
+    }
+
+    /// Whether `session` of `holder` is not the one that lives, as far as is known.
+    fn is_over(&self, holder: &NodeName, session: &SessionId) -> bool {
+        self.live_session(holder).as_ref() != Some(session)
+    }
+
+    /// Whether `stored` is held under a session that this node does not know: the watch on the claims
+    /// may be ahead of the one on the sessions. Until the session was read, its holder owns it.
+    fn is_in_doubt(&self, stored: &Stored<Claim>) -> bool {
+        let (Some(holder), Some(session)) = (&stored.record.holder, &stored.record.session) else {
+            return false;
+        };
+        let name = LeaseName::session(holder);
+        if *holder == self.config.node || !self.is_over(holder, session) {
+            return false;
+        }
+        let known = self.sessions.get(&name);
+        let later = known.is_some_and(|known| known.record.transitions > session.transitions);
+        let same = known.is_some_and(|known| id_of(known) == *session);
+        let seen = self.claims.entry(&stored.name).map(|entry| entry.changed);
+        let read = self.peers.read(&name);
+        !later && !same && read.is_none_or(|read| seen.is_some_and(|seen| read < seen))
+    }
+
+    /// Reads the sessions that claims name and that this node does not know.
+    fn resolve_doubts(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let doubtful: BTreeSet<LeaseName> = self
+            .claims
+            .stored()
+            .filter(|stored| self.is_in_doubt(stored))
+            .filter_map(|stored| stored.record.holder.as_ref().map(LeaseName::session))
+            .collect();
+        for name in doubtful {
+            let target = Target::Session(name.clone());
+            if !self.is_pending(&target) && self.peers.may_read(now, &name) {
+                self.read(now, target, actions);
+            }
         }
     }
 
@@ -172,6 +211,7 @@ impl Election {
             self.settle_owner(now, name, actions);
         }
         if self.own.id.is_some() {
+            self.resolve_doubts(now, actions);
             self.rank_orphans(now, &desired);
             self.keep_link(now, &names);
             for name in &names {
@@ -192,7 +232,12 @@ impl Election {
         let stored = self.claims.get(name).cloned();
         let owner = stored.as_ref().map_or(Owner::Nobody, |stored| self.owner(stored));
         let live = self.own.id.is_some();
+        // An owner goes on until it is known whether another one is valid.
+        let doubtful = stored.as_ref().is_some_and(|stored| self.is_in_doubt(stored));
         let Some(tenure) = self.tenures.get_mut(name) else { return };
+        if doubtful && tenure.mine && live {
+            return;
+        }
         if let (Some(stored), Owner::Me | Owner::Other(_)) = (&stored, &owner) {
             tenure.last = stored.record.session.clone().zip(stored.record.holder.clone()).map(
                 |(session, node)| LastOwner {
@@ -289,11 +334,18 @@ impl Election {
     ) {
         let stored = self.claims.get(name).cloned();
         let owned = stored.as_ref().is_some_and(|stored| self.owner(stored) == Owner::Me);
+        if stored.as_ref().is_some_and(|stored| self.is_in_doubt(stored)) {
+            return;
+        }
         if !owned {
             // Deleted, edited, or our session was: nobody else owns it, so it is still ours.
             let edited = "lease or session was deleted or edited";
             let due = self.tenures.get(name).is_some_and(|tenure| now >= tenure.retry);
+            let released = stored.as_ref().is_some_and(|stored| stored.record.holder.is_none());
+            let leaving = self.tenures.get(name).is_some_and(|tenure| tenure.leaving.is_some());
             match claim {
+                // Its release was carried out, and the answer lost.
+                Some(_) if leaving && released => self.with(name, Tenure::end),
                 Some(claim) if due && self.has_room() => {
                     self.put_taken(now, name, claim, stored, edited, actions);
                 }

@@ -161,10 +161,7 @@ impl Election {
     /// Takes one event and appends what is to be done.
     pub fn handle(&mut self, now: Instant, event: Event, actions: &mut Vec<Action>) {
         self.seen = now;
-        self.listening.stale |= !matches!(
-            event,
-            Event::Tick | Event::Heard(_) | Event::Hearing(_) | Event::Kernel(_)
-        );
+        self.listening.stale |= matches!(event, Event::Desired(_) | Event::Interfaces(_));
         match event {
             Event::Sessions(all) => {
                 self.api.listed_sessions();

@@ -33,14 +33,13 @@ struct Place {
 impl Election {
     /// What this node has to listen to now, if that has changed.
     pub(super) fn listen(&mut self, actions: &mut Vec<Action>) {
-        if !std::mem::take(&mut self.listening.stale) {
+        let takes_part = self.is_informed() && self.own.id.is_some() && !self.own.is_ending();
+        let made_from = (self.sessions.revision(), self.claims.revision(), takes_part);
+        let same = std::mem::replace(&mut self.listening.made_from, made_from) == made_from;
+        if !std::mem::take(&mut self.listening.stale) && same {
             return;
         }
-        let watchlist = if self.is_informed() && self.own.id.is_some() && !self.own.is_ending() {
-            self.watchlist()
-        } else {
-            Watchlist::default()
-        };
+        let watchlist = if takes_part { self.watchlist() } else { Watchlist::default() };
         if watchlist != self.listening.watchlist {
             self.listening.watchlist = watchlist.clone();
             actions.push(Action::Listen(watchlist));
@@ -86,8 +85,11 @@ impl Election {
             }
         }
         owners.retain(|_, watched| !watched.vips.is_empty());
+        let here: BTreeMap<&InterfaceName, Vec<&NodeName>> =
+            self.interfaces.keys().map(|name| (name, self.speakers_on(name))).collect();
         for (id, watched) in &mut owners {
-            watched.polled = self.pollers(&id.node, &id.interface).contains(&&self.config.node);
+            let speakers = here.get(&id.interface).map(Vec::as_slice).unwrap_or_default();
+            watched.polled = pollers(&id.node, speakers).contains(&&self.config.node);
         }
         let interfaces = self.sessions.stored().flat_map(|stored| &stored.record.interfaces);
         let own = self.interfaces.values().map(|interface| interface.mac);
@@ -107,8 +109,7 @@ impl Election {
     /// The interface of this node on the segment of these addresses.
     fn meets(&self, theirs: &[IpNet]) -> Option<&InterfaceName> {
         let on_segment = |ours: &IpNet| {
-            ours.prefix_len() < ours.max_prefix_len()
-                && theirs.iter().any(|theirs| theirs.trunc() == ours.trunc())
+            !is_host(ours) && theirs.iter().any(|theirs| theirs.trunc() == ours.trunc())
         };
         let carried = self.interfaces.iter().filter(|(_, interface)| interface.carrier);
         carried
@@ -128,30 +129,24 @@ impl Election {
 
     /// The speakers that poll `owner` on the segment of this node's `interface`.
     pub(super) fn pollers(&self, owner: &NodeName, interface: &InterfaceName) -> Vec<&NodeName> {
+        pollers(owner, &self.speakers_on(interface))
+    }
+
+    /// The speakers on the segment of this node's `interface` that could poll, as far as it hears.
+    fn speakers_on(&self, interface: &InterfaceName) -> Vec<&NodeName> {
         let Some(here) = self.interfaces.get(interface) else { return Vec::new() };
+        let subnets: Vec<IpNet> = here.addresses.iter().filter(|net| !is_host(net)).copied().collect();
         let on_segment = |stored: &Stored<Session>| {
-            stored.record.interfaces.iter().any(|theirs| {
-                networks(theirs).iter().any(|net| {
-                    here.addresses.iter().any(|ours| {
-                        ours.prefix_len() < ours.max_prefix_len() && ours.trunc() == net.trunc()
-                    })
-                })
-            })
+            let theirs = stored.record.interfaces.iter().flat_map(networks);
+            theirs.into_iter().any(|net| subnets.iter().any(|ours| ours.trunc() == net.trunc()))
         };
-        let mut speakers: Vec<&NodeName> = self
-            .live_sessions()
+        self.live_sessions()
             .filter(|(node, stored)| {
-                let able = **node == self.config.node
-                    || !stored.record.restarting && !self.is_silent(node) && on_segment(stored);
-                *node != owner && able
+                **node == self.config.node
+                    || !stored.record.restarting && !self.is_silent(node) && on_segment(stored)
             })
             .map(|(node, _)| node)
-            .collect();
-        speakers.sort_by_cached_key(|node| {
-            (std::cmp::Reverse(weight(owner.as_str(), node.as_str())), *node)
-        });
-        speakers.truncate(POLLERS);
-        speakers
+            .collect()
     }
 
     /// Whether a node with a live session no longer answers this one on some segment.
@@ -193,10 +188,28 @@ impl Election {
 #[derive(Debug, Default)]
 pub(super) struct Listening {
     watchlist: Watchlist,
-    /// Something that it is made from may have changed.
+    /// The revisions of sessions and claims that it was made from, and whether this node takes part.
+    made_from: (u64, u64, bool),
+    /// Something else that it is made from may have changed.
     pub(super) stale: bool,
 }
 
 fn networks(interface: &SessionInterface) -> Vec<IpNet> {
     interface.addresses.iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+/// A host route says nothing about the segment.
+fn is_host(net: &IpNet) -> bool {
+    net.prefix_len() == net.max_prefix_len()
+}
+
+/// The first of `speakers` by rendezvous hash with `owner`.
+fn pollers<'a>(owner: &NodeName, speakers: &[&'a NodeName]) -> Vec<&'a NodeName> {
+    let mut weighed: Vec<(std::cmp::Reverse<u64>, &NodeName)> = speakers
+        .iter()
+        .filter(|node| **node != owner)
+        .map(|node| (std::cmp::Reverse(weight(owner.as_str(), node.as_str())), *node))
+        .collect();
+    weighed.sort_unstable();
+    weighed.into_iter().map(|(_, node)| node).take(POLLERS).collect()
 }

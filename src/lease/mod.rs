@@ -52,8 +52,6 @@ mod refresh;
 mod serving;
 mod session;
 mod silence;
-#[cfg(test)]
-mod tests;
 mod voices;
 
 pub use election::{Config, Election};

@@ -28,6 +28,10 @@ const LONGEST: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     suspects: BTreeMap<LeaseName, Suspect>,
+    /// When the last uncached read of each session that was answered had been sent, and when the
+    /// next one may be because a claim names a session that is not known.
+    reads: BTreeMap<LeaseName, Instant>,
+    next_reads: BTreeMap<LeaseName, Instant>,
     /// When each node was fenced lately.
     fences: BTreeMap<NodeName, Vec<Instant>>,
 }
@@ -44,6 +48,22 @@ struct Suspect {
 pub(super) fn duration(session: &Session, config: &Config) -> Duration {
     let seconds = u64::try_from(session.duration_seconds).unwrap_or(0);
     Duration::from_secs(seconds).clamp(config.lease_duration, LONGEST.max(config.lease_duration))
+}
+
+impl Peers {
+    /// When the last read of the session `name` that was answered had been sent.
+    pub(super) fn read(&self, name: &LeaseName) -> Option<Instant> {
+        self.reads.get(name).copied()
+    }
+
+    /// Whether the session `name` may be read now because a claim names one that is not known.
+    pub(super) fn may_read(&mut self, now: Instant, name: &LeaseName) -> bool {
+        let may = self.next_reads.get(name).is_none_or(|next| now >= *next);
+        if may {
+            self.next_reads.insert(name.clone(), now + RETRY);
+        }
+        may
+    }
 }
 
 impl Election {
@@ -87,7 +107,8 @@ impl Election {
             (!pending)
                 .then(|| self.peers.suspects.get(name).map_or(at, |suspect| at.max(suspect.next)))
         };
-        self.first_ahead(self.suspicions().filter_map(due))
+        let reads = self.peers.next_reads.values().copied();
+        self.first_ahead(self.suspicions().filter_map(due).chain(reads))
     }
 
     pub(super) fn advance_peers(&mut self, now: Instant, actions: &mut Vec<Action>) {
@@ -144,6 +165,10 @@ impl Election {
         actions: &mut Vec<Action>,
     ) {
         self.silence_answered(now, pending, answer);
+        if pending.purpose.is_read() && matches!(answer, Answer::Session(_) | Answer::Absent) {
+            self.peers.reads.insert(name.clone(), pending.sent);
+            self.peers.next_reads.remove(name);
+        }
         if let (Purpose::Fence, Answer::Session(_)) = (pending.purpose, answer)
             && let Ok(node) = name.as_str().parse()
         {

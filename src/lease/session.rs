@@ -186,6 +186,7 @@ impl Election {
         }
         self.check_echoes(now, actions);
         self.begin_ending(now);
+        self.notice_end(now, actions);
         if self.is_pending(&Target::Session(self.own_name.clone())) {
             return;
         }
@@ -266,6 +267,20 @@ impl Election {
             .collect()
     }
 
+    /// A session that was seen to be over is obeyed at once, whatever is under way.
+    fn notice_end(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let (Some(id), Some(stored)) = (&self.own.id, self.own_stored()) else { return };
+        let edited = stored.uid == id.uid && stored.record.transitions <= id.transitions;
+        if self.is_ours(&stored) || edited {
+            return;
+        }
+        let cause = match &stored.record.holder {
+            None => format!("session ended: {}", stored.record.cause),
+            Some(holder) => format!("session is held by {holder} on another host or boot"),
+        };
+        self.lose_session(now, &cause, actions);
+    }
+
     fn keep_session(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let Some(id) = self.own.id.clone() else { return };
         let Some(stored) = self.own_stored() else {
@@ -281,14 +296,6 @@ impl Election {
         if !self.is_ours(&stored) && edited {
             let transitions = self.next_transitions();
             self.put_session(now, Some(stored), transitions, "lease was edited", actions);
-            return;
-        }
-        if !self.is_ours(&stored) {
-            let cause = match &stored.record.holder {
-                None => format!("session ended: {}", stored.record.cause),
-                Some(holder) => format!("session is held by {holder} on another host or boot"),
-            };
-            self.lose_session(now, &cause, actions);
             return;
         }
         let found = id_of(&stored);

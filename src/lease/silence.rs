@@ -18,6 +18,10 @@ use super::peers::FENCED_BY;
 use super::voices::{Silence, Voice, VoiceId, Voices};
 use crate::clock::Instant;
 
+/// How long an address of a node that answers otherwise is left to its owner.
+const OWNER_LIVES: Duration = Duration::from_secs(1);
+/// How long an owner that is silent on one segment has to answer on another.
+const OTHER_SEGMENTS: Duration = Duration::from_millis(200);
 /// How long after a request without success the next is sent.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -123,7 +127,9 @@ impl Election {
         let affected = |owned: &&Owned| {
             owned.voice.as_ref() == Some(id)
                 && owned.wire
-                && (!silence.node_answers || owned.stored.name == polled.name)
+                // What lapses in an outage of the API server is silent, and nobody's.
+                && (!silence.node_answers
+                    || owned.held_without_api && owned.stored.name == polled.name)
         };
         let affected: Vec<&Owned> = owned.iter().filter(affected).collect();
         if self.is_api_gone(now, since) {
@@ -146,19 +152,23 @@ impl Election {
             self.fence_silent(now, id, actions);
             return Vec::new();
         }
-        // Another segment may be about to fall silent as well.
-        if !silence.node_answers && now < since + self.patience(id) {
+        if now < since + self.patience(id) {
             return Vec::new();
         }
         affected.iter().map(|owned| (owned.stored.name.clone(), since)).collect()
     }
 
-    /// How long this node waits for the owner to fall silent on its other segments, too.
+    /// How long this node waits before it takes claims without a fence: for an owner that lives to
+    /// put right what it lost, and for one that may not to fall silent on its other segments, too.
     fn patience(&self, id: &VoiceId) -> Duration {
+        let lives = |suspicion: &Suspicion| suspicion.silence.node_answers;
+        if self.silences.suspicions.get(id).is_some_and(lives) {
+            return OWNER_LIVES;
+        }
         let others = self.voices.owners.keys().any(|other| {
             other.node == id.node && other.session == id.session && other.interface != id.interface
         });
-        if others { Duration::from_millis(200) } else { Duration::ZERO }
+        if others { OTHER_SEGMENTS } else { Duration::ZERO }
     }
 
     /// Whether the owner is silent wherever it owns anything.

@@ -277,14 +277,13 @@ pub async fn nodes_that_never_heard_each_other_take_nothing_from_each_other() ->
     scene.nothing_was_felt("a node filters the others' ARP", probe).await?;
     scene.not_moved(&claim).await?;
 
-    let filtering = scene.cluster.node(0);
-    filtering.filter_arp_of(&[])?;
-    scene.cluster.isolate_nodes(true)?;
+    // Who was heard before would be missed: they begin without having heard anybody.
     for node in scene.cluster.nodes() {
-        // Who was heard before would be missed: they begin without having heard anybody.
         node.speaker()?.terminate().await?;
-        node.start_speaker()?;
     }
+    scene.cluster.isolate_nodes(true)?;
+    scene.cluster.node(0).filter_arp_of(&[])?;
+    scene.cluster.nodes().iter().try_for_each(Node::start_speaker)?;
     scene.is_whole().await?;
     let claim = scene.claim().await?;
     let probe = scene.watch().await?;

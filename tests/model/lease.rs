@@ -1,6 +1,6 @@
 //! What leases say, and the order of their versions.
 
-use crate::names::Node;
+use crate::names::{ClaimName, Node};
 
 /// A tenure of a session lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +40,8 @@ pub struct Claim {
     pub held: Option<(Node, SessionId)>,
     /// To whom the owner hands over.
     pub successor: Option<(Node, SessionId)>,
+    /// Whether it lists the address.
+    pub lists: bool,
 }
 
 /// A lease as the store has it.
@@ -58,8 +60,35 @@ pub struct Stored<R> {
 pub struct History<R> {
     /// How many objects have borne the name.
     created: u8,
+    /// The greatest number that the present object ever had.
+    greatest: u8,
     /// `None` where the lease did not exist.
     states: Vec<Option<Stored<R>>>,
+}
+
+/// What an object says.
+pub trait Record: Copy + PartialEq {
+    /// How often it has changed hands.
+    fn transitions(&self) -> u8;
+}
+
+impl Record for Session {
+    fn transitions(&self) -> u8 {
+        self.transitions
+    }
+}
+
+impl Record for Claim {
+    fn transitions(&self) -> u8 {
+        self.transitions
+    }
+}
+
+/// The Service says which claim governs its address.
+impl Record for ClaimName {
+    fn transitions(&self) -> u8 {
+        0
+    }
 }
 
 impl Stored<Session> {
@@ -76,14 +105,19 @@ impl Stored<Session> {
 
 impl<R> Default for History<R> {
     fn default() -> Self {
-        Self { created: 0, states: vec![None] }
+        Self { created: 0, greatest: 0, states: vec![None] }
     }
 }
 
-impl<R: Copy + PartialEq> History<R> {
+impl<R: Record> History<R> {
     /// Where the present state is.
     pub fn end(&self) -> u8 {
         self.states.len().saturating_sub(1).try_into().unwrap_or(u8::MAX)
+    }
+
+    /// Whether somebody has set the number back.
+    pub fn is_set_back(&self) -> bool {
+        self.now().is_some_and(|now| now.record.transitions() < self.greatest)
     }
 
     /// The state at `position`.
@@ -101,12 +135,14 @@ impl<R: Copy + PartialEq> History<R> {
         if let Some(now) = self.now()
             && now.record != record
         {
+            self.greatest = self.greatest.max(record.transitions());
             self.states.push(Some(Stored { uid: now.uid, record }));
         }
     }
 
     /// Creates the lease anew.
     pub fn create(&mut self, record: R) {
+        self.greatest = record.transitions();
         self.states.push(Some(Stored { uid: self.created, record }));
         self.created += 1;
     }
@@ -126,6 +162,6 @@ impl<R: Copy + PartialEq> History<R> {
         let changed = |state: &Option<Stored<R>>| {
             state.as_ref().map(|stored| Stored { uid: stored.uid, record: change(&stored.record) })
         };
-        Self { created: self.created, states: self.states.iter().map(changed).collect() }
+        Self { created: self.created, greatest: self.greatest, states: self.states.iter().map(changed).collect() }
     }
 }

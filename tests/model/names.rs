@@ -22,9 +22,11 @@ pub enum ClaimName {
     Second,
 }
 
-/// A lease.
+/// What speakers watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LeaseName {
+pub enum Object {
+    /// The Service, on which the operator records which claim governs its address.
+    Service,
     /// The session of a node.
     Session(Node),
     /// A claim.
@@ -52,10 +54,29 @@ impl ClaimName {
     pub const ALL: [Self; 2] = [Self::First, Self::Second];
 }
 
+impl Object {
+    /// All that there can be.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let sessions = Node::ALL.into_iter().map(Self::Session);
+        let claims = ClaimName::ALL.into_iter().map(Self::Claim);
+        sessions.chain(claims).chain([Self::Service])
+    }
+}
+
 impl<T> PerNode<T> {
     /// The same for every node.
     pub fn from_fn(make: impl FnMut(Node) -> T) -> Self {
         Self(Node::ALL.map(make))
+    }
+
+    /// All, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter()
+    }
+
+    /// All, in order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut()
     }
 
     /// The same table under other names; `rename` is to rename the nodes inside.

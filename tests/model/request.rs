@@ -1,7 +1,7 @@
 //! Writes on their way to the store.
 
 use crate::lease::{Claim, Session};
-use crate::names::{ClaimName, LeaseName, Node};
+use crate::names::{ClaimName, Object, Node};
 
 /// A write that was sent and has not been carried out. It may be at any later time, after its sender
 /// has given it up, or never.
@@ -69,10 +69,10 @@ pub enum Purpose {
 
 impl Request {
     /// The lease that it writes.
-    pub const fn lease(&self) -> LeaseName {
+    pub const fn lease(&self) -> Object {
         match self.write {
-            Write::Session(node, _) => LeaseName::Session(node),
-            Write::Claim(claim, _) => LeaseName::Claim(claim),
+            Write::Session(node, _) => Object::Session(node),
+            Write::Claim(claim, _) => Object::Claim(claim),
         }
     }
 }

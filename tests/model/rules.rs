@@ -25,6 +25,8 @@ pub struct Rules {
     pub remove_before_acquire: bool,
     /// A number of transitions below one that was seen is an edit.
     pub numbers_never_fall: bool,
+    /// Only the operator puts the address on a claim's list or takes it off, by replacing the lease.
+    pub only_the_operator_lists: bool,
     /// What a restarted speaker remembers of its session counts among the numbers it has seen.
     pub numbers_outlive_a_restart: bool,
 }
@@ -42,6 +44,7 @@ impl Rules {
         a_fence_is_obeyed: true,
         remove_before_acquire: true,
         numbers_never_fall: true,
+        only_the_operator_lists: true,
         numbers_outlive_a_restart: true,
     };
 }
@@ -65,6 +68,8 @@ pub struct Bounds {
     pub forsaken: bool,
     /// Speakers may give up claims and sessions.
     pub releases: bool,
+    /// How often the operator gives the address to the other claim.
+    pub reassignments: u8,
     /// How many planned moves begin.
     pub moves: u8,
     /// How many speakers crash.

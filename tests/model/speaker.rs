@@ -12,6 +12,8 @@ pub struct Speaker {
     pub sessions: PerNode<u8>,
     /// Up to which state of each claim its watch has come.
     pub claims: PerClaim<u8>,
+    /// Up to which state of the Service its watch has come.
+    pub service: u8,
     /// The greatest number of its own session that it has seen.
     pub highest_session: u8,
     /// The greatest number of each claim that it has seen.
@@ -61,13 +63,6 @@ pub enum Owner {
     Nobody,
 }
 
-impl Tenure {
-    /// The address is to be in the kernel.
-    pub const fn serves(&self) -> bool {
-        (self.mine && !self.leaving) || self.yielding.is_some()
-    }
-}
-
 impl Speaker {
     /// A node without a speaker.
     pub fn absent() -> Self {
@@ -75,6 +70,7 @@ impl Speaker {
             process: Process::Absent,
             sessions: PerNode::default(),
             claims: PerClaim::default(),
+            service: 0,
             highest_session: 0,
             highest_claims: PerClaim::default(),
             own: None,
@@ -91,11 +87,6 @@ impl Speaker {
     /// Whether it takes part.
     pub const fn runs(&self) -> bool {
         matches!(self.process, Process::Running)
-    }
-
-    /// Whether the address is to be in its kernel.
-    pub fn serves(&self) -> bool {
-        crate::names::ClaimName::ALL.iter().any(|claim| self.tenures[*claim].serves())
     }
 
     /// Forgets what came with its session.

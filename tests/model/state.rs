@@ -1,7 +1,7 @@
 //! The whole: the store, the speakers, and the writes on their way.
 
 use crate::lease::{Claim, History, Session, SessionId, Standing, Stored};
-use crate::names::{ClaimName, LeaseName, Node, PerClaim, PerNode, Renaming};
+use crate::names::{ClaimName, Object, Node, PerClaim, PerNode, Renaming};
 use crate::request::{Request, Write};
 use crate::rules::{Bounds, Rules};
 use crate::speaker::{Owner, Process, Speaker, Tenure};
@@ -13,6 +13,8 @@ pub struct State {
     pub sessions: PerNode<History<Session>>,
     /// The claim leases.
     pub claims: PerClaim<History<Claim>>,
+    /// The Service.
+    pub service: History<ClaimName>,
     /// The speakers.
     pub speakers: PerNode<Speaker>,
     /// Writes that were sent and not carried out, in no order.
@@ -26,6 +28,8 @@ pub struct State {
 /// How often more each thing may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Left {
+    /// Changes of the claim that governs the address.
+    pub reassignments: u8,
     /// Planned moves.
     pub moves: u8,
     /// Crashes.
@@ -59,7 +63,9 @@ impl State {
             claims: PerClaim::from_fn(|_| History::default()),
             speakers: PerNode::from_fn(|_| Speaker::absent()),
             requests: Vec::new(),
+            service: History::default(),
             left: Left {
+                reassignments: bounds.reassignments,
                 moves: bounds.moves,
                 crashes: bounds.crashes,
                 deletions: bounds.deletions,
@@ -75,21 +81,47 @@ impl State {
             speaker.own = Some(session);
         }
         let held = Some((Node::A, session));
-        state.claims[ClaimName::First].create(Claim { transitions: 1, held, successor: None });
+        let owned = Claim { transitions: 1, held, successor: None, lists: true };
+        state.claims[ClaimName::First].create(owned);
+        state.service.create(ClaimName::First);
         state.speakers[Node::A].tenures[ClaimName::First].mine = true;
         state.speakers[Node::A].has_address = true;
         for node in Node::ALL.into_iter().filter(|node| present(*node)) {
-            state.list(node);
+            state.read_all(node);
         }
         state.tidy();
         state
     }
 
-    /// The owner of a claim whose session lives.
+    /// The owner of a claim whose session lives. A session whose number was set back by hand counts
+    /// as over until its node has put it right.
     pub fn valid_owner(&self, claim: ClaimName) -> Option<Node> {
         let (node, session) = self.claims[claim].now()?.record.held?;
         let stored = self.sessions[node].now()?;
-        (stored.is_live() && stored.id() == session).then_some(node)
+        let edited = self.sessions[node].is_set_back();
+        (stored.is_live() && stored.id() == session && !edited).then_some(node)
+    }
+
+    /// The owner of the address, if `claim` is valid and lists it.
+    pub fn address_owner(&self, claim: ClaimName) -> Option<Node> {
+        let lists = self.claims[claim].now().is_some_and(|stored| stored.record.lists);
+        self.valid_owner(claim).filter(|_| lists)
+    }
+
+    /// Whether `speaker` knows that `claim` governs the address.
+    pub fn is_asked_for(&self, speaker: Node, claim: ClaimName) -> bool {
+        let known = self.service.at(self.speakers[speaker].service);
+        known.is_some_and(|known| known.record == claim)
+    }
+
+    /// Whether the address is to be in the kernel of `speaker`.
+    pub fn serves(&self, speaker: Node) -> bool {
+        ClaimName::ALL.into_iter().any(|claim| {
+            let tenure = &self.speakers[speaker].tenures[claim];
+            let lists = self.known_claim(speaker, claim).is_none_or(|known| known.record.lists);
+            let mine = tenure.mine && !tenure.leaving && lists;
+            self.is_asked_for(speaker, claim) && (mine || tenure.yielding.is_some())
+        })
     }
 
     /// A session as `speaker` knows it.
@@ -103,22 +135,17 @@ impl State {
     }
 
     /// Whether `speaker` knows the present state of `lease`.
-    pub fn is_current(&self, speaker: Node, lease: LeaseName) -> bool {
+    pub fn is_current(&self, speaker: Node, lease: Object) -> bool {
         match lease {
-            LeaseName::Session(of) => self.speakers[speaker].sessions[of] == self.sessions[of].end(),
-            LeaseName::Claim(claim) => self.speakers[speaker].claims[claim] == self.claims[claim].end(),
+            Object::Session(of) => self.speakers[speaker].sessions[of] == self.sessions[of].end(),
+            Object::Claim(claim) => self.speakers[speaker].claims[claim] == self.claims[claim].end(),
+            Object::Service => self.speakers[speaker].service == self.service.end(),
         }
     }
 
     /// Whether `speaker` knows the present state of everything.
     pub fn knows_everything(&self, speaker: Node) -> bool {
-        self.leases().all(|lease| self.is_current(speaker, lease))
-    }
-
-    /// All leases.
-    pub fn leases(&self) -> impl Iterator<Item = LeaseName> {
-        let sessions = Node::ALL.into_iter().map(LeaseName::Session);
-        sessions.chain(ClaimName::ALL.into_iter().map(LeaseName::Claim))
+        Object::all().all(|lease| self.is_current(speaker, lease))
     }
 
     /// Who owns `claim`, as far as `speaker` knows.
@@ -148,18 +175,18 @@ impl State {
             known.uid == session.uid && known.record.transitions > session.transitions
         });
         // Otherwise it reads the session past the watch.
-        later || self.is_current(speaker, LeaseName::Session(node))
+        later || self.is_current(speaker, Object::Session(node))
     }
 
     /// `speaker` lists everything.
-    pub fn list(&mut self, speaker: Node) {
-        for lease in self.leases() {
+    pub fn read_all(&mut self, speaker: Node) {
+        for lease in Object::all() {
             self.read(speaker, lease);
         }
     }
 
     /// `speaker` reads `lease` past its watch.
-    pub fn read(&mut self, speaker: Node, lease: LeaseName) {
+    pub fn read(&mut self, speaker: Node, lease: Object) {
         while !self.is_current(speaker, lease) {
             self.deliver(speaker, lease);
         }
@@ -167,24 +194,25 @@ impl State {
     }
 
     /// The watch of `speaker` comes to the next state of `lease`.
-    pub fn deliver(&mut self, speaker: Node, lease: LeaseName) {
+    pub fn deliver(&mut self, speaker: Node, lease: Object) {
         let me = &mut self.speakers[speaker];
         match lease {
-            LeaseName::Session(of) => me.sessions[of] += 1,
-            LeaseName::Claim(claim) => me.claims[claim] += 1,
+            Object::Session(of) => me.sessions[of] += 1,
+            Object::Claim(claim) => me.claims[claim] += 1,
+            Object::Service => me.service += 1,
         }
         self.remember(speaker, lease);
     }
 
-    fn remember(&mut self, speaker: Node, lease: LeaseName) {
+    fn remember(&mut self, speaker: Node, lease: Object) {
         match lease {
-            LeaseName::Session(of) if of == speaker => {
+            Object::Session(of) if of == speaker => {
                 let seen = self.known_session(speaker, of).map_or(0, |s| s.record.transitions);
                 let highest = &mut self.speakers[speaker].highest_session;
                 *highest = seen.max(*highest);
             }
-            LeaseName::Session(_) => {}
-            LeaseName::Claim(claim) => {
+            Object::Session(_) | Object::Service => {}
+            Object::Claim(claim) => {
                 let seen = self.known_claim(speaker, claim).map_or(0, |c| c.record.transitions);
                 let highest = &mut self.speakers[speaker].highest_claims[claim];
                 *highest = seen.max(*highest);
@@ -226,6 +254,7 @@ impl State {
 
     fn settle_claim(&mut self, rules: &Rules, speaker: Node, claim: ClaimName) {
         let owner = self.owner(rules, speaker, claim);
+        let asked = self.is_asked_for(speaker, claim);
         let me = &mut self.speakers[speaker];
         let live = me.own.is_some();
         let tenure = &mut me.tenures[claim];
@@ -235,8 +264,11 @@ impl State {
                 let yielding = (tenure.handover == Some(node)).then_some(node);
                 *tenure = Tenure { yielding, ..Tenure::default() };
             }
-            Owner::Nobody if tenure.mine && !live => *tenure = Tenure::default(),
+            Owner::Nobody if tenure.mine && !(live && asked) => *tenure = Tenure::default(),
             Owner::Me | Owner::Other(_) | Owner::Nobody => {}
+        }
+        if !asked {
+            tenure.yielding = None;
         }
     }
 
@@ -262,6 +294,13 @@ impl State {
                 *position = position.saturating_sub(count);
             }
         }
+        let watching = self.speakers.iter().filter(|speaker| speaker.watches());
+        let oldest = watching.map(|speaker| speaker.service).min();
+        let count = oldest.unwrap_or(self.service.end());
+        self.service.forget(count);
+        for speaker in self.speakers.iter_mut().filter(|_| count > 0) {
+            speaker.service = speaker.service.saturating_sub(count);
+        }
         self.requests.sort_unstable();
     }
 
@@ -272,6 +311,7 @@ impl State {
             transitions: claim.transitions,
             held: held(claim.held),
             successor: held(claim.successor),
+            lists: claim.lists,
         };
         let mut requests: Vec<Request> = self
             .requests
@@ -289,6 +329,7 @@ impl State {
         Self {
             sessions: self.sessions.renamed(names, History::clone),
             claims: PerClaim::from_fn(|name| self.claims[name].map(claim)),
+            service: self.service.clone(),
             speakers: self.speakers.renamed(names, |speaker| speaker.renamed(names)),
             requests,
             left: self.left,

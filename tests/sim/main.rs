@@ -1,6 +1,7 @@
 //! The simulator's command line.
 
 use std::num::NonZeroUsize;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -47,7 +48,17 @@ enum Command {
     },
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match command() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn command() -> anyhow::Result<()> {
     // A broken law is reported with its seed, by whoever ran it.
     std::panic::set_hook(Box::new(|_| {}));
     match Arguments::parse().command {

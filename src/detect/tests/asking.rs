@@ -156,6 +156,9 @@ fn a_segment_where_only_the_suspect_ever_answered_is_blind() {
     world.update();
     world.run(ms(500));
     assert!(world.detector.voices().blind.contains(&eth0()));
+    world.host(2).addresses.remove(&vip(20));
+    world.run(ms(1_000));
+    assert!(!world.was_silent(2), "the suspect is no witness");
     world.host(2).dead = true;
     world.run(ms(10_000));
     assert!(!world.was_silent(2), "it may be this node that is deaf");

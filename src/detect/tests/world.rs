@@ -243,3 +243,17 @@ impl World {
 pub fn host(addresses: &[IpAddr]) -> Host {
     Host { addresses: addresses.iter().copied().collect(), ..Host::default() }
 }
+
+/// Owners 2 and 3, heard for a while, and somebody who can bear witness.
+pub fn heard(detection: Detection) -> World {
+    let mut world = World::new(2, detection);
+    world.update();
+    world.run(ms(1_050));
+    assert_eq!(*world.voice(2), Voice::Heard);
+    world
+}
+
+/// How long a silence takes at most.
+pub fn longest(detection: Detection) -> Duration {
+    detection.interval + detection.retry_interval * detection.misses
+}

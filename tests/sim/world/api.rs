@@ -254,6 +254,8 @@ impl World {
         let most = self.hosts[id].watch_delay;
         let delay =
             if self.jitter { self.dice.between(Duration::from_millis(1), most) } else { most };
+        // Runs without jitter begin with what is asked for, and then do something about it.
+        let delay = if !self.jitter && kind == Kind::Desired { LATENCY } else { delay };
         let now = self.now;
         let stream = &mut self.hosts[id].streams[slot(kind)];
         if !stream.open {

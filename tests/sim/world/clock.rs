@@ -12,12 +12,21 @@ pub(crate) struct Clock {
     /// … it showed this.
     shown: Instant,
     /// Parts per million by which it runs fast, or slow.
-    rate: u32,
+    rate: u64,
     slow: bool,
     stopped: bool,
 }
 
-const MILLION: u32 = 1_000_000;
+const MILLION: u64 = 1_000_000;
+
+/// `whole * part / of`, rounded down.
+const fn share(whole: u64, part: u64, of: u64) -> u64 {
+    whole / of * part + whole % of * part / of
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap()
+}
 
 impl Clock {
     /// Shows what the world's clock shows.
@@ -26,7 +35,7 @@ impl Clock {
         Self { world: zero, shown: zero, rate: 0, slow: false, stopped: false }
     }
 
-    pub(crate) const fn new(now: Instant, shown: Instant, rate: u32, slow: bool) -> Self {
+    pub(crate) const fn new(now: Instant, shown: Instant, rate: u64, slow: bool) -> Self {
         Self { world: now, shown, rate, slow, stopped: false }
     }
 
@@ -50,7 +59,7 @@ impl Clock {
         if self.rate == 0 {
             return self.shown + passed;
         }
-        let off = passed / MILLION * self.rate;
+        let off = Duration::from_nanos(share(nanos(passed), self.rate, MILLION));
         self.shown + if self.slow { passed.saturating_sub(off) } else { passed + off }
     }
 
@@ -64,10 +73,9 @@ impl Clock {
             return Some(self.world + ahead);
         }
         let factor = if self.slow { MILLION - self.rate } else { MILLION + self.rate };
-        let whole = Duration::from_secs(ahead.as_secs() * u64::from(MILLION)) / factor;
-        let rest = Duration::from_nanos(u64::from(ahead.subsec_nanos())) * MILLION / factor;
-        // Rounded up by more than all of the above was rounded down.
-        Some(self.world + whole + rest + Duration::from_micros(2))
+        // Rounded up by more than all was rounded down.
+        let passes = share(nanos(ahead), MILLION, factor) + 3;
+        Some(self.world + Duration::from_nanos(passes))
     }
 }
 

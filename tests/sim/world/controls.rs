@@ -13,7 +13,7 @@ use pnet_base::MacAddr;
 
 use super::api::Fault;
 use super::wire::Arriving;
-use super::{Committed, Down, HEARING, Happening, Host, Hosts, LATENCY, ROUTER, Trouble, World};
+use super::{Committed, Down, HEARING, Happening, Host, Hosts, LATENCY, Trouble, World};
 use crate::dice::Dice;
 
 /// The address of the service with this number.
@@ -314,17 +314,28 @@ impl World {
         on_api_outage: OnApiOutage,
     ) {
         for number in from..=to {
-            let claimed = DesiredClaim {
-                services: vec![format!("web/s{number:03}")],
-                addresses: [vip(number)].into(),
-                nodes: Arc::new(self.desired.nodes.keys().cloned().collect()),
-                interfaces: Vec::new(),
-                detection,
-                on_api_outage,
-            };
+            let claimed = self.claimed(number, vip(number), detection, on_api_outage);
             self.desired.claims.insert(claim(number), claimed);
         }
         self.publish_desired();
+    }
+
+    /// What is asked for of the service with this number.
+    pub(crate) fn claimed(
+        &self,
+        number: u8,
+        address: IpAddr,
+        detection: Detection,
+        on_api_outage: OnApiOutage,
+    ) -> DesiredClaim {
+        DesiredClaim {
+            services: vec![format!("web/s{number:03}")],
+            addresses: [address].into(),
+            nodes: Arc::new(self.desired.nodes.keys().cloned().collect()),
+            interfaces: Vec::new(),
+            detection,
+            on_api_outage,
+        }
     }
 
     pub(crate) fn cordon(&mut self, node: &str, cordoned: bool) {

@@ -88,6 +88,7 @@ pub(crate) struct Host {
     pub(crate) hearing: BTreeMap<InterfaceName, Instant>,
     /// When it asks around on its segments again.
     pub(crate) around: Instant,
+    pub(crate) turn: usize,
     /// How late it wakes up, at most.
     pub(crate) lag: Duration,
     /// Reaches the API server.
@@ -137,6 +138,7 @@ impl Host {
             listener: Listener::default(),
             hearing: BTreeMap::new(),
             around: Instant::default(),
+            turn: 0,
             lag: Duration::ZERO,
             api: true,
             watch_hung: false,

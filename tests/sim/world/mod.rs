@@ -10,7 +10,7 @@ pub(crate) mod host;
 mod kernel;
 pub(crate) mod laws;
 mod listener;
-mod spells;
+pub(crate) mod spells;
 mod store;
 mod wire;
 pub(crate) mod words;
@@ -26,6 +26,7 @@ use leasehold::lease::{Action, Answer, Event, Fact, Frame, RequestId, Serving, T
 use pnet_base::MacAddr;
 
 pub(crate) use self::api::{Down, Server, Trouble, Troubles};
+pub(crate) use self::clock::Clock;
 pub(crate) use self::host::{Host, Hosts, Kind};
 pub(crate) use self::laws::Laws;
 pub(crate) use self::spells::Spells;

@@ -262,5 +262,18 @@ impl World {
         }
         let hearing = self.hosts[id].hearing.clone();
         self.feed(id, Event::Hearing(hearing));
+        // What answers the edge's own question is handed on: one host in turn.
+        self.hosts[id].turn += 1;
+        let turn = self.hosts[id].turn;
+        for segment in 0..self.hosts[id].nics.len() {
+            let nodes: Vec<usize> =
+                (0..self.hosts.len()).filter(|to| self.connected(segment, id, *to)).collect();
+            if let Some(to) = nodes.get(turn % nodes.len().max(1)) {
+                let nic = &self.hosts[*to].nics[segment];
+                let (ip, mac) = (nic.address, nic.mac);
+                let arriving = Arriving { segment, ip, mac, announcement: false, answer: true };
+                self.arrive(id, Duration::ZERO, arriving);
+            }
+        }
     }
 }

@@ -1,0 +1,217 @@
+//! Runs that a seed stands for: a cluster, what goes wrong in it and when, and what then must hold.
+
+mod fault;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use leasehold::clock::Instant;
+use leasehold::desired::{Detection, OnApiOutage};
+
+use self::fault::{Fault, Sickness};
+use crate::dice::Dice;
+use crate::world::controls::{claim, lease_only};
+use crate::world::laws::Expected;
+use crate::world::{Clock, World};
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// What kind of run it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Many faults at once.
+    Storm,
+    /// All is well, and some nodes crash.
+    Crash,
+    /// One fault after the other, none of them a cause for anything to move.
+    Innocent,
+}
+
+/// Runs a seed; panics where a law is broken. For how many seconds it ran, in its own time.
+pub(crate) fn run(seed: u64) -> u64 {
+    let mut dice = Dice::new(seed);
+    let kind = match dice.below(10) {
+        0..=5 => Kind::Storm,
+        6 | 7 => Kind::Crash,
+        _ => Kind::Innocent,
+    };
+    let mut world = cluster(&mut dice, kind);
+    let start = world.now;
+    world.tell_all(&format!("seed {seed}: {kind:?}"));
+    world.run(Duration::from_secs(9));
+    world.assert_served();
+    match kind {
+        Kind::Storm => storm(&mut world, &mut dice),
+        Kind::Crash => crash(&mut world, &mut dice),
+        Kind::Innocent => innocent(&mut world, &mut dice),
+    }
+    world.assert_served();
+    world.now.saturating_since(start).as_secs()
+}
+
+fn secs(dice: &mut Dice, least: u64, most: u64) -> Duration {
+    dice.between(Duration::from_secs(least), Duration::from_secs(most))
+}
+
+/// A cluster that has just started.
+fn cluster(dice: &mut Dice, kind: Kind) -> World {
+    let mut world = World::empty(dice.next());
+    world.jitter = true;
+    world.recording = false;
+    let hosts = 2 + dice.below(4);
+    let segments = if dice.percent(15) { 2 } else { 1 };
+    world.router = kind == Kind::Crash || dice.percent(85);
+    world.server.latency = (Duration::from_micros(500), Duration::from_millis(3));
+    let drift: u64 = if dice.percent(15) { 10_000 } else { 200 };
+    for name in &NAMES[..hosts] {
+        world.add_host_on(name, name, segments);
+        let shown = Instant::from_boot(secs(dice, 10, 100_000));
+        let rate = dice.next() % (drift + 1);
+        let id = world.hosts.id(name);
+        world.hosts[id].clock = Clock::new(world.now, shown, rate, dice.percent(50));
+        world.hosts[id].watch_delay =
+            dice.between(Duration::from_millis(2), Duration::from_millis(20));
+    }
+    for id in 0..hosts {
+        world.start_host(id);
+        let pause = dice.between(Duration::ZERO, Duration::from_millis(300));
+        world.run(pause);
+    }
+    let detection = detection(dice);
+    let outage = if kind != Kind::Innocent && dice.percent(15) {
+        OnApiOutage::Drop
+    } else {
+        OnApiOutage::Hold
+    };
+    for number in 1..=u8::try_from(1 + dice.below(8)).unwrap() {
+        let segment = u8::try_from(dice.below(usize::from(segments))).unwrap();
+        let address = IpAddr::from([10, segment, 0, number]);
+        let claimed = world.claimed(number, address, detection, outage);
+        world.desired.claims.insert(claim(number), claimed);
+    }
+    world.publish_desired();
+    world
+}
+
+fn detection(dice: &mut Dice) -> Detection {
+    let (interval, retry, misses) =
+        dice.pick(&[(100, 20, 3), (100, 20, 3), (50, 10, 4), (200, 20, 3), (500, 50, 3)]);
+    if dice.percent(15) {
+        return lease_only();
+    }
+    Detection {
+        interval: Duration::from_millis(interval),
+        retry_interval: Duration::from_millis(retry),
+        misses,
+        wire: true,
+    }
+}
+
+/// Begins and ends of faults, in the order of time.
+struct Plan(Vec<(Instant, usize, bool)>);
+
+fn storm(world: &mut World, dice: &mut Dice) {
+    let length = secs(dice, 15, 45);
+    let count = 2 + dice.below(10);
+    let begin = world.now;
+    let faults: Vec<Fault> = (0..count).map(|_| Fault::any(dice, world)).collect();
+    let mut plan = Plan(Vec::new());
+    for place in 0..count {
+        let at = begin + dice.between(Duration::ZERO, length);
+        let lasts = match dice.below(4) {
+            0 => dice.between(Duration::from_millis(1), Duration::from_millis(800)),
+            1 | 2 => secs(dice, 1, 9),
+            _ => secs(dice, 5, 40),
+        };
+        plan.0.push((at, place, true));
+        plan.0.push((at + lasts, place, false));
+    }
+    plan.0.sort_unstable();
+    let mut sickness = Sickness::default();
+    for (at, place, begins) in plan.0 {
+        if at > begin + length {
+            break;
+        }
+        world.run_to(at);
+        let fault = &faults[place];
+        world.tell_all(&format!("{} {fault:?}", if begins { "begins:" } else { "ends:" }));
+        if begins {
+            sickness.begin(world, fault);
+        } else {
+            sickness.end(world, fault);
+        }
+    }
+    world.tell_all("all heals");
+    sickness.heal(world);
+    world.run(Duration::from_secs(30));
+    // Processes that were still ending when all was healed.
+    sickness.heal(world);
+    world.run(Duration::from_secs(40));
+}
+
+fn crash(world: &mut World, dice: &mut Dice) {
+    let hosts = world.hosts.len();
+    world.run(dice.between(Duration::ZERO, Duration::from_secs(4)));
+    let first = dice.below(hosts);
+    let mut dead = vec![first];
+    if hosts >= 4 && dice.percent(40) {
+        dead.push((first + 1 + dice.below(hosts - 1)) % hosts);
+    }
+    let cut = dice.percent(40);
+    let detection = world.desired.claims.values().next().unwrap().detection;
+    // The first to act may be the other that is dead.
+    let steps = u32::try_from(dead.len() - 1).unwrap() * 2;
+    let wire = detection.interval
+        + detection.retry_interval * detection.misses
+        + Duration::from_millis(120)
+        + detection.rank_step() * steps;
+    // A session that counts as silent after L is read and fenced by one in its turn.
+    let lease = Duration::from_millis(7_000) + detection.rank_step() * steps;
+    let bound = if detection.wire { wire } else { lease };
+    let since = world.now;
+    let lost: Vec<IpAddr> = world
+        .desired
+        .claims
+        .values()
+        .flat_map(|claim| claim.addresses.iter().copied())
+        .filter(|ip| dead.iter().any(|id| world.hosts[*id].kernel.has(*ip)))
+        .collect();
+    for id in &dead {
+        if cut && detection.wire {
+            world.tell_all(&format!("{} is cut off", world.hosts[*id].name));
+            world.cuts.off(0, *id);
+            world.cuts.off(1, *id);
+            world.laws.dirty = true;
+        } else {
+            world.power_off(*id);
+        }
+    }
+    if dead.len() < hosts {
+        let expected = lost.into_iter().map(|ip| Expected { ip, by: since + bound, since });
+        world.laws.expected = expected.collect();
+    }
+    world.run(secs(dice, 1, 25));
+    world.heal_wire();
+    for id in dead {
+        if !world.hosts[id].powered {
+            world.power_on(id);
+        }
+    }
+    world.run(Duration::from_secs(25));
+}
+
+fn innocent(world: &mut World, dice: &mut Dice) {
+    world.laws.innocent = true;
+    let mut sickness = Sickness::default();
+    for _ in 0..=dice.below(4) {
+        let fault = Fault::innocent(dice, world);
+        let lasts = fault.innocent_for(dice);
+        world.tell_all(&format!("begins: {fault:?}"));
+        sickness.begin(world, &fault);
+        world.run(lasts);
+        world.tell_all(&format!("ends: {fault:?}"));
+        sickness.end(world, &fault);
+        world.run(secs(dice, 9, 14));
+    }
+    world.run(Duration::from_secs(10));
+}
