@@ -16,9 +16,10 @@ pub enum Action {
     CarryOut(Request),
     /// A write is lost.
     Lose(Request),
-    /// The watch of a speaker delivers the next state of a lease.
+    /// The watch of a speaker delivers the next state of a lease, which is not yet the present one.
     Deliver(Node, Object),
-    /// A speaker learns the present state of a lease: by a read, or from the answer to its own write.
+    /// A speaker learns the present state of a lease: by its watch, a read, or the answer to its
+    /// own write.
     Read(Node, Object),
     /// A speaker without a session renews the one that the store says is its own.
     Adopt(Node),
@@ -122,7 +123,7 @@ impl<'a> Options<'a> {
             let me = &self.state.speakers[node];
             match me.process {
                 Process::Absent => {}
-                Process::Crashed(_) => {
+                Process::Crashed(..) => {
                     self.actions.push(Action::Start(node));
                     if me.has_address {
                         self.actions.push(Action::Lapse(node));
@@ -206,8 +207,10 @@ impl<'a> Options<'a> {
     fn knowledge(&mut self, node: Node) {
         for lease in Object::all() {
             if !self.state.is_current(node, lease) {
-                self.actions.push(Action::Deliver(node, lease));
                 self.actions.push(Action::Read(node, lease));
+                if self.state.behind(node, lease) > 1 {
+                    self.actions.push(Action::Deliver(node, lease));
+                }
             }
         }
     }

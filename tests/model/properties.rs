@@ -22,7 +22,7 @@ pub const NO_RECREATION: &str = "no replacement creates a deleted lease";
 /// Knowledge ends disagreement.
 pub const INFORMED_AGREE: &str = "who knows everything serves nothing that is another's";
 /// Numbers do not fall.
-pub const EDITS_UNDONE: &str = "who knows everything holds no session whose number was set back";
+pub const NUMBERS_GROW: &str = "nobody holds a session under a number below one that it held";
 /// There is life after a fence.
 pub const TAKEOVER: &str = "a new owner serves after a fence";
 
@@ -38,7 +38,7 @@ pub fn all() -> Vec<Property<Protocol>> {
         }),
         Property::always(NO_RECREATION, |_, state| not(state, Breach::Recreated)),
         Property::always(INFORMED_AGREE, |_, state| informed_agree(state)),
-        Property::always(EDITS_UNDONE, |_, state| edits_undone(state)),
+        Property::always(NUMBERS_GROW, |_, state| numbers_grow(state)),
         Property::sometimes(TAKEOVER, |_, state| is_taken_over(state)),
     ]
 }
@@ -68,12 +68,10 @@ fn informed_agree(state: &State) -> bool {
     })
 }
 
-fn edits_undone(state: &State) -> bool {
-    Node::ALL.into_iter().filter(|node| state.knows_everything(*node)).all(|node| {
-        let own = state.speakers[node].own;
-        own.is_none() || !state.sessions[node].is_set_back() || {
-            state.sessions[node].now().map(|stored| stored.id()) != own
-        }
+fn numbers_grow(state: &State) -> bool {
+    state.speakers.iter().all(|speaker| {
+        let (own, held) = (speaker.own, speaker.held);
+        own.zip(held).is_none_or(|(own, held)| own.uid != held.uid || own >= held)
     })
 }
 

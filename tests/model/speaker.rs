@@ -20,6 +20,8 @@ pub struct Speaker {
     pub highest_claims: PerClaim<u8>,
     /// The session that it holds, as far as it knows.
     pub own: Option<SessionId>,
+    /// The last session that it held, whatever it knows of it now.
+    pub held: Option<SessionId>,
     /// What it knows and does about each claim.
     pub tenures: PerClaim<Tenure>,
     /// Whether its kernel has the address.
@@ -31,8 +33,9 @@ pub struct Speaker {
 pub enum Process {
     /// The node has none, and never will.
     Absent,
-    /// It crashed; this is the session in the record that it left on its host.
-    Crashed(Option<SessionId>),
+    /// It crashed. The record on its host names the session that it held, and the greatest number
+    /// of its session that it had seen.
+    Crashed(Option<SessionId>, u8),
     /// It has listed everything and has not settled whether the former process's session goes on.
     Starting(Option<SessionId>),
     /// It takes part.
@@ -74,6 +77,7 @@ impl Speaker {
             highest_session: 0,
             highest_claims: PerClaim::default(),
             own: None,
+            held: None,
             tenures: PerClaim::default(),
             has_address: false,
         }
@@ -89,6 +93,13 @@ impl Speaker {
         matches!(self.process, Process::Running)
     }
 
+    /// It holds this session now.
+    pub fn hold(&mut self, session: SessionId) {
+        self.own = Some(session);
+        let later = |held: &SessionId| held.uid == session.uid && held.transitions > session.transitions;
+        self.held = self.held.filter(later).or(self.own);
+    }
+
     /// Forgets what came with its session.
     pub fn lose_session(&mut self) {
         self.own = None;
@@ -97,9 +108,9 @@ impl Speaker {
 
     /// The process ends. Nothing that it knew is left but its record and the kernel's address.
     pub fn crash(&mut self) {
-        let address = self.has_address;
-        let process = Process::Crashed(self.own);
-        *self = Self { process, has_address: address, ..Self::absent() };
+        let process = Process::Crashed(self.own, self.highest_session);
+        let (has_address, held) = (self.has_address, self.held);
+        *self = Self { process, has_address, held, ..Self::absent() };
     }
 
     /// The same under other names.

@@ -78,7 +78,7 @@ impl State {
             state.sessions[node].create(Session { transitions: 1, standing: Standing::Live });
             let speaker = &mut state.speakers[node];
             speaker.process = Process::Running;
-            speaker.own = Some(session);
+            speaker.hold(session);
         }
         let held = Some((Node::A, session));
         let owned = Claim { transitions: 1, held, successor: None, lists: true };
@@ -93,12 +93,12 @@ impl State {
         state
     }
 
-    /// The owner of a claim whose session lives. A session whose number was set back by hand counts
-    /// as over until its node has put it right.
+    /// The owner of a claim whose session lives. What was set back by hand counts as over until its
+    /// node has put it right.
     pub fn valid_owner(&self, claim: ClaimName) -> Option<Node> {
         let (node, session) = self.claims[claim].now()?.record.held?;
         let stored = self.sessions[node].now()?;
-        let edited = self.sessions[node].is_set_back();
+        let edited = self.sessions[node].is_set_back() || self.claims[claim].is_set_back();
         (stored.is_live() && stored.id() == session && !edited).then_some(node)
     }
 
@@ -136,10 +136,16 @@ impl State {
 
     /// Whether `speaker` knows the present state of `lease`.
     pub fn is_current(&self, speaker: Node, lease: Object) -> bool {
+        self.behind(speaker, lease) == 0
+    }
+
+    /// How many states `speaker` is behind.
+    pub fn behind(&self, speaker: Node, lease: Object) -> u8 {
+        let me = &self.speakers[speaker];
         match lease {
-            Object::Session(of) => self.speakers[speaker].sessions[of] == self.sessions[of].end(),
-            Object::Claim(claim) => self.speakers[speaker].claims[claim] == self.claims[claim].end(),
-            Object::Service => self.speakers[speaker].service == self.service.end(),
+            Object::Session(of) => self.sessions[of].end() - me.sessions[of],
+            Object::Claim(claim) => self.claims[claim].end() - me.claims[claim],
+            Object::Service => self.service.end() - me.service,
         }
     }
 
@@ -228,7 +234,7 @@ impl State {
         if let Process::Starting(record) = me.process {
             match live {
                 // The former process's session goes on.
-                Some(live) if record == Some(live.id()) => me.own = record,
+                Some(live) if record == Some(live.id()) => me.hold(live.id()),
                 Some(_) => return,
                 None => {}
             }
@@ -241,7 +247,7 @@ impl State {
             if known.is_live() {
                 let fell = rules.numbers_never_fall && known.record.transitions < me.highest_session;
                 if !fell {
-                    me.own = Some(known.id());
+                    me.hold(known.id());
                 }
             } else if !is_edit(own, &known) && rules.a_fence_is_obeyed {
                 me.lose_session();

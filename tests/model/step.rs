@@ -37,8 +37,9 @@ impl State {
                 self.settle(rules, node);
             }
             Action::Adopt(node) => {
-                let id = self.known_session(node, node).map(|known| known.id());
-                self.speakers[node].own = id;
+                if let Some(known) = self.known_session(node, node) {
+                    self.speakers[node].hold(known.id());
+                }
                 self.speakers[node].process = Process::Running;
                 self.settle(rules, node);
             }
@@ -81,10 +82,10 @@ impl State {
 
     fn start(&mut self, rules: &Rules, node: Node) {
         let me = &mut self.speakers[node];
-        let Process::Crashed(record) = me.process else { return };
+        let Process::Crashed(record, highest) = me.process else { return };
         me.process = Process::Starting(record);
         if rules.numbers_outlive_a_restart {
-            me.highest_session = record.map_or(0, |record| record.transitions);
+            me.highest_session = highest;
         }
         self.read_all(node);
         self.settle(rules, node);

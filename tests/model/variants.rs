@@ -77,7 +77,7 @@ pub fn variants(speakers: usize) -> Vec<Variant> {
         Variant { name: "deletions", bounds: Bounds { deletions: 1, ..plain } },
         Variant { name: "edits", bounds: Bounds { edits: 1, ..plain } },
         Variant { name: "edits + crashes", bounds: Bounds { edits: 1, crashes: 1, ..plain } },
-        Variant { name: "two claims", bounds: Bounds { claims: 2, reassignments: 1, ..plain } },
+        Variant { name: "two claims", bounds: Bounds { claims: 2, claim_transitions: 2, reassignments: 1, ..plain } },
         Variant { name: "two claims twice", bounds: Bounds { claims: 2, reassignments: 2, ..plain } },
         Variant { name: "2 in flight", bounds: Bounds { in_flight: 2, ..plain } },
     ]
