@@ -296,5 +296,6 @@ fn transmit(interface: InterfaceName, frame: &Frame) -> Transmit {
         Frame::Announce(vip) => Transmit::Announce { vip, interface },
         Frame::Probe(ip) => Transmit::Probe { ip, interface },
         Frame::Ask(ip, mac) => Transmit::Ask { ip, mac, interface },
+        Frame::AskAround => Transmit::AskAround { interface },
     }
 }

@@ -183,6 +183,7 @@ impl Election {
             deadlines.push(tenure.retry);
         }
         deadlines.extend(holding.then_some(self.refresh.due));
+        deadlines.extend(self.asking_around());
         deadlines.extend(self.handover_deadline());
         self.first_ahead(deadlines)
     }
@@ -439,7 +440,13 @@ impl Election {
         if !served && (now < turn || !orphan.ranking.contains(&self.config.node)) {
             return;
         }
-        if self.is_api_gone(now, forsaken.unwrap_or(orphan.since)) {
+        let since = orphan.since;
+        if !served && !self.hears_since(now, since, claim, actions) {
+            return;
+        }
+        let Some(tenure) = self.tenures.get(name) else { return };
+        let Some(orphan) = &tenure.orphan else { return };
+        if self.is_api_gone(now, forsaken.unwrap_or(since)) {
             self.take_provisionally(now, name, claim, stored.as_ref(), actions);
             return;
         }

@@ -58,6 +58,8 @@ pub struct Election {
     pub(super) desired: Option<Arc<Desired>>,
     pub(super) interfaces: BTreeMap<InterfaceName, Interface>,
     pub(super) hearing: BTreeMap<InterfaceName, Instant>,
+    /// When it was last asked whether anybody answers.
+    pub(super) asked_around: BTreeMap<InterfaceName, Instant>,
     pub(super) kernel: KernelView,
     pub(super) own: OwnSession,
     pub(super) peers: Peers,
@@ -137,6 +139,7 @@ impl Election {
             desired: None,
             interfaces: BTreeMap::new(),
             hearing: BTreeMap::new(),
+            asked_around: BTreeMap::new(),
             kernel: KernelView::default(),
             peers: Peers::default(),
             tenures: BTreeMap::new(),
@@ -209,6 +212,7 @@ impl Election {
             self.session_deadline(),
             self.peers_deadline(),
             self.silences_deadline(),
+            self.listening_deadline(),
             self.claims_deadline(),
             self.conflicts_deadline(),
         ]
@@ -291,6 +295,7 @@ impl Election {
         self.advance_conflicts(now, actions);
         self.publish(now, actions);
         self.listen(actions);
+        self.report_blindness(now, actions);
         self.finish(now, actions);
     }
 

@@ -10,12 +10,14 @@ use pnet_base::MacAddr;
 
 use super::claims::Tenure;
 use super::election::Election;
-use super::event::{Action, Fact, Interface};
+use super::event::{Action, Fact, Frame, Interface};
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 
 /// Within which time a request of this node must have been answered on an interface.
 const HEARING: Duration = Duration::from_secs(2);
+/// How soon hosts that should be there are asked again, while it matters.
+const ASK_AROUND: Duration = Duration::from_millis(50);
 /// How long after the claim the address must be seen in the kernel.
 pub(super) const SEEN: Duration = Duration::from_millis(200);
 /// How long a node that could not serve is not eligible; doubles each time.
@@ -42,6 +44,33 @@ impl Election {
             })
             .max_by_key(|(fit, name, _)| (*fit, std::cmp::Reverse(*name)))
             .map(|(_, name, interface)| (name, interface))
+    }
+
+    /// Whether somebody has answered this node on the interface that is to carry `claim` since it became
+    /// an orphan: what killed its owner may have cut this node off, too. Asks if nobody has.
+    pub(super) fn hears_since(
+        &mut self,
+        now: Instant,
+        since: Instant,
+        claim: &DesiredClaim,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let Some((name, _)) = self.local_interface(claim) else { return false };
+        let alone = self.live_sessions().all(|(node, _)| *node == self.config.node);
+        if alone || self.hearing.get(name).is_some_and(|at| *at >= since) {
+            return true;
+        }
+        let name = name.clone();
+        if self.asked_around.get(&name).is_none_or(|at| now >= *at + ASK_AROUND) {
+            self.asked_around.insert(name.clone(), now);
+            actions.push(Action::Transmit { interface: name, frame: Frame::AskAround });
+        }
+        false
+    }
+
+    /// When hosts that did not answer are asked again.
+    pub(super) fn asking_around(&self) -> impl Iterator<Item = Instant> {
+        self.asked_around.values().map(|at| *at + ASK_AROUND)
     }
 
     /// Whether this node may take an orphan now, and through which interface.

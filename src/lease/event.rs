@@ -148,6 +148,8 @@ pub enum Frame {
     Probe(IpAddr),
     /// Ask this MAC address alone whether it has the address.
     Ask(IpAddr, MacAddr),
+    /// Ask the hosts that should be there, to know whether anybody answers this node now.
+    AskAround,
 }
 
 /// What the core asks for.

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use leasehold_crds::lease::{Claim, LeaseName, Session, SessionInterface, Stored};
@@ -19,6 +20,8 @@ use super::rank::weight;
 use super::voices::{Ownership, Voice, VoiceId, Voices, Watched, Watchlist};
 use crate::clock::Instant;
 
+/// How long a segment has to be blind to be reported.
+const BLIND: Duration = Duration::from_secs(5);
 /// How many speakers poll an owner.
 const POLLERS: usize = 3;
 
@@ -149,6 +152,23 @@ impl Election {
             .collect()
     }
 
+    /// When a segment will have been blind for long enough to be reported.
+    pub(super) fn listening_deadline(&self) -> Option<Instant> {
+        self.first_ahead(self.listening.blind.values().copied())
+    }
+
+    /// Reports on which segments the wire path is off.
+    pub(super) fn report_blindness(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let Listening { blind, reported, .. } = &mut self.listening;
+        let lasting: BTreeSet<InterfaceName> =
+            blind.iter().filter(|(_, at)| now >= **at).map(|(name, _)| name.clone()).collect();
+        for interface in lasting.symmetric_difference(reported) {
+            let blind = lasting.contains(interface);
+            Self::report(Fact::WireBlind { interface: interface.clone(), blind }, actions);
+        }
+        *reported = lasting;
+    }
+
     /// Whether a node with a live session no longer answers this one on some segment.
     pub(super) fn is_silent(&self, node: &NodeName) -> bool {
         self.voices.owners.iter().any(|(id, voice)| {
@@ -167,9 +187,10 @@ impl Election {
                 Self::report(Fact::Silent { node, interface, address }, actions);
             }
         }
-        for interface in voices.blind.symmetric_difference(&self.voices.blind) {
-            let blind = voices.blind.contains(interface);
-            Self::report(Fact::WireBlind { interface: interface.clone(), blind }, actions);
+        let blind = &mut self.listening.blind;
+        blind.retain(|interface, _| voices.blind.contains(interface));
+        for interface in &voices.blind {
+            blind.entry(interface.clone()).or_insert(now + BLIND);
         }
         self.voices = voices;
         self.silences.follow(now, &self.voices);
@@ -192,6 +213,9 @@ pub(super) struct Listening {
     made_from: (u64, u64, bool),
     /// Something else that it is made from may have changed.
     pub(super) stale: bool,
+    /// Blind segments, and from when on that is reported: at first every segment is.
+    blind: BTreeMap<InterfaceName, Instant>,
+    reported: BTreeSet<InterfaceName>,
 }
 
 fn networks(interface: &SessionInterface) -> Vec<IpNet> {

@@ -41,6 +41,8 @@ struct Suspicion {
     since: Instant,
     /// The store confirmed it for this claim under these transitions.
     confirmed: Option<(LeaseName, i32)>,
+    /// The claim that is read for that.
+    asked_for: Option<LeaseName>,
     /// The session is to be read before another fence.
     must_read: bool,
     next: Instant,
@@ -70,6 +72,7 @@ impl Silences {
                 silence: silence.clone(),
                 since: now,
                 confirmed: None,
+                asked_for: None,
                 must_read: false,
                 next: now,
             });
@@ -142,6 +145,7 @@ impl Election {
             if now >= suspicion.next && !self.is_confirming(&polled.name) {
                 if let Some(suspicion) = self.silences.suspicions.get_mut(id) {
                     suspicion.next = now + RETRY;
+                    suspicion.asked_for = Some(polled.name.clone());
                 }
                 let target = Target::Claim(polled.name.clone());
                 self.read_for(now, target, Purpose::Confirm, actions);
@@ -217,22 +221,23 @@ impl Election {
         pending: &Pending,
         answer: &Answer,
     ) {
-        let named = match answer {
-            Answer::Claim(stored) => stored.record.holder.clone().zip(stored.record.session.clone()),
+        let read = match answer {
+            Answer::Claim(stored) => Some(stored),
             _ => None,
         };
-        let transitions = match answer {
-            Answer::Claim(stored) => stored.record.transitions,
-            _ => 0,
-        };
-        let answered = matches!(answer, Answer::Claim(_) | Answer::Absent);
         for (id, suspicion) in &mut self.silences.suspicions {
-            let still = named.as_ref() == Some(&(id.node.clone(), id.session.clone()));
-            // Read before it fell silent, it says nothing about the silence.
-            if still && pending.sent >= suspicion.since {
-                suspicion.confirmed = Some((name.clone(), transitions));
+            if suspicion.asked_for.as_ref() != Some(name) {
+                continue;
             }
-            if answered {
+            let still = read.filter(|stored| {
+                stored.record.holder.as_ref() == Some(&id.node)
+                    && stored.record.session.as_ref() == Some(&id.session)
+            });
+            // Read before it fell silent, it says nothing about the silence.
+            if let Some(stored) = still.filter(|_| pending.sent >= suspicion.since) {
+                suspicion.confirmed = Some((name.clone(), stored.record.transitions));
+            }
+            if matches!(answer, Answer::Claim(_) | Answer::Absent) {
                 suspicion.next = now;
             }
         }

@@ -14,7 +14,7 @@ use crate::net::hearing::{Attention, Hearing, Witnesses};
 use crate::net::links::{Links, LinksTask};
 use crate::net::netlink::{self, Netlink, NetlinkError};
 use crate::net::packet::{FrameBuffer, PacketError, PacketKind, PacketSocket};
-use crate::net::wire::{Heard, Transmit};
+use crate::net::wire::{Heard, Question, Transmit};
 
 /// Frames that wait to be sent. Full: the producer waits.
 const TRANSMIT_CAPACITY: usize = 1_024;
@@ -239,6 +239,11 @@ impl EdgeTask {
     }
 
     fn transmit(&mut self, transmit: &Transmit) {
+        if let Transmit::AskAround { interface } = transmit {
+            let questions = self.hearing.ask_all(Instant::now(), interface, &self.links.borrow());
+            self.send_all(questions);
+            return;
+        }
         if let Some(ip) = transmit.asks_for() {
             self.hearing.asked(Instant::now(), transmit.interface(), ip);
         }
@@ -253,6 +258,10 @@ impl EdgeTask {
     fn ask_around(&mut self) {
         let questions = self.hearing.ask(Instant::now(), &self.links.borrow());
         self.publish_witnesses();
+        self.send_all(questions);
+    }
+
+    fn send_all(&self, questions: Vec<Question>) {
         for question in questions {
             let frame = self
                 .links

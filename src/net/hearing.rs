@@ -20,6 +20,8 @@ use crate::net::wire::{Heard, HeardKind, Question};
 pub const ROUND: Duration = Duration::from_millis(500);
 /// How long after a question an answer belongs to it.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How many hosts are asked when it has to be known now whether anybody answers.
+const ASKED_AT_ONCE: usize = 8;
 /// How many hosts are asked in a round, as long as nobody answers.
 const ASKED_IN_SILENCE: usize = 3;
 /// How many of the hosts that were heard last are remembered.
@@ -115,10 +117,20 @@ impl Hearing {
         for (name, segment) in &mut self.segments {
             let Some(link) = links.get(name) else { continue };
             if link.carrier {
-                questions.extend(segment.ask(now, link, &self.attention.peers));
+                let count = segment.round(now);
+                questions.extend(segment.ask(now, link, &self.attention.peers, count));
             }
         }
         questions
+    }
+
+    /// Questions for all that should be on one segment, whatever the schedule.
+    pub fn ask_all(&mut self, now: Instant, interface: &InterfaceName, links: &Links) -> Vec<Question> {
+        let (Some(link), Some(segment)) = (links.get(interface), self.segments.get_mut(interface))
+        else {
+            return Vec::new();
+        };
+        segment.ask(now, link, &self.attention.peers, ASKED_AT_ONCE)
     }
 
     /// A question that was sent, of this schedule or of somebody else.
@@ -156,7 +168,20 @@ impl Hearing {
 }
 
 impl Segment {
-    fn ask(&mut self, now: Instant, link: &Link, peers: &BTreeSet<Peer>) -> Vec<Question> {
+    /// How many are asked in a round.
+    fn round(&self, now: Instant) -> usize {
+        let answered =
+            self.heard_at.is_some_and(|at| now.saturating_since(at) <= ROUND + ROUND / 2);
+        if answered { 1 } else { ASKED_IN_SILENCE }
+    }
+
+    fn ask(
+        &mut self,
+        now: Instant,
+        link: &Link,
+        peers: &BTreeSet<Peer>,
+        most: usize,
+    ) -> Vec<Question> {
         let name = &link.name;
         self.asked.retain(|_, at| now.saturating_since(*at) < ANSWER_WITHIN);
         let targets = self.targets(link, peers);
@@ -164,9 +189,7 @@ impl Segment {
         if targets.is_empty() {
             return Vec::new();
         }
-        let answered =
-            self.heard_at.is_some_and(|at| now.saturating_since(at) <= ROUND + ROUND / 2);
-        let count = if answered { 1 } else { ASKED_IN_SILENCE.min(targets.len()) };
+        let count = most.min(targets.len());
         let targets: Vec<_> = targets.into_iter().collect();
         let mut questions = Vec::with_capacity(count);
         for _ in 0..count {

@@ -31,6 +31,11 @@ pub enum Transmit {
         /// Where to ask.
         interface: InterfaceName,
     },
+    /// Asks the hosts that should be there whether they hear this node ([`crate::net::hearing`]).
+    AskAround {
+        /// Where to ask.
+        interface: InterfaceName,
+    },
     /// Asks `mac` alone for `ip`: ARP from 0.0.0.0, IPv6 from the link-local address.
     Ask {
         /// The address.
@@ -48,6 +53,7 @@ impl Transmit {
         match self {
             Self::Announce { interface, .. }
             | Self::Probe { interface, .. }
+            | Self::AskAround { interface }
             | Self::Ask { interface, .. } => interface,
         }
     }
@@ -55,18 +61,19 @@ impl Transmit {
     /// The address that the frame asks for; none for an announcement.
     pub fn asks_for(&self) -> Option<IpAddr> {
         match self {
-            Self::Announce { .. } => None,
+            Self::Announce { .. } | Self::AskAround { .. } => None,
             Self::Probe { ip, .. } | Self::Ask { ip, .. } => Some(*ip),
         }
     }
 
     /// The frame as it leaves from `link`; `None` when the link lacks the address that it needs: an
-    /// Ethernet address, or for an IPv6 question a link-local one.
+    /// Ethernet address, or for an IPv6 question a link-local one; and for what is no single frame.
     pub fn encode(&self, link: &Link) -> Option<(PacketKind, Vec<u8>)> {
         if link.mac.is_zero() {
             return None;
         }
         Some(match *self {
+            Self::AskAround { .. } => return None,
             Self::Announce { vip: IpAddr::V4(vip), .. } => {
                 (PacketKind::Arp, ArpFrame::announcement(vip, link.mac).encode())
             }

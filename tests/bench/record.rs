@@ -171,3 +171,43 @@ fn median(values: &[f64]) -> Option<f64> {
 pub(crate) fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 10_000.0).round() / 10.0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0]), Some(3.0));
+        assert_eq!(median(&[1.0, 2.0, 9.0]), Some(2.0));
+        assert_eq!(median(&[1.0, 2.0, 4.0, 9.0]), Some(3.0));
+    }
+
+    #[test]
+    fn results_are_added_to_those_of_before() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in [1, 2] {
+            let book = Book::open(folder.path(), "results.json").unwrap();
+            book.append(&serde_json::json!({ "number": number })).unwrap();
+        }
+        let text = fs::read(folder.path().join("results.json")).unwrap();
+        let all: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(all, serde_json::json!([{ "number": 1 }, { "number": 2 }]));
+    }
+
+    #[test]
+    fn the_table_says_what_did_not_come_back_and_what_was_not_measured() {
+        let felt = |outage_ms| Felt { outage_ms, recovered: true, ..Felt::default() };
+        let away = Felt { recovered: false, ..felt(900.0) };
+        let series = Series {
+            fault: "node-dead".to_owned(),
+            system: "leasehold".to_owned(),
+            felt: vec![felt(120.0), felt(100.0), away],
+            failed: 2,
+        };
+        let text = table(&[series]);
+        assert!(text.contains("120 / 900"), "{text}");
+        assert!(text.contains("(1 did not come back)  (2 failed)"), "{text}");
+    }
+}

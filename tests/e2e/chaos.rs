@@ -2,10 +2,11 @@
 //! ARP agree who it is. What a client felt is printed; the bounds leave room for busy machines, and
 //! none for a lease that has to run out first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use leasehold_lab::wall_clock::WallClock;
 use leasehold_lab::{Direction, Lab, Node, Service, Track};
 use tokio::time::sleep;
 
@@ -238,7 +239,8 @@ pub async fn an_owner_that_dies_with_the_api_server_or_without_it_is_replaced() 
         ensure!(outage < bound, "{what}: no answer for {outage:?}\n{}", scene.cluster.dump().await);
         let two = report.owners()?.two_owners();
         ensure!(two < TWO_OWNERS, "{what}: two owners for {two:?}");
-        let new = scene.agrees().await?;
+        // The dead node goes on unheard, with the address: only the claim says that it lost it.
+        let new = scene.owner().await?;
         ensure!(new.name() != old.name(), "{what}: the claim still names {}", old.name());
         scene.heals("... healed").await
     };
@@ -259,6 +261,41 @@ pub async fn a_speaker_killed_ten_times_in_a_row_keeps_what_it_has() -> Result<(
     }
     sleep(LEASE_OUT).await;
     scene.nothing_was_felt("ten kills in a row", probe).await?;
+    scene.not_moved(&claim).await?;
+    scene.agrees().await?;
+    Ok(())
+}
+
+pub async fn a_wall_clock_that_is_set_back_and_forward_moves_nothing() -> Result<()> {
+    let mut clocks = BTreeMap::new();
+    let plan = Lab::shared().await?.cluster("clocks");
+    let scene = Scene::before(plan, |cluster| {
+        for node in cluster.nodes() {
+            let clock = WallClock::new(cluster.lab().folder(), node.name())?;
+            let environment = clock.environment();
+            node.speaker()?.reconfigure(|options| options.environment = environment);
+            clocks.insert(node.name().to_owned(), clock);
+        }
+        Ok(())
+    })
+    .await?;
+    scene.is_whole().await?;
+    let claim = scene.claim().await?;
+    let owner = scene.owner().await?;
+    let others = scene.cluster.nodes().iter().filter(|node| node.name() != owner.name());
+    let other = others.last().context("one node only")?;
+    let probe = scene.watch().await?;
+    for seconds in [-3600, 3600] {
+        // The owner's in one direction, a candidate's in the other.
+        clocks.get(owner.name()).context("no clock")?.set(seconds)?;
+        clocks.get(other.name()).context("no clock")?.set(-seconds)?;
+        sleep(LEASE_OUT).await;
+        let renewed = scene.session(owner).await?.spec.and_then(|spec| spec.renew_time);
+        let renewed = renewed.context("a session without renewTime")?.0.as_second();
+        let off = renewed - k8s_openapi::jiff::Timestamp::now().as_second();
+        ensure!((off - seconds).abs() < 30, "{} renews {off} s off", owner.name());
+    }
+    scene.nothing_was_felt("wall clocks set by an hour", probe).await?;
     scene.not_moved(&claim).await?;
     scene.agrees().await?;
     Ok(())

@@ -9,14 +9,14 @@ use kube::Api;
 use leasehold_lab::{Cluster, Direction, Lab};
 
 /// Whether the client's segment has an answer to ARP for a node's own address.
-async fn answers_arp(cluster: &Cluster, index: usize) -> Result<bool> {
+pub async fn answers_arp(cluster: &Cluster, index: usize) -> Result<bool> {
     let [address, _] = cluster.node(index).own_addresses();
     let owners = cluster.client().arp_owners(address, Duration::from_millis(200)).await?;
     Ok(!owners.macs().is_empty())
 }
 
 /// Whether a node reaches another host by TCP: refused is as good as accepted.
-fn reaches(cluster: &Cluster, index: usize, host: IpAddr) -> Result<bool> {
+pub fn reaches(cluster: &Cluster, index: usize, host: IpAddr) -> Result<bool> {
     let script = format!("exec 3<>/dev/tcp/{host}/9");
     let mut command = cluster.node(index).namespace().command("timeout");
     let output = command.args(["1", "bash", "-c", &script]).output()?;
@@ -25,7 +25,7 @@ fn reaches(cluster: &Cluster, index: usize, host: IpAddr) -> Result<bool> {
 
 /// Waits until a node reaches these hosts and answers ARP on the clients' segment: after a cut the
 /// kernel asks for a neighbour again only after a second.
-async fn is_connected(cluster: &Cluster, index: usize, hosts: &[IpAddr]) -> Result<()> {
+pub async fn is_connected(cluster: &Cluster, index: usize, hosts: &[IpAddr]) -> Result<()> {
     let what = format!("node {index} reaches {hosts:?} and answers ARP");
     let connected = async || {
         for host in hosts {

@@ -7,6 +7,7 @@
 mod allocation;
 mod bad_input;
 mod chaos;
+mod chaos_lab;
 mod data_path;
 mod death;
 mod examples;
@@ -54,7 +55,10 @@ fn main() -> ExitCode {
         chaos::two_nodes_that_die_at_once_are_both_replaced_at_once,
         chaos::an_owner_that_dies_with_the_api_server_or_without_it_is_replaced,
         chaos::a_speaker_killed_ten_times_in_a_row_keeps_what_it_has,
+        chaos::a_wall_clock_that_is_set_back_and_forward_moves_nothing,
         chaos::nodes_that_never_heard_each_other_take_nothing_from_each_other,
+        chaos_lab::segments_are_parted_nodes_isolated_and_their_arp_filtered,
+        chaos_lab::a_slow_api_server_answers_late_and_is_quick_again_afterwards,
         data_path::a_vip_that_a_node_has_is_served_by_pods_elsewhere,
         data_path::a_dead_node_is_silent_and_its_neighbours_are_not,
         death::a_dead_nodes_addresses_are_taken_and_it_gets_none_back,

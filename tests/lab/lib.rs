@@ -19,6 +19,7 @@
 //! | [`cluster`] | nodes and a client of one test; services |
 //! | [`client`] | probes and their reports |
 //! | [`hogs`] | busy cores |
+//! | [`wall_clock`] | a process's wall clock, set back and forward |
 //! | [`harness`] | async tests under the usual test arguments |
 
 // The lab measures what a user feels and decides nothing; and its threads are its own.
@@ -42,6 +43,7 @@ pub mod sandbox;
 pub mod service;
 mod shell;
 mod waiting;
+pub mod wall_clock;
 
 use std::env;
 use std::fs;

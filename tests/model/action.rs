@@ -5,7 +5,7 @@ use crate::names::{ClaimName, Object, Node};
 use crate::request::{Base, Purpose, Request, Write};
 use crate::rules::{Bounds, Rules};
 use crate::speaker::{Owner, Process};
-use crate::state::{State, is_edit};
+use crate::state::{Operator, State, is_edit};
 
 /// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +29,6 @@ pub enum Action {
     Left(Node, ClaimName),
     /// An old owner hears the new one, or nobody, and ends a planned move.
     EndYield(Node, ClaimName),
-    /// The kernel follows: it gets the address.
-    Add(Node),
     /// The kernel follows: the address goes.
     Remove(Node),
     /// The lifetime of an address without a speaker ends.
@@ -78,7 +76,6 @@ impl Action {
             Self::Leave(..) => "claim to be given up",
             Self::Left(..) => "release answered",
             Self::EndYield(..) => "planned move over",
-            Self::Add(_) => "address added",
             Self::Remove(_) => "address removed",
             Self::Lapse(_) => "address lapsed",
             Self::Crash(_) => "speaker crashed",
@@ -176,31 +173,21 @@ impl<'a> Options<'a> {
         }
     }
 
+    /// Gives the address to the other claim: off the list of the old one, which must not be valid;
+    /// on record; on the list of the new one.
     fn operator(&mut self) {
         let state = self.state;
         let Some(recorded) = state.service.now().map(|stored| stored.record) else { return };
-        let lists = |claim: ClaimName| {
-            state.claims[claim].now().is_some_and(|stored| stored.record.lists)
-        };
-        for claim in ClaimName::ALL.into_iter().take(self.bounds.claims) {
-            let other = match claim {
-                ClaimName::First => ClaimName::Second,
-                ClaimName::Second => ClaimName::First,
-            };
-            let over = state.address_owner(other).is_none();
-            let free = if self.rules.only_the_operator_lists { !lists(other) } else { over };
-            if claim != recorded && state.left.reassignments > 0 {
-                if self.rules.only_the_operator_lists && lists(other) && over {
-                    self.actions.push(Action::Unlist(other));
-                }
-                if free {
-                    self.actions.push(Action::Record(claim));
-                }
+        let over = state.address_owner(recorded).is_none();
+        match state.operator {
+            Operator::Idle if state.left.reassignments == 0 || !over => {}
+            Operator::Idle if self.rules.only_the_operator_lists => {
+                self.actions.push(Action::Unlist(recorded));
             }
-            let missing = claim == recorded && !lists(claim) && free;
-            if self.rules.only_the_operator_lists && missing && self.bounds.claims > 1 {
-                self.actions.push(Action::List(claim));
+            Operator::Idle | Operator::Unlisted => {
+                self.actions.push(Action::Record(recorded.other()));
             }
+            Operator::Recorded => self.actions.push(Action::List(recorded)),
         }
     }
 
@@ -216,11 +203,8 @@ impl<'a> Options<'a> {
     }
 
     fn kernel(&mut self, node: Node) {
-        let me = &self.state.speakers[node];
-        match (self.state.serves(node), me.has_address) {
-            (true, false) => self.actions.push(Action::Add(node)),
-            (false, true) => self.actions.push(Action::Remove(node)),
-            (true, true) | (false, false) => {}
+        if self.state.speakers[node].has_address && !self.state.serves(node) {
+            self.actions.push(Action::Remove(node));
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stateright::{Model, Property};
 
 use crate::action::{Action, Options};
-use crate::names::Renaming;
+use crate::names::{Node, Renaming};
 use crate::properties;
 use crate::rules::{Bounds, Rules};
 use crate::state::State;
@@ -84,7 +84,13 @@ impl Model for Protocol {
     }
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        let next = state.after(&self.rules, action);
+        let mut next = state.after(&self.rules, action);
+        if self.bounds.edits == 0 {
+            // Without edits no number falls.
+            for node in Node::ALL {
+                next.speakers[node].held = None;
+            }
+        }
         self.happened.count(action.name());
         Some(self.representative(next))
     }

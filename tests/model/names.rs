@@ -52,6 +52,14 @@ impl Node {
 impl ClaimName {
     /// All that there can be.
     pub const ALL: [Self; 2] = [Self::First, Self::Second];
+
+    /// The other one.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
+        }
+    }
 }
 
 impl Object {

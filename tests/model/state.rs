@@ -15,6 +15,8 @@ pub struct State {
     pub claims: PerClaim<History<Claim>>,
     /// The Service.
     pub service: History<ClaimName>,
+    /// How far the operator is with giving the address to the other claim.
+    pub operator: Operator,
     /// The speakers.
     pub speakers: PerNode<Speaker>,
     /// Writes that were sent and not carried out, in no order.
@@ -23,6 +25,17 @@ pub struct State {
     pub left: Left,
     /// What happened that must not.
     pub breach: Option<Breach>,
+}
+
+/// The steps by which the operator gives the address to the other claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operator {
+    /// Nothing is to be changed.
+    Idle,
+    /// The old claim does not list the address any more.
+    Unlisted,
+    /// The other claim is on record.
+    Recorded,
 }
 
 /// How often more each thing may happen.
@@ -64,6 +77,7 @@ impl State {
             speakers: PerNode::from_fn(|_| Speaker::absent()),
             requests: Vec::new(),
             service: History::default(),
+            operator: Operator::Idle,
             left: Left {
                 reassignments: bounds.reassignments,
                 moves: bounds.moves,
@@ -256,6 +270,8 @@ impl State {
         for claim in ClaimName::ALL {
             self.settle_claim(rules, speaker, claim);
         }
+        // The address is added at once, and removed at any time after it should be.
+        self.speakers[speaker].has_address |= self.serves(speaker);
     }
 
     fn settle_claim(&mut self, rules: &Rules, speaker: Node, claim: ClaimName) {
@@ -336,6 +352,7 @@ impl State {
             sessions: self.sessions.renamed(names, History::clone),
             claims: PerClaim::from_fn(|name| self.claims[name].map(claim)),
             service: self.service.clone(),
+            operator: self.operator,
             speakers: self.speakers.renamed(names, |speaker| speaker.renamed(names)),
             requests,
             left: self.left,

@@ -6,7 +6,7 @@ use crate::names::{ClaimName, Object, Node};
 use crate::request::{Purpose, Request, Write};
 use crate::rules::Rules;
 use crate::speaker::{Process, Tenure};
-use crate::state::{Breach, State};
+use crate::state::{Breach, Operator, State};
 
 impl State {
     /// The state after `action`.
@@ -46,18 +46,25 @@ impl State {
             Action::Leave(node, claim) => self.speakers[node].tenures[claim].leaving = true,
             Action::Left(node, claim) => self.speakers[node].tenures[claim] = Tenure::default(),
             Action::EndYield(node, claim) => self.speakers[node].tenures[claim].yielding = None,
-            Action::Add(node) => self.speakers[node].has_address = true,
             Action::Remove(node) | Action::Lapse(node) => self.speakers[node].has_address = false,
             Action::Crash(node) => {
                 self.left.crashes -= 1;
                 self.speakers[node].crash();
             }
             Action::Start(node) => self.start(rules, node),
-            Action::Unlist(claim) => self.list(rules, claim, false),
-            Action::List(claim) => self.list(rules, claim, true),
+            Action::Unlist(claim) => {
+                self.operator = Operator::Unlisted;
+                self.list(rules, claim, false);
+            }
             Action::Record(claim) => {
                 self.left.reassignments -= 1;
+                let lists = rules.only_the_operator_lists;
+                self.operator = if lists { Operator::Recorded } else { Operator::Idle };
                 self.service.replace(claim);
+            }
+            Action::List(claim) => {
+                self.operator = Operator::Idle;
+                self.list(rules, claim, true);
             }
             Action::Delete(lease) => self.delete(lease),
             Action::Edit(lease, transitions) => self.edit(rules, lease, transitions),

@@ -3,7 +3,7 @@
 use crate::rules::Bounds;
 
 /// Everything that can happen.
-pub const HAPPENINGS: [&str; 31] = [
+pub const HAPPENINGS: [&str; 30] = [
     "a write is sent",
     "session renewed",
     "session acquired",
@@ -25,7 +25,6 @@ pub const HAPPENINGS: [&str; 31] = [
     "claim to be given up",
     "release answered",
     "planned move over",
-    "address added",
     "address removed",
     "address lapsed",
     "speaker crashed",
@@ -78,6 +77,8 @@ pub fn variants(speakers: usize) -> Vec<Variant> {
         Variant { name: "edits", bounds: Bounds { edits: 1, ..plain } },
         Variant { name: "edits + crashes", bounds: Bounds { edits: 1, crashes: 1, ..plain } },
         Variant { name: "two claims", bounds: Bounds { claims: 2, claim_transitions: 2, reassignments: 1, ..plain } },
+        Variant { name: "2a", bounds: Bounds { claims: 2, session_transitions: 1, claim_transitions: 3, releases: true, reassignments: 1, ..plain } },
+        Variant { name: "2b", bounds: Bounds { claims: 2, session_transitions: 2, claim_transitions: 2, releases: true, reassignments: 1, ..plain } },
         Variant { name: "two claims twice", bounds: Bounds { claims: 2, reassignments: 2, ..plain } },
         Variant { name: "2 in flight", bounds: Bounds { in_flight: 2, ..plain } },
     ]

@@ -167,7 +167,12 @@ fn crash(world: &mut World, dice: &mut Dice) {
         + detection.rank_step() * steps;
     // A session that counts as silent after L is read and fenced by one in its turn.
     let lease = Duration::from_millis(7_000) + detection.rank_step() * steps;
-    let bound = if detection.wire { wire } else { lease };
+    let bound = match (detection.wire, cut && dead.len() > 1) {
+        (true, false) => wire,
+        // The other that is cut off may believe for 2 s that it hears, and take.
+        (true, true) => wire * 2 + Duration::from_millis(2_500),
+        (false, _) => lease,
+    };
     let since = world.now;
     let lost: Vec<IpAddr> = world
         .desired

@@ -1,5 +1,7 @@
 //! Directed runs: the rules of the core one by one, and every attack that broke an earlier protocol.
 
+mod attacks;
+mod attacks_wire;
 mod claims;
 mod conflict;
 mod handover;
@@ -8,7 +10,10 @@ mod outage;
 mod restart;
 mod session;
 
+use std::net::IpAddr;
 use std::time::Duration;
+
+use crate::world::World;
 
 /// A run with a name.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +34,8 @@ pub(crate) use runs;
 /// All directed runs.
 pub fn all() -> impl Iterator<Item = Run> {
     [
+        attacks::RUNS,
+        attacks_wire::RUNS,
         claims::RUNS,
         conflict::RUNS,
         handover::RUNS,
@@ -40,6 +47,22 @@ pub fn all() -> impl Iterator<Item = Run> {
     .into_iter()
     .flatten()
     .copied()
+}
+
+/// Runs for `duration`; every address is answered for all the time.
+fn run_answered(world: &mut World, duration: Duration) {
+    let end = world.now + duration;
+    let ips: Vec<IpAddr> =
+        world.desired.claims.values().flat_map(|claim| claim.addresses.iter().copied()).collect();
+    loop {
+        for ip in &ips {
+            assert!(world.is_answered(*ip), "{}: nobody answers for {ip}", world.now);
+        }
+        if !world.step(end) {
+            break;
+        }
+    }
+    world.now = end;
 }
 
 const fn secs(seconds: u64) -> Duration {

@@ -351,6 +351,16 @@ impl World {
         self.publish(&Event::Desired(desired));
     }
 
+    /// What is asked for, seen at once by `first` and by the others so much later.
+    pub(crate) fn publish_desired_late(&mut self, first: &str, late: Duration) {
+        let desired = Arc::new(self.desired.clone());
+        self.laws.dirty = true;
+        for id in 0..self.hosts.len() {
+            let delay = if self.hosts[id].name == first { LATENCY } else { late };
+            self.send(delay, id, Happening::Event(Event::Desired(desired.clone())));
+        }
+    }
+
     /// The next `times` such writes of `host`, or of any, meet with trouble.
     pub(crate) fn fault(
         &mut self,

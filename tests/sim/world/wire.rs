@@ -126,6 +126,12 @@ impl World {
             }
             Frame::Probe(ip) => self.ask_all(from, segment, ip, true),
             Frame::Ask(ip, to) => self.ask_one(from, segment, ip, to, true),
+            Frame::AskAround => {
+                let answered = self.now + self.wire_delay() * 2;
+                let host = &mut self.hosts[from];
+                host.around = host.around.min(answered);
+                host.touch();
+            }
         }
         if self.recording {
             let sent = (self.now, self.hosts[from].name.clone(), frame.clone());

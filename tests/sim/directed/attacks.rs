@@ -1,0 +1,299 @@
+//! Scenarios that broke an earlier protocol, each by its number: the API server and the leases.
+
+use leasehold::desired::{Detection, OnApiOutage};
+use leasehold::lease::{Fact, Target, Write};
+use leasehold_crds::lease::SessionId;
+
+use super::{Run, millis, run_answered, runs, secs};
+use crate::world::controls::{claim, lease_only, on_claim, on_session, session, vip};
+use crate::world::{Down, Trouble, World};
+
+const ALL: [&str; 4] = ["a", "b", "c", "d"];
+
+fn s01_the_api_returns() {
+    for (away, down) in [(60, Down::Silent), (60, Down::Refusing), (7, Down::Silent)] {
+        let mut world = World::listening(&ALL, 9);
+        world.hold_still();
+        let since = world.now;
+        world.set_down(Some(down));
+        world.run(secs(away));
+        world.set_down(None);
+        world.run(secs(30));
+        world.assert_served();
+        assert!(ALL.iter().all(|node| world.fences(node, since).is_empty()));
+    }
+}
+
+fn s01_the_api_stalls_for_writes_alone_and_what_was_queued_comes_late() {
+    let mut world = World::listening(&ALL, 9);
+    world.hold_still();
+    let since = world.now;
+    world.fault(None, on_session, Trouble::Late(secs(12)), 40);
+    world.fault(None, on_claim, Trouble::Late(secs(9)), 40);
+    world.run(secs(20));
+    world.clear_faults();
+    world.run(secs(30));
+    world.assert_served();
+    assert!(ALL.iter().all(|node| world.fences(node, since).is_empty()));
+}
+
+fn s04_two_claims_for_one_address() {
+    // The address of a deleted service goes to another; one speaker knows of neither.
+    let mut world = World::listening(&ALL, 3);
+    world.hosts.of("d").watch_delay = secs(4);
+    let mut freed = world.desired.claims.remove(&claim(1)).unwrap();
+    world.publish_desired();
+    world.run_until(|world| world.store.claims[&claim(1)].record.holder.is_none());
+    // The operator gives the address away once its old claim is released, and deletes that.
+    world.delete(&Target::Claim(claim(1)));
+    freed.services = vec!["web/s009".to_owned()];
+    world.desired.claims.insert(claim(9), freed);
+    world.publish_desired();
+    world.run(secs(20));
+    world.assert_served();
+}
+
+fn s05_one_name_two_hosts() {
+    let mut world = World::listening(&["a", "b"], 6);
+    world.add_host("a2", "a");
+    world.laws.overlap = Some(secs(3));
+    world.start("a2");
+    world.run(secs(20));
+    assert!(world.hosts["a2"].kernel.ours.is_empty(), "the first keeps its name");
+    world.assert_served();
+    // The first stands still for long enough to lose it, and comes back.
+    world.pause(0);
+    world.run(secs(30));
+    world.resume(0);
+    world.run(secs(2));
+    assert!(world.hosts["a"].kernel.ours.is_empty() || world.hosts["a2"].kernel.ours.is_empty());
+    world.run(secs(20));
+    for number in 1..=6 {
+        assert_eq!(world.having(vip(number)).len(), 1);
+    }
+}
+
+fn s06_a_vip_equals_a_nodes_address() {
+    let mut world = World::listening(&ALL, 3);
+    let taken = world.hosts["a"].address;
+    let claimed = world.claimed(4, taken, Detection::default(), OnApiOutage::Hold);
+    world.desired.claims.insert(claim(4), claimed);
+    world.publish_desired();
+    world.run(secs(60));
+    assert!(world.having(taken).is_empty());
+    let conflict = |fact: &Fact| matches!(fact, Fact::AddressConflict { address, .. } if *address == taken);
+    assert!(world.facts.iter().any(|(_, _, fact)| conflict(fact)));
+}
+
+fn s07_a_read_only_api() {
+    let mut world = World::listening(&ALL, 9);
+    world.hold_still();
+    world.set_read_only(true);
+    world.run(secs(90));
+    world.set_read_only(false);
+    world.run(secs(30));
+    world.assert_served();
+    for trouble in [Trouble::Throttled, Trouble::Refused] {
+        world.fault(None, |_| true, trouble, 1_000_000);
+        world.run(secs(60));
+        world.clear_faults();
+        world.run(secs(30));
+        world.assert_served();
+    }
+}
+
+fn s08_stopped_at_a_bad_moment() {
+    for moment in 0..25_u64 {
+        let mut world = World::listening(&["a", "b", "c"], 6);
+        world.laws.overlap = Some(millis(2030));
+        world.run(millis(moment * 70));
+        world.stop(0, false);
+        run_answered(&mut world, secs(30));
+        assert!(world.hosts["a"].kernel.ours.is_empty());
+        world.cont(0);
+        run_answered(&mut world, secs(20));
+        world.assert_served();
+    }
+}
+
+fn s08_stopped_at_a_bad_moment_with_drop() {
+    for moment in 0..25_u64 {
+        let mut world = World::new(&["a", "b", "c"]);
+        world.add_services_with(1, 6, lease_only(), OnApiOutage::Drop);
+        world.run(secs(6) + millis(moment * 70));
+        world.assert_served();
+        world.laws.overlap = Some(millis(0));
+        world.stop(0, moment % 2 == 0);
+        world.run(secs(30));
+        world.cont(0);
+        world.run(secs(20));
+        world.assert_served();
+    }
+}
+
+fn s13_a_restart_goes_wrong() {
+    // The lengthening write is lost: lifetimes stay as they are.
+    let mut world = World::listening(&["a", "b", "c"], 6);
+    world.laws.overlap = Some(millis(2030));
+    world.fault(Some("a"), on_session, Trouble::Lost, 100);
+    world.terminate("a");
+    world.run_until(|world| world.hosts["a"].exited);
+    assert!(world.hosts["a"].kernel.ours.values().all(|held| held.ends < world.now + secs(7)));
+    world.clear_faults();
+    run_answered(&mut world, secs(30));
+    world.assert_served();
+    // It never comes back: after its grace others serve.
+    let mut world = World::listening(&["a", "b", "c"], 6);
+    world.laws.overlap = Some(millis(2030));
+    world.terminate("a");
+    run_answered(&mut world, secs(60));
+    assert_eq!(world.loads().get("a"), None);
+    // It dies meanwhile: the wire says so.
+    let mut world = World::listening(&["a", "b", "c"], 6);
+    world.terminate("a");
+    world.run(secs(10));
+    let lost = vip(world.owned_by("a")[0]);
+    world.kill_node("a");
+    let took = world.outage(lost);
+    assert!(took < millis(400), "{took:?}");
+    // The node boots: that is no upgrade.
+    let mut world = World::listening(&["a", "b", "c"], 6);
+    world.terminate("a");
+    world.run(secs(1));
+    world.kill_node("a");
+    world.run(secs(20));
+    world.power_on(0);
+    world.run(secs(20));
+    world.assert_served();
+}
+
+fn s14_released_and_acquired_with_the_same_number() {
+    let mut world = World::listening(&["a"], 3);
+    let held: Vec<SessionId> =
+        world.store.claims.values().filter_map(|claim| claim.record.session.clone()).collect();
+    world.cordon("a", true);
+    world.run(millis(100));
+    // Nobody takes what it has; its releases are lost, its session's is not.
+    world.fault(Some("a"), on_claim, Trouble::Refused, 100);
+    world.terminate("a");
+    world.run_until(|world| world.store.live(&session("a")).is_none());
+    world.run(secs(20));
+    world.clear_faults();
+    let released = world.store.sessions[&session("a")].record.transitions;
+    world.cordon("a", false);
+    world.start("a");
+    world.run(secs(10));
+    world.assert_served();
+    let now = world.store.live(&session("a")).unwrap();
+    assert!(now.transitions > released, "acquiring adds one");
+    assert!(!held.contains(&now));
+    assert!(held.iter().all(|before| before.transitions < released), "releasing adds one");
+}
+
+fn s15_leases_deleted_and_edited_by_hand() {
+    let mut world = World::listening(&ALL, 8);
+    world.hold_still();
+    for number in 1..=8 {
+        world.delete(&Target::Claim(claim(number)));
+        world.run(millis(700));
+    }
+    for node in ALL {
+        world.delete(&Target::Session(session(node)));
+        world.run(secs(3));
+    }
+    for number in 1..=8 {
+        world.edit_claim(number, |claim| claim.transitions -= 1);
+        world.run(millis(700));
+    }
+    for node in ALL {
+        world.edit_session(node, |session| session.holder = None);
+        world.run(secs(3));
+    }
+    // A Node that is missing for a moment.
+    let facts = world.desired.nodes.remove(&"b".parse().unwrap()).unwrap();
+    world.publish_desired();
+    world.run(secs(2));
+    world.desired.nodes.insert("b".parse().unwrap(), facts);
+    world.publish_desired();
+    world.run(secs(20));
+    world.assert_served();
+}
+
+fn s16_many_nodes_and_services() {
+    let names: Vec<String> = (0..24).map(|number| format!("node-{number:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = World::listening(&names, 100);
+    let since = world.now;
+    world.run(secs(30));
+    let mut sessions = 0;
+    let mut claims = 0;
+    for committed in world.committed.iter().filter(|committed| committed.at >= since) {
+        match committed.write {
+            Write::Session(_) => sessions += 1,
+            Write::Claim(_) => claims += 1,
+        }
+    }
+    // p is max(1.5 s, N/10 s), R a third of max(5 s, N/10 s).
+    assert!(claims <= 24 * 30 * 10 / 24 + 24, "{claims}");
+    assert!(sessions <= 24 * 30 * 3 / 5 + 24, "{sessions}");
+    assert!(world.hosts.iter().all(|host| host.most_claim_writes <= 4));
+}
+
+fn s21_a_hung_watch_and_living_writes() {
+    let mut world = World::listening(&["a", "b", "c"], 6);
+    world.laws.overlap = Some(secs(3));
+    world.hosts.of("a").watch_hung = true;
+    world.run(secs(4));
+    let number = world.owned_by("a")[0];
+    let to = world.store.live(&session("b")).unwrap();
+    let mac = world.hosts["b"].mac;
+    world.edit_claim(number, |claim| {
+        claim.holder = Some("b".parse().unwrap());
+        claim.transitions += 1;
+        claim.mac = Some(mac);
+        claim.session = Some(to);
+    });
+    world.run(secs(3));
+    assert!(!world.having(vip(number)).contains("a"));
+    world.assert_served();
+}
+
+fn s23_restarted_before_the_lists_are_in() {
+    let mut world = World::listening(&ALL, 9);
+    world.hold_still();
+    world.set_api(false);
+    world.run(secs(10));
+    world.kill("a");
+    world.run(secs(1));
+    world.start("a");
+    world.run(secs(60));
+    world.set_api(true);
+    world.run(secs(30));
+    world.assert_served();
+    world.kill("b");
+    world.run(millis(500));
+    // Reached by everybody else.
+    world.start("b");
+    world.set_api_of("b", false);
+    world.run(millis(1200));
+    world.set_api_of("b", true);
+    world.run(secs(10));
+    world.assert_served();
+}
+
+pub(super) const RUNS: &[Run] = runs![
+    s01_the_api_returns,
+    s01_the_api_stalls_for_writes_alone_and_what_was_queued_comes_late,
+    s04_two_claims_for_one_address,
+    s05_one_name_two_hosts,
+    s06_a_vip_equals_a_nodes_address,
+    s07_a_read_only_api,
+    s08_stopped_at_a_bad_moment,
+    s08_stopped_at_a_bad_moment_with_drop,
+    s13_a_restart_goes_wrong,
+    s14_released_and_acquired_with_the_same_number,
+    s15_leases_deleted_and_edited_by_hand,
+    s16_many_nodes_and_services,
+    s21_a_hung_watch_and_living_writes,
+    s23_restarted_before_the_lists_are_in,
+];
