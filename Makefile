@@ -45,6 +45,12 @@ bench-failover: bench ## What clients feel of each fault: REPEAT=20 REPEAT_SLOW=
 soak: bench ## False alarms while nothing dies: MINUTES=10 KIND=isolation,arp-filter,starved,slow-api,fast-hour
 	@$(BENCH) soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KIND),--kind $(KIND))
 
+.PHONY: model
+model: ## The exhaustive model check: SPEAKERS=2 or 3 or, by default, both; then each rule broken
+	@$(CARGO) build --quiet --package leasehold-model
+	@$(TARGET)/leasehold-model check $(if $(SPEAKERS),--speakers $(SPEAKERS))
+	@$(TARGET)/leasehold-model break
+
 .PHONY: build
 build: prerequisites
 	@$(CARGO) build --workspace --bins

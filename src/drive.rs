@@ -88,8 +88,8 @@ pub struct Driver {
 pub enum Completed {
     /// The answer to a request of the core.
     Answer(RequestId, Answer),
-    /// A list; empty where it failed.
-    List(Vec<Event>),
+    /// A list; nothing where it failed.
+    List(Option<Event>),
 }
 
 impl Driver {
@@ -126,7 +126,7 @@ impl Driver {
                 Some(heard) = self.edge.heard.recv() => event_of(&heard).into_iter().collect(),
                 Some(done) = self.requests.join_next(), if !self.requests.is_empty() => match done {
                     Ok(Completed::Answer(request, answer)) => vec![Event::Answered { request, answer }],
-                    Ok(Completed::List(events)) => events,
+                    Ok(Completed::List(listed)) => listed.into_iter().collect(),
                     Err(_) => return Err(DriveError::Task("lease request")),
                 },
                 Some(event) = self.events.recv() => vec![event],
@@ -174,9 +174,9 @@ impl Driver {
                 self.requests
                     .spawn(async move { Completed::Answer(request, leases.read(target).await) });
             }
-            Action::List => {
+            Action::List { asked } => {
                 let leases = self.leases.clone();
-                self.requests.spawn(async move { Completed::List(leases.list().await) });
+                self.requests.spawn(async move { Completed::List(leases.list(asked).await) });
             }
             Action::Serve(serving) => {
                 self.serving.send_replace(serving);

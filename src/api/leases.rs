@@ -9,6 +9,7 @@ use kube::{Api, Client};
 use leasehold_crds::lease::{LeaseName, Record, Stored, new_lease};
 
 use super::said;
+use crate::clock::Instant;
 use crate::lease::{Answer, Change, Event, Target, Write};
 
 /// The leases of a cluster.
@@ -70,8 +71,9 @@ impl Leases {
         }
     }
 
-    /// Lists all sessions and claims from the store; nothing where either fails.
-    pub async fn list(&self) -> Vec<Event> {
+    /// Lists all sessions and claims from the store, as the core asked for it at `asked`; nothing where
+    /// either fails.
+    pub async fn list(&self, asked: Instant) -> Option<Event> {
         let all = ListParams::default();
         let both = async {
             let sessions = self.sessions.api.list(&all).await?;
@@ -79,17 +81,16 @@ impl Leases {
             Ok::<_, kube::Error>((sessions.items, claims.items))
         };
         match tokio::time::timeout(self.timeout, both).await {
-            Ok(Ok((sessions, claims))) => vec![
-                Event::Sessions(sessions.iter().filter_map(Stored::from_lease).collect()),
-                Event::Claims(
-                    claims
-                        .iter()
-                        .filter(|lease| is_claim(lease))
-                        .filter_map(Stored::from_lease)
-                        .collect(),
-                ),
-            ],
-            Ok(Err(_)) | Err(_) => Vec::new(),
+            Ok(Ok((sessions, claims))) => Some(Event::Listed {
+                asked,
+                sessions: sessions.iter().filter_map(Stored::from_lease).collect(),
+                claims: claims
+                    .iter()
+                    .filter(|lease| is_claim(lease))
+                    .filter_map(Stored::from_lease)
+                    .collect(),
+            }),
+            Ok(Err(_)) | Err(_) => None,
         }
     }
 

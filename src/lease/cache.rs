@@ -74,7 +74,7 @@ impl<T: Record + PartialEq> Cache<T> {
         self.entries.values().filter_map(|entry| entry.stored.as_ref())
     }
 
-    /// A complete list. It is at least as new as every answer before it was asked for.
+    /// A complete list with which a watch begins: what is newer will follow.
     pub(super) fn list(&mut self, now: Instant, all: Vec<Stored<T>>) {
         self.listed = true;
         self.revision += 1;
@@ -86,6 +86,29 @@ impl<T: Record + PartialEq> Cache<T> {
         }
         for (name, stored) in all {
             self.entries.insert(name, Entry::new(now, stored));
+        }
+    }
+
+    /// A complete list that was asked for at `asked`. What has changed here since then is newer.
+    pub(super) fn listed_at(&mut self, now: Instant, asked: Instant, all: Vec<Stored<T>>) {
+        self.listed = true;
+        self.revision += 1;
+        let mut all: BTreeMap<LeaseName, Stored<T>> =
+            all.into_iter().map(|stored| (stored.name.clone(), stored)).collect();
+        for (name, entry) in &mut self.entries {
+            let stored = all.remove(name);
+            let version = stored.as_ref().map(|stored| &stored.resource_version);
+            let delivered = version.is_some_and(|version| entry.delivered.contains(version));
+            let known = entry.stored.as_ref().map(|stored| &stored.resource_version);
+            if entry.changed < asked && !delivered && known != version {
+                entry.awaiting = stored.as_ref().map(|stored| stored.resource_version.clone());
+                entry.set(now, stored);
+            }
+        }
+        for (name, stored) in all {
+            let mut entry = Entry::new(now, stored);
+            entry.awaiting = entry.stored.as_ref().map(|stored| stored.resource_version.clone());
+            self.entries.insert(name, entry);
         }
     }
 
@@ -118,10 +141,11 @@ impl<T: Record + PartialEq> Cache<T> {
         entry.set(now, stored)
     }
 
-    /// A request was answered with this; returns whether that was news.
+    /// A request that was sent at `sent` was answered with this; returns whether that was news.
     pub(super) fn answered(
         &mut self,
         now: Instant,
+        sent: Instant,
         name: &LeaseName,
         stored: Option<Stored<T>>,
     ) -> bool {
@@ -133,6 +157,10 @@ impl<T: Record + PartialEq> Cache<T> {
             self.entries.insert(name.clone(), entry);
             return true;
         };
+        // Created since, as the watch says: what is absent has no version that could tell.
+        if stored.is_none() && entry.stored.is_some() && entry.changed >= sent {
+            return false;
+        }
         // Nothing to wait for where nothing is stored: the next that is created is news.
         entry.awaiting = None;
         if let Some(stored) = &stored {
@@ -216,7 +244,7 @@ mod tests {
         let now = Instant::default();
         let mut cache = Cache::default();
         cache.list(now, vec![at("1", 1)]);
-        assert!(cache.answered(now, &name, Some(at("4", 4))));
+        assert!(cache.answered(now, now, &name, Some(at("4", 4))));
         for (version, transitions) in [("2", 2), ("3", 3), ("4", 4)] {
             assert!(!cache.watched(now, &name, Some(at(version, transitions))));
             assert_eq!(cache.get(&name).unwrap().resource_version, "4");
@@ -233,7 +261,7 @@ mod tests {
         let mut cache = Cache::default();
         cache.list(now, vec![at("1", 1)]);
         cache.watched(now, &name, Some(at("2", 2)));
-        assert!(!cache.answered(now, &name, Some(at("2", 2))));
+        assert!(!cache.answered(now, now, &name, Some(at("2", 2))));
         assert!(cache.watched(now, &name, Some(at("3", 3))));
     }
 
@@ -245,7 +273,7 @@ mod tests {
         cache.list(now, vec![at("1", 1)]);
         cache.watched(now, &name, Some(at("2", 2)));
         cache.watched(now, &name, Some(at("3", 3)));
-        assert!(!cache.answered(now, &name, Some(at("2", 2))));
+        assert!(!cache.answered(now, now, &name, Some(at("2", 2))));
         assert_eq!(cache.get(&name).unwrap().resource_version, "3");
         assert!(cache.watched(now, &name, Some(at("4", 4))));
     }

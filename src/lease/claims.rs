@@ -47,6 +47,8 @@ pub(super) struct Tenure {
     pub(super) orphan: Option<Orphan>,
     /// The last valid ownership that was seen.
     pub(super) last: Option<LastOwner>,
+    /// The one before, if the claim was taken from it.
+    pub(super) former: Option<LastOwner>,
     /// When this node asked for the claim nobody had ever held it, or its holder had released it:
     /// nobody is to have its addresses.
     pub(super) vacant: bool,
@@ -84,6 +86,7 @@ impl Tenure {
             provisional: None,
             orphan: None,
             last: None,
+            former: None,
             vacant: false,
             must_read: false,
             retry: now,
@@ -91,6 +94,19 @@ impl Tenure {
             address_of_a_node: None,
             excluded: BTreeMap::new(),
         }
+    }
+
+    /// The claim has a valid owner.
+    fn note_owner(&mut self, owner: Option<LastOwner>) {
+        let changed = |before: &LastOwner| {
+            owner.as_ref().is_some_and(|owner| {
+                owner.session != before.session && before.successor.as_ref() != Some(&owner.node)
+            })
+        };
+        if let Some(before) = self.last.take_if(|before| changed(before)) {
+            self.former = Some(before);
+        }
+        self.last = owner;
     }
 
     /// Forgets everything that came with owning the claim.
@@ -240,13 +256,12 @@ impl Election {
             return;
         }
         if let (Some(stored), Owner::Me | Owner::Other(_)) = (&stored, &owner) {
-            tenure.last = stored.record.session.clone().zip(stored.record.holder.clone()).map(
-                |(session, node)| LastOwner {
-                    node,
-                    session,
-                    transitions: stored.record.transitions,
-                },
-            );
+            let record = &stored.record;
+            let last = record.session.clone().zip(record.holder.clone()).map(|(session, node)| {
+                let successor = record.successor.as_ref().map(|successor| successor.node.clone());
+                LastOwner { node, session, transitions: record.transitions, successor }
+            });
+            tenure.note_owner(last);
             if self.silences.forsaken(name).is_none() {
                 tenure.orphan = None;
             }

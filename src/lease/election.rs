@@ -193,6 +193,12 @@ impl Election {
             Event::ClaimGone(name) => {
                 self.claims.watched(now, &name, None);
             }
+            Event::Listed { asked, sessions, claims } => {
+                self.api.listed_sessions();
+                self.api.listed_claims();
+                self.sessions.listed_at(now, asked, sessions);
+                self.claims.listed_at(now, asked, claims);
+            }
             Event::Desired(desired) => self.desired = Some(desired),
             Event::Interfaces(interfaces) => self.interfaces = interfaces,
             Event::Hearing(hearing) => self.hearing = hearing,
@@ -315,16 +321,16 @@ impl Election {
         match (&pending.target, answer) {
             (Target::Session(_), Answer::Session(stored)) => {
                 self.note_fence(now, stored);
-                self.sessions.answered(now, &name, Some(stored.clone()));
+                self.sessions.answered(now, pending.sent, &name, Some(stored.clone()));
             }
             (Target::Session(_), Answer::Absent) => {
-                self.sessions.answered(now, &name, None);
+                self.sessions.answered(now, pending.sent, &name, None);
             }
             (Target::Claim(_), Answer::Claim(stored)) => {
-                self.claims.answered(now, &name, Some(stored.clone()));
+                self.claims.answered(now, pending.sent, &name, Some(stored.clone()));
             }
             (Target::Claim(_), Answer::Absent) => {
-                self.claims.answered(now, &name, None);
+                self.claims.answered(now, pending.sent, &name, None);
             }
             _ => {}
         }

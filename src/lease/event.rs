@@ -18,18 +18,27 @@ use crate::desired::Desired;
 /// What the core is told.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// All sessions, complete as of one moment.
+    /// All sessions, complete as of one moment; a watch goes on from there.
     Sessions(Vec<Stored<Session>>),
     /// A session was created or changed.
     Session(Stored<Session>),
     /// A session was deleted.
     SessionGone(LeaseName),
-    /// All claims, complete as of one moment.
+    /// All claims, complete as of one moment; a watch goes on from there.
     Claims(Vec<Stored<Claim>>),
     /// A claim was created or changed.
     Claim(Stored<Claim>),
     /// A claim was deleted.
     ClaimGone(LeaseName),
+    /// The answer to [`Action::List`].
+    Listed {
+        /// When the lists were asked for.
+        asked: Instant,
+        /// All sessions.
+        sessions: Vec<Stored<Session>>,
+        /// All claims.
+        claims: Vec<Stored<Claim>>,
+    },
     /// What the cluster asks for; sent once everything that it is made from has been listed.
     Desired(Arc<Desired>),
     /// The interfaces of this node.
@@ -171,7 +180,10 @@ pub enum Action {
         target: Target,
     },
     /// List all sessions and claims from the store: the watch does not deliver.
-    List,
+    List {
+        /// When, to be named in the answer.
+        asked: Instant,
+    },
     /// Bring the kernel's addresses in line.
     Serve(Serving),
     /// Listen to these owners.

@@ -1,6 +1,6 @@
 //! Claims without a valid owner: who may take them, and whose turn it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leasehold_crds::lease::{LeaseName, SessionId};
@@ -30,6 +30,8 @@ pub(super) struct LastOwner {
     pub(super) node: NodeName,
     pub(super) session: SessionId,
     pub(super) transitions: i32,
+    /// To whom it was being handed over.
+    pub(super) successor: Option<NodeName>,
 }
 
 impl Election {
@@ -55,42 +57,76 @@ impl Election {
         if new.is_empty() {
             return;
         }
-        let nodes: BTreeMap<&LeaseName, Vec<&NodeName>> =
-            new.iter().map(|(name, claim, _)| (*name, self.takers(name, claim, desired))).collect();
-        let edited: BTreeMap<&LeaseName, bool> = new
+        let edited: Vec<bool> = new
             .iter()
             .map(|(name, _, before)| {
                 let forsaken = self.silences.forsaken(name).is_some();
                 let edited = before.is_some_and(|o| o.edited) || self.was_edited(name);
-                (*name, edited && !forsaken)
+                edited && !forsaken
             })
             .collect();
-        let orphans: Vec<Ranked<'_>> = new
+        let mut orphans: Vec<Ranked<'_>> = new
             .iter()
-            .map(|(name, claim, _)| Ranked {
+            .zip(&edited)
+            .map(|((name, claim, _), edited)| Ranked {
                 name,
                 addresses: claim.addresses.len(),
-                candidates: nodes.get(name).cloned().unwrap_or_default(),
-                last: {
-                    let mut last = self.unsteady(now);
-                    if !edited.get(name).copied().unwrap_or(false) {
-                        last.extend(self.last_owner(name));
-                    }
-                    last
-                },
+                candidates: self.takers(name, claim, desired),
+                last: self.last_in_line(now, self.last_owner(name).filter(|_| !edited)),
             })
             .collect();
-        let rankings = rank(&orphans, &self.loads());
-        let edited: BTreeMap<LeaseName, bool> =
-            edited.into_iter().map(|(name, edited)| (name.clone(), edited)).collect();
-        for (name, ranking) in rankings {
-            let edited = edited.get(&name).copied().unwrap_or(false);
-            let step =
-                desired.claims.get(&name).map_or(Duration::ZERO, |c| c.detection.rank_step());
+        let mut loads = self.loads();
+        for (name, former, owner) in self.taken_already(&orphans) {
+            let Some(claim) = desired.claims.get(name) else { continue };
+            if let Some(load) = loads.get_mut(owner) {
+                *load = load.saturating_sub(claim.addresses.len());
+            }
+            orphans.push(Ranked {
+                name,
+                addresses: claim.addresses.len(),
+                candidates: self.candidates(claim, desired),
+                last: self.last_in_line(now, Some(former)),
+            });
+        }
+        let rankings = rank(&orphans, &loads);
+        let steps: Vec<(LeaseName, Duration, bool)> = new
+            .iter()
+            .zip(edited)
+            .map(|((name, claim, _), edited)| ((*name).clone(), claim.detection.rank_step(), edited))
+            .collect();
+        for (name, step, edited) in steps {
+            let ranking = rankings.get(&name).cloned().unwrap_or_default();
             if let Some(tenure) = self.tenures.get_mut(&name) {
                 tenure.orphan = Some(Orphan { since: now, ranking, step, edited });
             }
         }
+    }
+
+    /// Who takes an orphan only after all others: its last owner, and nodes that are fenced again
+    /// and again.
+    fn last_in_line<'a>(&'a self, now: Instant, owner: Option<&'a NodeName>) -> Vec<&'a NodeName> {
+        self.unsteady(now).into_iter().chain(owner).collect()
+    }
+
+    /// Claims that became orphans together with `orphans` and are taken already, with their former and
+    /// their present owners: all speakers place the same orphans on the same loads, whatever they have
+    /// seen of one another's takes.
+    fn taken_already<'a>(
+        &'a self,
+        orphans: &[Ranked<'_>],
+    ) -> Vec<(&'a LeaseName, &'a NodeName, &'a NodeName)> {
+        let ended: BTreeSet<&SessionId> = orphans
+            .iter()
+            .filter_map(|orphan| self.claims.get(orphan.name)?.record.session.as_ref())
+            .collect();
+        self.tenures
+            .iter()
+            .filter(|(name, _)| orphans.iter().all(|orphan| orphan.name != *name))
+            .filter_map(|(name, tenure)| {
+                let former = tenure.former.as_ref().filter(|f| ended.contains(&f.session))?;
+                Some((name, &former.node, &tenure.last.as_ref()?.node))
+            })
+            .collect()
     }
 
     /// How many addresses each live node owns, or is first in line for.

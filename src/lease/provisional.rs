@@ -23,8 +23,8 @@ const GONE: Duration = Duration::from_secs(2);
 const STOPPED: Duration = Duration::from_millis(400);
 /// How long after another served it the address is asked for again.
 const SERVED_BY_ANOTHER: Duration = Duration::from_secs(5);
-/// For how long a silence that was just told needs no further probe.
-const FRESH: Duration = Duration::from_millis(100);
+/// Whoever announces the address again so long after it heard this node's announcement has authority.
+const STANDS: Duration = Duration::from_millis(50);
 
 /// How the API server answers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,6 +80,8 @@ pub(super) struct Provisional {
     session: SessionId,
     /// The version of its session when it did: another one says that it lives.
     version: Option<String>,
+    /// When this node first announced it against another speaker.
+    contested: Option<Instant>,
 }
 
 impl Election {
@@ -125,20 +127,12 @@ impl Election {
             return;
         };
         let Some((interface, _)) = self.may_take(now, tenure, claim) else { return };
-        let first = tenure
-            .orphan
-            .as_ref()
-            .is_some_and(|orphan| orphan.ranking.first() == Some(&self.config.node));
-        let fresh = self
-            .silences
-            .forsaken(name)
-            .is_some_and(|forsaken| now.saturating_since(forsaken.since) < FRESH);
         let version = self
             .sessions
             .get(&LeaseName::session(from))
             .map(|stored| stored.resource_version.clone());
         let provisional =
-            Provisional { from: from.clone(), session: session.clone(), version };
+            Provisional { from: from.clone(), session: session.clone(), version, contested: None };
         self.note_former(name, Some(stored));
         let stored = stored.clone();
         self.ownerships += 1;
@@ -149,11 +143,7 @@ impl Election {
             tenure.interface = Some(interface.clone());
             tenure.provisional = Some(provisional.clone());
         });
-        if first && fresh {
-            self.serve_provisionally(now, name, actions);
-        } else {
-            self.probe_on(now, name, &interface, &stored.record.addresses, actions);
-        }
+        self.probe_on(now, name, &interface, &stored.record.addresses, actions);
     }
 
     /// Nobody else has it.
@@ -211,11 +201,18 @@ impl Election {
         speaker: bool,
         actions: &mut Vec<Action>,
     ) {
-        let probing = self.tenures.get(name).is_some_and(|tenure| tenure.probing.is_some());
-        if probing {
+        let Some(tenure) = self.tenures.get(name) else { return };
+        let contested = tenure.provisional.as_ref().and_then(|provisional| provisional.contested);
+        if tenure.probing.is_some() {
             self.withdraw_provisional(now, name);
         } else if heard.frame.announcement && speaker {
-            if self.outranks(name, heard.frame.mac) {
+            let stands = contested.is_some_and(|at| now >= at + STANDS);
+            if !stands && self.outranks(name, heard.frame.mac) {
+                self.with(name, |tenure| {
+                    if let Some(provisional) = &mut tenure.provisional {
+                        provisional.contested = Some(contested.unwrap_or(now));
+                    }
+                });
                 Self::announce(&heard.interface, heard.frame.ip, actions);
             } else {
                 self.withdraw_provisional(now, name);
@@ -246,7 +243,7 @@ impl Election {
                 self.api.asked = Some(now);
                 self.api.sessions_listed = false;
                 self.api.claims_listed = false;
-                actions.push(Action::List);
+                actions.push(Action::List { asked: now });
             }
             return;
         }

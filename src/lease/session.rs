@@ -228,7 +228,7 @@ impl Election {
         }
         if self.own.watch_void && now >= self.own.list_due {
             self.own.list_due = now + self.renew_interval();
-            actions.push(Action::List);
+            actions.push(Action::List { asked: now });
         }
     }
 

@@ -108,7 +108,7 @@ impl Metrics {
             Action::Write { write: Write::Session(_), .. } => request("session_write"),
             Action::Write { write: Write::Claim(_), .. } => request("claim_write"),
             Action::Read { .. } => request("read"),
-            Action::List => request("list"),
+            Action::List { .. } => request("list"),
             Action::Report(fact) => self.count_fact(fact),
             Action::Serve(_)
             | Action::Listen(_)

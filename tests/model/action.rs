@@ -1,7 +1,9 @@
 //! What can happen next.
 
+use std::fmt;
+
 use crate::lease::{Claim, Session, SessionId, Standing, Stored};
-use crate::names::{ClaimName, Object, Node};
+use crate::names::{ClaimName, Node, Object};
 use crate::request::{Base, Purpose, Request, Write};
 use crate::rules::{Bounds, Rules};
 use crate::speaker::{Owner, Process};
@@ -71,7 +73,7 @@ impl Action {
             },
             Self::Lose(_) => "a write is lost",
             Self::Deliver(..) => "the watch delivers",
-            Self::Read(..) => "a read is answered",
+            Self::Read(..) => "the newest is known",
             Self::Adopt(_) => "session adopted",
             Self::Leave(..) => "claim to be given up",
             Self::Left(..) => "release answered",
@@ -85,6 +87,17 @@ impl Action {
             Self::List(_) => "address listed",
             Self::Delete(_) => "lease deleted by hand",
             Self::Edit(..) => "lease edited by hand",
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Send(request) => write!(f, "{request} is sent"),
+            Self::CarryOut(request) => write!(f, "{request} arrives"),
+            Self::Lose(request) => write!(f, "{request} is lost"),
+            other => write!(f, "{other:?}"),
         }
     }
 }
@@ -258,13 +271,13 @@ impl<'a> Options<'a> {
             (Some(_), None) => self.put_session(node, begin, Purpose::Repair),
             (Some(own), Some(known)) if known.is_live() => {
                 if own == known.id() {
-                    self.hold_session(node, &known);
+                    self.hold_session(node, known);
                 } else if fell {
                     self.put_session(node, begin, Purpose::Repair);
                 }
             }
             (Some(own), Some(known)) => {
-                if is_edit(own, &known) {
+                if is_edit(self.rules, own, known) {
                     self.put_session(node, begin, Purpose::Repair);
                 }
             }
@@ -279,7 +292,7 @@ impl<'a> Options<'a> {
                 let clear = !me.has_address || !self.rules.remove_before_acquire;
                 if me.runs() && clear {
                     let transitions =
-                        if self.rules.acquire_adds_one { next } else { me.highest_session };
+                        if self.rules.sessions_add_one { next } else { me.highest_session };
                     let record = Session { transitions, ..begin };
                     self.put_session(node, record, Purpose::Acquire);
                 }
@@ -287,13 +300,13 @@ impl<'a> Options<'a> {
         }
     }
 
-    fn hold_session(&mut self, node: Node, known: &Stored<Session>) {
+    fn hold_session(&mut self, node: Node, known: Stored<Session>) {
         if self.bounds.renewals {
             self.put_session(node, known.record, Purpose::Renew);
         }
         if self.bounds.releases {
             let highest = self.state.speakers[node].highest_session;
-            let transitions = highest + u8::from(self.rules.release_adds_one);
+            let transitions = highest + u8::from(self.rules.sessions_add_one);
             let record = Session { transitions, standing: Standing::Released };
             self.put_session(node, record, Purpose::ReleaseSession);
         }
@@ -304,10 +317,11 @@ impl<'a> Options<'a> {
             return;
         }
         for of in Node::ALL.into_iter().filter(|of| *of != node) {
-            let Some(known) = self.state.known_session(node, of).filter(Stored::is_live) else {
+            let Some(known) = self.state.known_session(node, of).filter(|known| known.is_live())
+            else {
                 continue;
             };
-            let transitions = known.record.transitions + u8::from(self.rules.fence_adds_one);
+            let transitions = known.record.transitions + u8::from(self.rules.fences_add_one);
             let record = Session { transitions, standing: Standing::Fenced };
             let base = self.base(node, Object::Session(of), Some(known));
             self.send(node, base, Write::Session(of, record), Purpose::Fence);
@@ -337,7 +351,7 @@ impl<'a> Options<'a> {
         let taken = Claim { transitions, held, successor: None, lists };
         if tenure.mine {
             match (owner, known) {
-                (Owner::Me, Some(known)) => self.hold_claim(node, claim, &known.record),
+                (Owner::Me, Some(known)) => self.hold_claim(node, claim, known.record),
                 _ if !asked => {}
                 _ => self.put_claim(node, claim, taken, Purpose::Retake),
             }
@@ -362,7 +376,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    fn hold_claim(&mut self, node: Node, claim: ClaimName, known: &Claim) {
+    fn hold_claim(&mut self, node: Node, claim: ClaimName, known: Claim) {
         let me = &self.state.speakers[node];
         if me.tenures[claim].leaving {
             if !me.has_address {
@@ -374,17 +388,17 @@ impl<'a> Options<'a> {
             return;
         }
         if self.bounds.renewals {
-            self.put_claim(node, claim, *known, Purpose::Refresh);
+            self.put_claim(node, claim, known, Purpose::Refresh);
         }
         if self.bounds.releases || !self.state.is_asked_for(node, claim) {
             self.actions.push(Action::Leave(node, claim));
         }
         if self.state.left.moves > 0 {
             for to in Node::ALL.into_iter().filter(|to| *to != node) {
-                let live = self.state.known_session(node, to).filter(Stored::is_live);
+                let live = self.state.known_session(node, to).filter(|known| known.is_live());
                 if let Some(live) = live {
                     let successor: Option<(Node, SessionId)> = Some((to, live.id()));
-                    let record = Claim { successor, ..*known };
+                    let record = Claim { successor, ..known };
                     self.put_claim(node, claim, record, Purpose::Name);
                 }
             }

@@ -6,16 +6,15 @@ use std::time::{Duration, Instant};
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
 use crate::model::Protocol;
-use crate::rules::Rules;
-use crate::variants::Variant;
+use crate::rules::{Bounds, Rules};
 
 /// What was found.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How many states were reached, each as often as it was.
+    /// How many steps were looked at.
+    pub steps: usize,
+    /// How many states were reached.
     pub states: usize,
-    /// How many different ones.
-    pub unique: usize,
     /// How many steps lead to the farthest.
     pub depth: usize,
     /// How long it took.
@@ -28,10 +27,18 @@ pub struct Outcome {
     pub happened: BTreeMap<&'static str, u64>,
 }
 
-/// Explores `variant` until nothing new is found or, with `first`, until that property is broken.
-pub fn explore(variant: &Variant, rules: Rules, first: Option<&'static str>) -> Outcome {
+impl Outcome {
+    /// Whether all properties hold, and what should be possible is.
+    pub fn is_sound(&self) -> bool {
+        self.broken.is_empty() && self.impossible.is_empty()
+    }
+}
+
+/// Explores everything within `bounds` until nothing new is found or, with `first`, until that property is broken.
+#[expect(clippy::disallowed_methods, reason = "how long the check takes is told to people")]
+pub fn explore(bounds: Bounds, rules: Rules, first: Option<&'static str>) -> Outcome {
     // Names stay the same along the steps that are shown.
-    let protocol = Protocol::new(rules, variant.bounds, first.is_none());
+    let protocol = Protocol::new(rules, bounds, first.is_none());
     let started = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut builder = protocol.checker().threads(threads);
@@ -45,17 +52,19 @@ pub fn explore(variant: &Variant, rules: Rules, first: Option<&'static str>) -> 
         match checker.model().property(name).expectation {
             Expectation::Sometimes => possible.push(name),
             Expectation::Always | Expectation::Eventually => {
-                let steps = path.into_actions().iter().map(|step| format!("{step:?}")).collect();
+                let steps = path.into_actions().iter().map(ToString::to_string).collect();
                 broken.insert(name, steps);
             }
         }
     }
     let properties = checker.model().properties();
     let sometimes = properties.iter().filter(|p| p.expectation == Expectation::Sometimes);
+    // Where no session reaches a second number nobody is fenced.
+    let sometimes = sometimes.filter(|_| bounds.session_transitions > 1);
     let impossible = sometimes.map(|p| p.name).filter(|name| !possible.contains(name)).collect();
     Outcome {
-        states: checker.state_count(),
-        unique: checker.unique_state_count(),
+        steps: checker.state_count(),
+        states: checker.unique_state_count(),
         depth: checker.max_depth(),
         took: started.elapsed(),
         broken,

@@ -93,12 +93,12 @@ impl Record for ClaimName {
 
 impl Stored<Session> {
     /// The tenure that it stands for.
-    pub const fn id(&self) -> SessionId {
+    pub const fn id(self) -> SessionId {
         SessionId { uid: self.uid, transitions: self.record.transitions }
     }
 
     /// Whether it has a holder.
-    pub const fn is_live(&self) -> bool {
+    pub const fn is_live(self) -> bool {
         matches!(self.record.standing, Standing::Live)
     }
 }
@@ -162,6 +162,10 @@ impl<R: Record> History<R> {
         let changed = |state: &Option<Stored<R>>| {
             state.as_ref().map(|stored| Stored { uid: stored.uid, record: change(&stored.record) })
         };
-        Self { created: self.created, greatest: self.greatest, states: self.states.iter().map(changed).collect() }
+        Self {
+            created: self.created,
+            greatest: self.greatest,
+            states: self.states.iter().map(changed).collect(),
+        }
     }
 }

@@ -2,9 +2,10 @@
 
 use stateright::Property;
 
+use crate::lease::Standing;
 use crate::model::Protocol;
 use crate::names::{ClaimName, Node};
-use crate::lease::Standing;
+use crate::rules::Rules;
 use crate::state::{Breach, State, is_edit};
 
 /// No address has two valid claims.
@@ -12,7 +13,8 @@ pub const ONE_CLAIM: &str = "an address has one valid claim";
 /// Orphans stay orphans.
 pub const NO_REVIVAL: &str = "an orphan becomes valid only by being taken";
 /// Valid claims are not stolen.
-pub const NO_THEFT: &str = "a valid claim changes hands only by fence, release, handover or silence";
+pub const NO_THEFT: &str =
+    "a valid claim changes hands only by fence, release, handover or silence";
 /// Fenced speakers stop.
 pub const FENCED_STOPS: &str = "nobody holds on under a session that it saw fenced";
 /// Fenced speakers remove before they come back.
@@ -32,10 +34,8 @@ pub fn all() -> Vec<Property<Protocol>> {
         Property::always(ONE_CLAIM, |_, state| has_one_claim(state)),
         Property::always(NO_REVIVAL, |_, state| not(state, Breach::Revived)),
         Property::always(NO_THEFT, |_, state| not(state, Breach::Stolen)),
-        Property::always(FENCED_STOPS, |_, state| fenced_stop(state)),
-        Property::always(REMOVE_FIRST, |_, state| {
-            not(state, Breach::AcquiredBeforeRemoval)
-        }),
+        Property::always(FENCED_STOPS, |model, state| fenced_stop(&model.rules, state)),
+        Property::always(REMOVE_FIRST, |_, state| not(state, Breach::AcquiredBeforeRemoval)),
         Property::always(NO_RECREATION, |_, state| not(state, Breach::Recreated)),
         Property::always(INFORMED_AGREE, |_, state| informed_agree(state)),
         Property::always(NUMBERS_GROW, |_, state| numbers_grow(state)),
@@ -51,11 +51,11 @@ fn has_one_claim(state: &State) -> bool {
     ClaimName::ALL.into_iter().filter(|claim| state.address_owner(*claim).is_some()).count() < 2
 }
 
-fn fenced_stop(state: &State) -> bool {
+fn fenced_stop(rules: &Rules, state: &State) -> bool {
     Node::ALL.into_iter().all(|node| {
         let own = state.speakers[node].own;
         own.zip(state.known_session(node, node))
-            .is_none_or(|(own, known)| known.is_live() || is_edit(own, &known))
+            .is_none_or(|(own, known)| known.is_live() || is_edit(rules, own, known))
     })
 }
 

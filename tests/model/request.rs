@@ -1,7 +1,9 @@
 //! Writes on their way to the store.
 
+use std::fmt;
+
 use crate::lease::{Claim, Session};
-use crate::names::{ClaimName, Object, Node};
+use crate::names::{ClaimName, Node, Object};
 
 /// A write that was sent and has not been carried out. It may be at any later time, after its sender
 /// has given it up, or never.
@@ -94,6 +96,24 @@ impl Purpose {
             | Self::Refresh
             | Self::Name
             | Self::Release => false,
+        }
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, purpose, .. } = self;
+        match self.write {
+            Write::Session(of, Session { transitions, standing }) => {
+                write!(f, "{from:?}'s {purpose:?} of session {of:?} = {transitions} {standing:?}")
+            }
+            Write::Claim(claim, Claim { transitions, held, .. }) => {
+                write!(f, "{from:?}'s {purpose:?} of claim {claim:?} = {transitions}")?;
+                match held {
+                    Some((node, id)) => write!(f, " {node:?} {}/{}", id.uid, id.transitions),
+                    None => write!(f, " nobody"),
+                }
+            }
         }
     }
 }

@@ -8,12 +8,13 @@ pub struct Rules {
     pub version_precondition: bool,
     /// A PUT carries the uid that it rests on: without it, it creates a lease that was deleted.
     pub uid_precondition: bool,
-    /// Ending the own session adds one to its transitions.
-    pub release_adds_one: bool,
+    /// Ending the own session and beginning a new one each add one to its transitions. (Each alone
+    /// would do.)
+    pub sessions_add_one: bool,
     /// Fencing a session adds one to its transitions.
-    pub fence_adds_one: bool,
-    /// Beginning a session adds one to its transitions.
-    pub acquire_adds_one: bool,
+    pub fences_add_one: bool,
+    /// A fence says that it is one: it is not taken for an edit, whatever the number.
+    pub fences_are_named: bool,
     /// Only a claim whose owner's session has ended is taken as an orphan.
     pub fence_before_take: bool,
     /// A claim under a session that this speaker does not know to be over is not an orphan: its
@@ -21,10 +22,14 @@ pub struct Rules {
     pub orphans_are_confirmed: bool,
     /// Who sees that it was fenced holds nothing any more.
     pub a_fence_is_obeyed: bool,
+    /// Who sees that another owns its claim holds it no longer.
+    pub a_taken_claim_is_yielded: bool,
     /// A session is begun only when no address of a former one is left.
     pub remove_before_acquire: bool,
     /// A number of transitions below one that was seen is an edit.
     pub numbers_never_fall: bool,
+    /// A lease that was deleted and created anew may have a lower number.
+    pub numbers_belong_to_a_lease: bool,
     /// Only the operator puts the address on a claim's list or takes it off, by replacing the lease.
     pub only_the_operator_lists: bool,
     /// What a restarted speaker remembers of its session counts among the numbers it has seen.
@@ -36,14 +41,16 @@ impl Rules {
     pub const KEPT: Self = Self {
         version_precondition: true,
         uid_precondition: true,
-        release_adds_one: true,
-        fence_adds_one: true,
-        acquire_adds_one: true,
+        sessions_add_one: true,
+        fences_add_one: true,
+        fences_are_named: true,
         fence_before_take: true,
         orphans_are_confirmed: true,
         a_fence_is_obeyed: true,
+        a_taken_claim_is_yielded: true,
         remove_before_acquire: true,
         numbers_never_fall: true,
+        numbers_belong_to_a_lease: true,
         only_the_operator_lists: true,
         numbers_outlive_a_restart: true,
     };

@@ -18,6 +18,8 @@ pub struct Speaker {
     pub highest_session: u8,
     /// The greatest number of each claim that it has seen.
     pub highest_claims: PerClaim<u8>,
+    /// The same, of the object that it saw last.
+    pub highest_here: PerClaim<(u8, u8)>,
     /// The session that it holds, as far as it knows.
     pub own: Option<SessionId>,
     /// The last session that it held, whatever it knows of it now.
@@ -76,6 +78,7 @@ impl Speaker {
             service: 0,
             highest_session: 0,
             highest_claims: PerClaim::default(),
+            highest_here: PerClaim::default(),
             own: None,
             held: None,
             tenures: PerClaim::default(),
@@ -96,7 +99,8 @@ impl Speaker {
     /// It holds this session now.
     pub fn hold(&mut self, session: SessionId) {
         self.own = Some(session);
-        let later = |held: &SessionId| held.uid == session.uid && held.transitions > session.transitions;
+        let later =
+            |held: &SessionId| held.uid == session.uid && held.transitions > session.transitions;
         self.held = self.held.filter(later).or(self.own);
     }
 
@@ -110,7 +114,7 @@ impl Speaker {
     pub fn crash(&mut self) {
         let process = Process::Crashed(self.own, self.highest_session);
         let (has_address, held) = (self.has_address, self.held);
-        *self = Self { process, has_address, held, ..Self::absent() };
+        *self = Self { process, held, has_address, ..Self::absent() };
     }
 
     /// The same under other names.

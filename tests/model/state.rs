@@ -1,7 +1,7 @@
 //! The whole: the store, the speakers, and the writes on their way.
 
 use crate::lease::{Claim, History, Session, SessionId, Standing, Stored};
-use crate::names::{ClaimName, Object, Node, PerClaim, PerNode, Renaming};
+use crate::names::{ClaimName, Node, Object, PerClaim, PerNode, Renaming};
 use crate::request::{Request, Write};
 use crate::rules::{Bounds, Rules};
 use crate::speaker::{Owner, Process, Speaker, Tenure};
@@ -173,7 +173,9 @@ impl State {
         let me = &self.speakers[speaker];
         let Some(stored) = self.known_claim(speaker, claim) else { return Owner::Nobody };
         let Some((node, session)) = stored.record.held else { return Owner::Nobody };
-        if rules.numbers_never_fall && stored.record.transitions < me.highest_claims[claim] {
+        let (_, here) = me.highest_here[claim];
+        let highest = if rules.numbers_belong_to_a_lease { here } else { me.highest_claims[claim] };
+        if rules.numbers_never_fall && stored.record.transitions < highest {
             return Owner::Nobody;
         }
         if node == speaker {
@@ -207,8 +209,11 @@ impl State {
 
     /// `speaker` reads `lease` past its watch.
     pub fn read(&mut self, speaker: Node, lease: Object) {
-        while !self.is_current(speaker, lease) {
-            self.deliver(speaker, lease);
+        let me = &mut self.speakers[speaker];
+        match lease {
+            Object::Session(of) => me.sessions[of] = self.sessions[of].end(),
+            Object::Claim(claim) => me.claims[claim] = self.claims[claim].end(),
+            Object::Service => me.service = self.service.end(),
         }
         self.remember(speaker, lease);
     }
@@ -233,9 +238,13 @@ impl State {
             }
             Object::Session(_) | Object::Service => {}
             Object::Claim(claim) => {
-                let seen = self.known_claim(speaker, claim).map_or(0, |c| c.record.transitions);
-                let highest = &mut self.speakers[speaker].highest_claims[claim];
-                *highest = seen.max(*highest);
+                let Some(known) = self.known_claim(speaker, claim) else { return };
+                let seen = known.record.transitions;
+                let me = &mut self.speakers[speaker];
+                me.highest_claims[claim] = seen.max(me.highest_claims[claim]);
+                let (uid, highest) = me.highest_here[claim];
+                let here = if uid == known.uid { seen.max(highest) } else { seen };
+                me.highest_here[claim] = (known.uid, here);
             }
         }
     }
@@ -243,7 +252,7 @@ impl State {
     /// Does what a speaker does about what it has learned before anything else.
     pub fn settle(&mut self, rules: &Rules, speaker: Node) {
         let known = self.known_session(speaker, speaker);
-        let live = known.filter(Stored::is_live);
+        let live = known.filter(|known| known.is_live());
         let me = &mut self.speakers[speaker];
         if let Process::Starting(record) = me.process {
             match live {
@@ -259,11 +268,12 @@ impl State {
         }
         if let (Some(own), Some(known)) = (me.own, known) {
             if known.is_live() {
-                let fell = rules.numbers_never_fall && known.record.transitions < me.highest_session;
+                let fell =
+                    rules.numbers_never_fall && known.record.transitions < me.highest_session;
                 if !fell {
                     me.hold(known.id());
                 }
-            } else if !is_edit(own, &known) && rules.a_fence_is_obeyed {
+            } else if !is_edit(rules, own, known) && rules.a_fence_is_obeyed {
                 me.lose_session();
             }
         }
@@ -282,7 +292,7 @@ impl State {
         let tenure = &mut me.tenures[claim];
         match owner {
             Owner::Me if !tenure.mine => *tenure = Tenure { mine: true, ..Tenure::default() },
-            Owner::Other(node) if tenure.mine => {
+            Owner::Other(node) if tenure.mine && rules.a_taken_claim_is_yielded => {
                 let yielding = (tenure.handover == Some(node)).then_some(node);
                 *tenure = Tenure { yielding, ..Tenure::default() };
             }
@@ -361,7 +371,13 @@ impl State {
     }
 }
 
-/// Whether a session that ended under this number was edited: whoever ends or begins one adds one.
-pub const fn is_edit(own: SessionId, known: &Stored<Session>) -> bool {
-    known.uid == own.uid && known.record.transitions <= own.transitions
+/// Whether a session that has ended was edited: whoever fences one adds one and says so, and who
+/// released its own knows that from the answer.
+pub const fn is_edit(rules: &Rules, own: SessionId, known: Stored<Session>) -> bool {
+    let ended = match known.record.standing {
+        Standing::Live => false,
+        Standing::Fenced => rules.fences_are_named,
+        Standing::Released => true,
+    };
+    known.uid == own.uid && known.record.transitions <= own.transitions && !ended
 }

@@ -2,7 +2,7 @@
 
 use crate::action::Action;
 use crate::lease::{Claim, History, Record, Session, Standing};
-use crate::names::{ClaimName, Object, Node};
+use crate::names::{ClaimName, Node, Object};
 use crate::request::{Purpose, Request, Write};
 use crate::rules::Rules;
 use crate::speaker::{Process, Tenure};
@@ -130,13 +130,9 @@ impl State {
 
     /// The operator replaces a claim's list.
     fn list(&mut self, rules: &Rules, claim: ClaimName, lists: bool) {
-        match self.claims[claim].now() {
-            Some(now) => self.claims[claim].replace(Claim { lists, ..now.record }),
-            None => {
-                let new = Claim { transitions: 0, held: None, successor: None, lists };
-                self.claims[claim].create(new);
-            }
-        }
+        let unowned = Claim { transitions: 0, held: None, successor: None, lists };
+        let record = self.claims[claim].now().map_or(unowned, |now| Claim { lists, ..now.record });
+        write(&mut self.claims[claim], record);
         self.outdate(Object::Claim(claim));
         self.drop_hopeless(rules);
     }

@@ -27,5 +27,5 @@ mod directed;
 mod world;
 
 pub use campaign::{Broken, Tally, campaign, quietly, replay};
-pub use world::words::tell;
 pub use directed::{Run, all as directed};
+pub use world::words::tell;

@@ -8,7 +8,9 @@ const SMOKE: u64 = 300;
 fn main() {
     // Directed runs are trials of their own; their names say what they show.
     let mut trials: Vec<Trial> = leasehold_sim::directed()
-        .map(|run| Trial::test(run.name, move || leasehold_sim::quietly(run.run).map_err(Failed::from)))
+        .map(|run| {
+            Trial::test(run.name, move || leasehold_sim::quietly(run.run).map_err(Failed::from))
+        })
         .collect();
     trials.push(Trial::test("no_seed_of_the_smoke_run_breaks_a_law", smoke));
     std::panic::set_hook(Box::new(|_| {}));
@@ -26,10 +28,7 @@ fn smoke() -> Result<(), Failed> {
         .iter()
         .map(|broken| {
             let seed = broken.seed;
-            format!(
-                "{}\n  cargo run --profile sim -p leasehold-sim -- replay {seed}",
-                broken.why
-            )
+            format!("{}\n  cargo run --profile sim -p leasehold-sim -- replay {seed}", broken.why)
         })
         .collect();
     Err(told.join("\n").into())

@@ -57,7 +57,9 @@ impl Fault {
             4 => Self::Terminated(host),
             5..=7 => Self::Stopped { host, halfway: dice.percent(30) },
             8 => Self::Paused(host),
-            9 => Self::Lag(host, dice.between(Duration::from_millis(5), Duration::from_millis(150))),
+            9 => {
+                Self::Lag(host, dice.between(Duration::from_millis(5), Duration::from_millis(150)))
+            }
             10 | 11 => Self::Cordoned(host),
             12 => Self::NodeGone(host),
             13 => Self::Carrier(host),
@@ -93,16 +95,19 @@ impl Fault {
             3 => Self::ReadOnly,
             4 => Self::Slow(dice.between(Duration::from_millis(20), Duration::from_millis(600))),
             5 => Self::Hung(host),
-            6 => {
-                Self::LateWatch(host, dice.between(Duration::from_millis(50), Duration::from_secs(3)))
-            }
+            6 => Self::LateWatch(
+                host,
+                dice.between(Duration::from_millis(50), Duration::from_secs(3)),
+            ),
             7 => Self::Reset(host),
             8 => Self::Killed(host),
             9 => Self::Terminated(host),
             10 => Self::ClaimDeleted(number),
             11 => Self::SessionDeleted(host),
             12 => Self::Stopped { host, halfway: dice.percent(30) },
-            _ => Self::Lag(host, dice.between(Duration::from_millis(5), Duration::from_millis(150))),
+            _ => {
+                Self::Lag(host, dice.between(Duration::from_millis(5), Duration::from_millis(150)))
+            }
         }
     }
 

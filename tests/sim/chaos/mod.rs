@@ -143,7 +143,7 @@ fn storm(world: &mut World, dice: &mut Dice) {
     }
     world.tell_all("all heals");
     sickness.heal(world);
-    world.run(Duration::from_secs(30));
+    world.run(Duration::from_secs(20));
     // Processes that were still ending when all was healed.
     sickness.heal(world);
     world.run(Duration::from_secs(40));
@@ -202,7 +202,7 @@ fn crash(world: &mut World, dice: &mut Dice) {
             world.power_on(id);
         }
     }
-    world.run(Duration::from_secs(25));
+    world.run(Duration::from_secs(15));
 }
 
 fn innocent(world: &mut World, dice: &mut Dice) {

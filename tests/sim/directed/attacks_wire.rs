@@ -90,9 +90,10 @@ fn s09_a_healed_partition_leaves_two_owners_for_a_moment_only() {
         }
     }
     world.laws.dirty = true;
-    world.run(secs(2));
-    run_answered(&mut world, secs(10));
+    // Where the clients are nobody can know: what the other half has they cannot reach.
+    world.run(secs(12));
     world.heal_wire();
+    world.run(millis(100));
     run_answered(&mut world, secs(20));
     world.assert_served();
 }
@@ -104,7 +105,8 @@ fn s10_the_successor_dies_in_between() {
         world.cordon("a", true);
         let to = |world: &World| moving.iter().any(|n| world.owner(*n).as_deref() == Some(name));
         world.run_until(to);
-        let its: Vec<_> = world.owned_by(name).into_iter().filter(|n| !moving.contains(n)).collect();
+        let its: Vec<_> =
+            world.owned_by(name).into_iter().filter(|n| !moving.contains(n)).collect();
         world.kill_node(name);
         // What it had before is lost for a while; what it was about to get is not.
         for claim in its {
@@ -137,9 +139,8 @@ fn s12_provisional_and_back() {
         world.laws.overlap = Some(millis(270));
         world.set_down(Some(down));
         world.run(secs(20));
-        let lost = vip(world.owned_by("a")[0]);
         world.kill_node("a");
-        let took = world.outage(lost);
+        let took = world.outage();
         assert!(took < millis(350), "{down:?}: {took:?}");
         run_answered(&mut world, secs(60));
         world.set_down(None);
@@ -152,10 +153,9 @@ fn s12_the_owner_and_the_api_die_at_once() {
     let mut world = World::listening(&ALL, 8);
     world.laws.overlap = Some(millis(270));
     world.run(millis(800));
-    let lost = vip(world.owned_by("b")[0]);
     world.kill_node("b");
     world.set_down(Some(Down::Silent));
-    let took = world.outage(lost);
+    let took = world.outage();
     assert!(took < secs(1), "{took:?}");
     world.run(millis(500));
     run_answered(&mut world, secs(60));
@@ -207,7 +207,7 @@ fn s18_two_segments_and_one_session() {
     }
     world.run(secs(1));
     for number in 1..=12 {
-        let address = std::net::IpAddr::from([10, number % 2, 0, number]);
+        let address = std::net::IpAddr::from([10, u8::from(number > 6), 0, number]);
         let claimed = world.claimed(number, address, Detection::default(), OnApiOutage::Hold);
         world.desired.claims.insert(claim(number), claimed);
     }
@@ -215,14 +215,15 @@ fn s18_two_segments_and_one_session() {
     world.run(secs(8));
     world.assert_served();
     let since = world.now;
-    let before: Vec<_> = (2..=12).step_by(2).map(|n| world.owner_of(vip(n))).collect();
+    let owners = |world: &World| (1..=6).map(|n| world.owner(n)).collect::<Vec<_>>();
+    let before = owners(&world);
+    assert!(before.contains(&Some("a".to_owned())));
     world.cuts.off(1, 0);
     world.laws.dirty = true;
     world.run(millis(900));
     run_answered(&mut world, secs(30));
     assert!(world.fences("a", since).is_empty(), "fine elsewhere");
-    let after: Vec<_> = (2..=12).step_by(2).map(|n| world.owner_of(vip(n))).collect();
-    assert_eq!(before, after, "the other segment is not concerned");
+    assert_eq!(before, owners(&world), "the other segment is not concerned");
     world.heal_wire();
     run_answered(&mut world, secs(10));
     world.assert_served();
@@ -277,9 +278,8 @@ fn s20_five_reboots_in_a_row() {
         world.power_on(0);
         run_answered(&mut world, secs(15));
     }
-    let lost = vip(world.owned_by("b")[0]);
     world.kill_node("b");
-    let took = world.outage(lost);
+    let took = world.outage();
     assert!(took < millis(400), "{took:?}");
 }
 
@@ -291,8 +291,9 @@ fn s22_three_of_five_die() {
     world.run(millis(700));
     run_answered(&mut world, secs(20));
     world.assert_served();
+    // What one was to take that turned out to be dead as well is placed again.
     let loads = world.loads();
-    assert!(loads.values().all(|load| *load == 10), "{loads:?}");
+    assert!(loads.values().all(|load| (7..=13).contains(load)), "{loads:?}");
 }
 
 fn s24_a_stranger_has_the_address() {
@@ -304,7 +305,8 @@ fn s24_a_stranger_has_the_address() {
         world.announce_from(stranger, vip(1));
         world.run(millis(100));
     }
-    let defences = world.frames_since(since).filter(|(_, frame)| **frame == Frame::Announce(vip(1)));
+    let defences =
+        world.frames_since(since).filter(|(_, frame)| **frame == Frame::Announce(vip(1)));
     // One in ten seconds, and the usual refresh.
     assert!((3..=8).contains(&defences.count()));
     let conflict = |fact: &(&str, &Fact)| matches!(fact.1, Fact::AddressConflict { .. });

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::{Run, millis, runs, secs};
 use crate::world::controls::{claim, on_claim, vip};
 use crate::world::{Trouble, World};
-use super::{Run, runs, millis, secs};
 use leasehold::lease::{Fact, Target, Write};
 
 const ALL: [&str; 3] = ["a", "b", "c"];

@@ -2,9 +2,9 @@
 
 use pnet_base::MacAddr;
 
+use super::{Run, millis, runs, secs};
 use crate::world::World;
 use crate::world::controls::{claim, vip};
-use super::{Run, runs, millis, secs};
 use leasehold::lease::{Fact, Frame};
 
 const STRANGER: MacAddr = MacAddr(2, 9, 9, 9, 9, 9);

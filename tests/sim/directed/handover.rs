@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+use super::{Run, millis, runs, secs};
 use crate::world::controls::{claim, on_claim, vip};
 use crate::world::{Trouble, World};
-use super::{Run, runs, millis, secs};
 use leasehold::lease::Frame;
 
 const ALL: [&str; 3] = ["a", "b", "c"];

@@ -1,8 +1,8 @@
 //! The lease path: a silent node is fenced, its claims are taken, and it comes back.
 
+use super::{Run, millis, runs, secs};
 use crate::world::World;
 use crate::world::controls::{session, vip};
-use super::{Run, runs, millis, secs};
 use leasehold::lease::Write;
 
 const ALL: [&str; 4] = ["a", "b", "c", "d"];
@@ -87,9 +87,9 @@ fn old_owners_that_answer_are_told_until_they_know() {
     // Down with its links, it cannot answer; its kernel still has the addresses.
     let since = world.now;
     world.run(secs(10));
-    let asks = world
-        .frames_since(since)
-        .filter(|(host, frame)| *host == "b" && matches!(frame, leasehold::lease::Frame::Ask(_, _)));
+    let asks = world.frames_since(since).filter(|(host, frame)| {
+        *host == "b" && matches!(frame, leasehold::lease::Frame::Ask(_, _))
+    });
     assert!(asks.count() > 50);
     world.set_api_of("a", true);
     world.set_carrier("a", true);

@@ -2,9 +2,9 @@
 
 use leasehold_crds::lease::SessionId;
 
+use super::{Run, millis, runs, secs};
 use crate::world::World;
 use crate::world::controls::{claim, session, vip};
-use super::{Run, runs, millis, secs};
 use leasehold::lease::Target;
 
 const ALL: [&str; 3] = ["a", "b", "c"];

@@ -1,8 +1,8 @@
 //! Restarts: SIGTERM, SIGKILL, with and without the record, fenced or rebooted meanwhile.
 
+use super::{Run, millis, runs, secs};
 use crate::world::controls::{on_session, session};
 use crate::world::{Trouble, World};
-use super::{Run, runs, millis, secs};
 use leasehold::lease::{Fact, Write};
 
 const ALL: [&str; 3] = ["a", "b", "c"];
@@ -17,8 +17,7 @@ fn an_upgrade_moves_nothing() {
         world.run(millis(100));
         assert!(world.hosts["a"].exited);
         assert!(world.store.sessions[&session("a")].record.restarting);
-        let lasts =
-            world.hosts["a"].kernel.next_expiry().unwrap().saturating_since(world.now);
+        let lasts = world.hosts["a"].kernel.next_expiry().unwrap().saturating_since(world.now);
         assert!(lasts > secs(28), "{lasts:?}");
         world.run(away);
         world.start("a");

@@ -2,9 +2,9 @@
 
 use leasehold_crds::lease::Incarnation;
 
+use super::{Run, millis, runs, secs};
 use crate::world::controls::{on_session, session, vip};
 use crate::world::{Trouble, World};
-use super::{Run, runs, millis, secs};
 use leasehold::lease::{Fact, Target};
 
 const ALL: [&str; 3] = ["a", "b", "c"];

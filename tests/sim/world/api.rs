@@ -57,6 +57,8 @@ pub(crate) struct Server {
     pub(crate) read_only: bool,
     /// How long one way takes, at least and at most.
     pub(crate) latency: (Duration, Duration),
+    /// How much longer an answer takes.
+    pub(crate) answers_late: Duration,
     pub(crate) troubles: Troubles,
     pub(crate) faults: Vec<Fault>,
 }
@@ -67,6 +69,7 @@ impl Default for Server {
             down: None,
             read_only: false,
             latency: (LATENCY, LATENCY),
+            answers_late: Duration::ZERO,
             troubles: Troubles::default(),
             faults: Vec::new(),
         }
@@ -95,7 +98,7 @@ impl World {
             Work::Write(Write::Session(change)) => Some(Target::Session(change.name.clone())),
             Work::Write(Write::Claim(change)) => Some(Target::Claim(change.name.clone())),
             Work::Read(target) => Some(target.clone()),
-            Work::List => None,
+            Work::List { .. } => None,
         };
         if let Some(target) = target {
             self.laws.requested(self.now, id, target);
@@ -111,7 +114,7 @@ impl World {
         let trouble = match &work {
             Work::Write(_) if self.server.read_only => Some(Trouble::Refused),
             Work::Write(write) => self.trouble(id, write).or_else(|| self.throw_trouble(true)),
-            Work::Read(_) | Work::List => self.throw_trouble(false),
+            Work::Read(_) | Work::List { .. } => self.throw_trouble(false),
         };
         let delay = match trouble {
             None | Some(Trouble::AnswerLost) => delay,
@@ -129,10 +132,10 @@ impl World {
         self.later(delay, Item::Request { host: id, process, request, work, answer });
     }
 
-    pub(super) fn request_lists(&mut self, id: usize) {
+    pub(super) fn request_lists(&mut self, id: usize, asked: Instant) {
         if self.reaches(id) {
             let process = self.hosts[id].process;
-            let (request, work) = (RequestId(u64::MAX), Work::List);
+            let (request, work) = (RequestId(u64::MAX), Work::List { asked });
             let delay = self.api_delay();
             self.later(delay, Item::Request { host: id, process, request, work, answer: true });
         }
@@ -186,13 +189,16 @@ impl World {
     ) {
         let happenings = match work {
             Work::Read(target) => vec![Happening::Answer(request, self.store.read(&target))],
-            Work::List => vec![
-                Happening::Event(self.store.list_sessions()),
-                Happening::Event(self.store.list_claims()),
-            ],
+            Work::List { asked } => vec![Happening::Event(Event::Listed {
+                asked,
+                sessions: self.store.sessions.values().cloned().collect(),
+                claims: self.store.claims.values().cloned().collect(),
+            })],
             Work::Write(write) => {
+                let before = self.store.mark(&write);
                 let (result, event) = self.store.write(&write);
                 if let Some(event) = event {
+                    self.check_write(&write, before, self.store.mark(&write));
                     if self.telling {
                         self.tell_commit(id, &event);
                     }
@@ -206,7 +212,7 @@ impl World {
             }
         };
         if answer && self.reaches(id) {
-            let delay = self.api_delay();
+            let delay = self.api_delay() + self.server.answers_late;
             for happening in happenings {
                 self.later(delay, Item::To { host: id, process, happening });
             }

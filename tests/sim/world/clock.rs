@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn what_is_due_is_due_when_the_clock_shows_it() {
-        for (rate, slow) in [(0, false), (200, false), (200, true), (10_000, false), (9_999, true)] {
+        for (rate, slow) in [(0, false), (200, false), (200, true), (10_000, false), (9_999, true)]
+        {
             let now = Instant::from_boot(Duration::from_secs(1000));
             let shown = Instant::from_boot(Duration::from_secs(77));
             let clock = Clock::new(now, shown, rate, slow);

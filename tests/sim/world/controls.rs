@@ -501,13 +501,11 @@ impl World {
         self.now.saturating_since(start)
     }
 
-    /// For how long clients have got no answer for `ip` when they get one again.
-    pub(crate) fn outage(&mut self, ip: IpAddr) -> Duration {
-        let start = self.now;
-        self.run_until(|world| !world.is_answered(ip));
-        let since = self.now;
-        self.run_until(|world| world.is_answered(ip));
-        self.now.saturating_since(since.min(start))
+    /// How long it takes until clients get an answer for every address.
+    pub(crate) fn outage(&mut self) -> Duration {
+        self.run_until(|world| {
+            let mut ips = world.desired.claims.values().flat_map(|claim| &claim.addresses);
+            ips.all(|ip| world.is_answered(*ip))
+        })
     }
 }
-

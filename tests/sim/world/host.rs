@@ -226,8 +226,7 @@ impl Host {
     pub(crate) fn interfaces(&self) -> BTreeMap<InterfaceName, Interface> {
         let interfaces = self.nics.iter().map(|nic| {
             let net = IpNet::new(nic.address, 16).unwrap();
-            let interface =
-                Interface { mac: nic.mac, carrier: nic.carrier, addresses: vec![net] };
+            let interface = Interface { mac: nic.mac, carrier: nic.carrier, addresses: vec![net] };
             (nic.name.clone(), interface)
         });
         interfaces.collect()

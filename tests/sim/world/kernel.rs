@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::announce::plan::{
-    Kernel as Seen, KernelOp, Lifetime, Ours, Refusal, plan, view,
-};
+use leasehold::announce::plan::{Kernel as Seen, KernelOp, Lifetime, Ours, Refusal, plan, view};
 use leasehold::clock::Instant;
 use leasehold::lease::{KernelView, Serving};
 use leasehold::net::links::Links;
@@ -56,13 +54,17 @@ impl Kernel {
 
     /// Plans and acts until nothing is left to do, by the speaker's own plan. `late` says how late
     /// each lifetime that is set now will end.
-    pub(crate) fn settle(&mut self, now: Instant, links: &Links, late: &mut dyn FnMut() -> Duration) {
+    pub(crate) fn settle(
+        &mut self,
+        now: Instant,
+        links: &Links,
+        late: &mut dyn FnMut() -> Duration,
+    ) {
         for op in std::mem::take(&mut self.halfway) {
             self.execute(now, op, late());
         }
-        self.refused.retain(|ip, refusal| {
-            self.serving.vips.contains_key(ip) || now < refusal.retry_at
-        });
+        self.refused
+            .retain(|ip, refusal| self.serving.vips.contains_key(ip) || now < refusal.retry_at);
         for _ in 0..8 {
             let seen = self.observe(now, links);
             let plan = plan(now, &self.serving, links, &seen, &self.refused);
@@ -95,10 +97,7 @@ impl Kernel {
         let ours = self.ours.iter().map(|(ip, held)| {
             ((held.index, *ip), held.known.unwrap_or_else(|| estimated(now, held.ends)))
         });
-        Seen {
-            ours: ours.collect(),
-            foreign: self.foreign.iter().map(|ip| (index, *ip)).collect(),
-        }
+        Seen { ours: ours.collect(), foreign: self.foreign.iter().map(|ip| (index, *ip)).collect() }
     }
 
     fn execute(&mut self, now: Instant, op: KernelOp, late: Duration) {

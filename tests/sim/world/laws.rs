@@ -3,6 +3,7 @@
 //! | law | what |
 //! |---|---|
 //! | S1 | never two valid claims for one address |
+//! | CAS | no speaker lowers a number of transitions, or writes to a lease that was deleted |
 //! | S2 | with `Drop`, on the lease path, never two hosts with one address |
 //! | S3 | two connected hosts have one address for a bounded time only; the bound depends on why |
 //! | S4 | nobody who can know better serves what another owns, or what nobody asks for |
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use leasehold::clock::Instant;
 use leasehold::desired::OnApiOutage;
-use leasehold::lease::Target;
+use leasehold::lease::{Target, Write};
 use leasehold_crds::names::NodeName;
 
 use super::spells::Health;
@@ -82,6 +83,11 @@ pub(crate) struct Laws {
     /// When a bound will have been passed.
     pub(crate) due: Option<Instant>,
     timers: BTreeMap<Key, Instant>,
+    /// Who had each address at the last look, and when each host last owned it.
+    had: BTreeSet<(IpAddr, usize)>,
+    owned: BTreeMap<(IpAddr, usize), Instant>,
+    /// Which owner has had its address, since when.
+    served: BTreeMap<IpAddr, (usize, Instant)>,
     owners: BTreeMap<IpAddr, NodeName>,
     requests: BTreeMap<(usize, Target), (u64, u32)>,
     ticks: BTreeMap<usize, (Instant, u32)>,
@@ -107,7 +113,11 @@ impl Laws {
         let count = self.ticks.entry(id).or_default();
         *count = if count.0 == now { (now, count.1 + 1) } else { (now, 1) };
         if count.1 >= TICKS {
-            broken(now, "busy", &format!("the core of host {id} wants to be called at once, for ever"));
+            broken(
+                now,
+                "busy",
+                &format!("the core of host {id} wants to be called at once, for ever"),
+            );
         }
     }
 
@@ -115,7 +125,11 @@ impl Laws {
         let count = self.turns.entry(id).or_default();
         *count = if count.0 == now { (now, count.1 + 1) } else { (now, 1) };
         if count.1 >= TICKS {
-            broken(now, "busy", &format!("the listener of host {id} wants to run at once, for ever"));
+            broken(
+                now,
+                "busy",
+                &format!("the listener of host {id} wants to run at once, for ever"),
+            );
         }
     }
 }
@@ -161,6 +175,30 @@ impl World {
         }
     }
 
+    /// What no write of a speaker may do, whatever became of the lease since it was read.
+    pub(super) fn check_write(
+        &self,
+        write: &Write,
+        before: Option<(u64, i32)>,
+        after: Option<(u64, i32)>,
+    ) {
+        let (name, base) = match write {
+            Write::Session(change) => (&change.name, change.base.is_some()),
+            Write::Claim(change) => (&change.name, change.base.is_some()),
+        };
+        match (before, after) {
+            (None, _) if base => {
+                let text = format!("{name} was deleted, and a late write creates it again");
+                broken(self.now, "CAS", &text);
+            }
+            (Some((old, before)), Some((new, after))) if old == new && after < before => {
+                let text = format!("the transitions of {name} fall from {before} to {after}");
+                broken(self.now, "CAS", &text);
+            }
+            _ => {}
+        }
+    }
+
     fn check_still(&self) {
         let Some(still) = &self.laws.still else { return };
         for (ip, hosts) in still {
@@ -180,7 +218,11 @@ impl World {
             }
             if self.now > expected.by {
                 let waited = self.now.saturating_since(expected.since);
-                broken(self.now, "L1", &format!("nobody answers for {} after {waited:?}", expected.ip));
+                broken(
+                    self.now,
+                    "L1",
+                    &format!("nobody answers for {} after {waited:?}", expected.ip),
+                );
             }
             true
         });
@@ -191,8 +233,7 @@ impl World {
     pub(crate) fn is_answered(&self, ip: IpAddr) -> bool {
         let segment = Self::segment_of(ip);
         (0..self.hosts.len()).any(|id| {
-            self.hosts[id].kernel.has(ip)
-                && (!self.router || self.connected(segment, ROUTER, id))
+            self.hosts[id].kernel.has(ip) && (!self.router || self.connected(segment, ROUTER, id))
         })
     }
 
@@ -203,6 +244,7 @@ impl World {
                 holders.entry(*ip).or_default().push(id);
             }
         }
+        self.check_additions(&holders);
         let mut active: Vec<(Key, Duration)> = Vec::new();
         match self.laws.overlap {
             Some(overlap) => self.plain_overlaps(&holders, overlap, &mut active),
@@ -228,6 +270,43 @@ impl World {
         self.laws.due = due;
     }
 
+    /// Nobody adds an address that another owns and serves, and that it could hear.
+    fn check_additions(&mut self, holders: &BTreeMap<IpAddr, Vec<usize>>) {
+        let long = Duration::from_secs(3);
+        let mut had = BTreeSet::new();
+        for (ip, hosts) in holders {
+            let claim = self.store.valid_claims().find(|claim| claim.addresses.contains(ip));
+            let owner = claim.and_then(|claim| claim.holder.as_ref());
+            let owner = owner.and_then(|owner| self.host_of(owner));
+            had.extend(hosts.iter().map(|host| (*ip, *host)));
+            let Some(owner) = owner else {
+                self.laws.served.remove(ip);
+                continue;
+            };
+            self.laws.owned.insert((*ip, owner), self.now);
+            if !hosts.contains(&owner) {
+                self.laws.served.remove(ip);
+                continue;
+            }
+            let known = self.laws.served.get(ip).filter(|(who, _)| *who == owner);
+            let since = known.map_or(self.now, |(_, since)| *since);
+            self.laws.served.insert(*ip, (owner, since));
+            let serves = self.now.saturating_since(since) >= long;
+            for host in hosts.iter().copied().filter(|host| *host != owner) {
+                let owned = self.laws.owned.get(&(*ip, host));
+                let before = owned.is_some_and(|at| self.now.saturating_since(*at) < long);
+                let new = !self.laws.had.contains(&(*ip, host));
+                let hear = [host, owner].iter().all(|id| self.is_well_for(*id, Health::Wire, long));
+                if new && serves && !before && hear {
+                    let (host, owner) = (&self.hosts[host].name, &self.hosts[owner].name);
+                    let text = format!("{host} adds {ip}, which {owner} owns and serves");
+                    broken(self.now, "S4", &text);
+                }
+            }
+        }
+        self.laws.had = had;
+    }
+
     fn report(&self, (law, ip, one, other): Key, limit: Duration) -> ! {
         let name = |id: usize| self.hosts[id].name.as_str();
         let (law, text) = match law {
@@ -239,15 +318,20 @@ impl World {
             }
             Law::Hung => (
                 "S3",
-                format!("{} has had {ip} for {limit:?} beside {}, its process stopped", name(one), name(other)),
+                format!(
+                    "{} has had {ip} for {limit:?} beside {}, its process stopped",
+                    name(one),
+                    name(other)
+                ),
             ),
             Law::Served => (
                 "S4",
                 format!("{} has served {ip} for {limit:?}, which {} owns", name(one), name(other)),
             ),
-            Law::Unasked => {
-                ("S4", format!("{} has served {ip} for {limit:?}, for which nothing asks", name(one)))
-            }
+            Law::Unasked => (
+                "S4",
+                format!("{} has served {ip} for {limit:?}, for which nothing asks", name(one)),
+            ),
             Law::Fence => {
                 ("fence", format!("{} has {ip}, {limit:?} after its process stopped", name(one)))
             }
@@ -359,10 +443,16 @@ impl World {
     }
 
     /// Which addresses nobody answers for, and for how long that may last.
-    fn allowed_gaps(&self, holders: &BTreeMap<IpAddr, Vec<usize>>, active: &mut Vec<(Key, Duration)>) {
+    fn allowed_gaps(
+        &self,
+        holders: &BTreeMap<IpAddr, Vec<usize>>,
+        active: &mut Vec<(Key, Duration)>,
+    ) {
         for claim in self.desired.claims.values() {
             for ip in &claim.addresses {
-                if holders.contains_key(ip) && self.is_answered(*ip) || self.strangers.contains_key(ip) {
+                if holders.contains_key(ip) && self.is_answered(*ip)
+                    || self.strangers.contains_key(ip)
+                {
                     continue;
                 }
                 if self.laws.innocent && self.laws.owners.contains_key(ip) {
@@ -378,7 +468,10 @@ impl World {
                             .all(|health| self.is_well_for(*id, health, SETTLED))
                 };
                 let drop = claim.on_api_outage == OnApiOutage::Drop;
-                if !drop && (0..self.hosts.len()).any(|id| able(&id)) && !self.is_kept(*ip, claim.detection.wire) {
+                if !drop
+                    && (0..self.hosts.len()).any(|id| able(&id))
+                    && !self.is_kept(*ip, claim.detection.wire)
+                {
                     active.push(((Law::Unserved, *ip, 0, 0), SERVED));
                 }
             }
@@ -394,7 +487,8 @@ impl World {
             return false;
         };
         let ill = !self.is_well_for(owner, Health::Wire, SETTLED);
-        let off = self.hosts[owner].nics.iter().all(|nic| !nic.carrier) || !self.hosts[owner].powered;
+        let off =
+            self.hosts[owner].nics.iter().all(|nic| !nic.carrier) || !self.hosts[owner].powered;
         // A session that was lengthened over a restart is waited for.
         self.is_restarting(owner) || ill && !off || !wire && !self.hosts[owner].is_running()
     }

@@ -44,10 +44,6 @@ impl Listener {
         self.detector.update(now, &self.watchlist, &self.witnesses);
     }
 
-    pub(crate) const fn watchlist(&self) -> &Watchlist {
-        &self.watchlist
-    }
-
     /// The edge has asked around, and these have answered.
     pub(crate) fn heard_around(
         &mut self,

@@ -57,12 +57,31 @@ pub(crate) enum Happening {
 #[derive(Debug)]
 enum Item {
     /// For one process of one host.
-    To { host: usize, process: u64, happening: Happening },
+    To {
+        host: usize,
+        process: u64,
+        happening: Happening,
+    },
     /// A request arrives at the API server.
-    Request { host: usize, process: u64, request: RequestId, work: Work, answer: bool },
+    Request {
+        host: usize,
+        process: u64,
+        request: RequestId,
+        work: Work,
+        answer: bool,
+    },
     /// A watch is opened anew, with a list.
-    Open { host: usize, process: u64, kind: Kind, epoch: u64 },
-    Frame { to: usize, process: u64, arriving: wire::Arriving },
+    Open {
+        host: usize,
+        process: u64,
+        kind: Kind,
+        epoch: u64,
+    },
+    Frame {
+        to: usize,
+        process: u64,
+        arriving: wire::Arriving,
+    },
 }
 
 #[expect(clippy::large_enum_variant, reason = "a few hundred exist at a time")]
@@ -70,7 +89,7 @@ enum Item {
 enum Work {
     Write(Write),
     Read(Target),
-    List,
+    List { asked: Instant },
 }
 
 /// An [`Item`] and when it is due.
@@ -240,7 +259,8 @@ impl World {
         let host = &mut self.hosts[id];
         host.touch();
         let local = host.clock.at(now);
-        if host.kernel.next_expiry().is_some_and(|ends| ends <= local) && host.kernel.expire(local) {
+        if host.kernel.next_expiry().is_some_and(|ends| ends <= local) && host.kernel.expire(local)
+        {
             self.laws.dirty = true;
             if self.telling {
                 self.tell(id, "the kernel removes what has expired");
@@ -309,7 +329,7 @@ impl World {
         match action {
             Action::Write { request, write } => self.request(id, request, Work::Write(write)),
             Action::Read { request, target } => self.request(id, request, Work::Read(target)),
-            Action::List => self.request_lists(id),
+            Action::List { asked } => self.request_lists(id, asked),
             Action::Listen(watchlist) => {
                 let host = &mut self.hosts[id];
                 host.listener.watch(host.clock.at(self.now), watchlist);

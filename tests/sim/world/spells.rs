@@ -75,7 +75,7 @@ impl World {
                 let server = &self.server;
                 server.down.is_none()
                     && !server.read_only
-                    && server.latency.1 <= SOON
+                    && server.latency.1 + server.answers_late <= SOON
                     && server.troubles == super::Troubles::default()
                     && host.api
                     && !host.watch_hung

@@ -86,6 +86,20 @@ impl Store {
         }
     }
 
+    /// What must not change as a write might change it: the uid under the name, and the number of
+    /// transitions.
+    pub(crate) fn mark(&self, write: &Write) -> Option<(u64, i32)> {
+        let mark = |uid: &str, number| (uid.trim_start_matches("uid-").parse().unwrap(), number);
+        match write {
+            Write::Session(change) => {
+                self.sessions.get(&change.name).map(|s| mark(&s.uid, s.record.transitions))
+            }
+            Write::Claim(change) => {
+                self.claims.get(&change.name).map(|s| mark(&s.uid, s.record.transitions))
+            }
+        }
+    }
+
     /// The claims that are valid.
     pub(crate) fn valid_claims(&self) -> impl Iterator<Item = &Claim> {
         self.claims.values().filter_map(|claim| {

@@ -214,7 +214,9 @@ impl World {
     pub(crate) fn deliver_frame(&mut self, to: usize, arriving: Arriving) {
         let (now, jitter) = (self.now, self.jitter);
         let host = &mut self.hosts[to];
-        let Some(core) = host.core.as_ref().filter(|_| host.powered && !host.paused) else { return };
+        let Some(core) = host.core.as_ref().filter(|_| host.powered && !host.paused) else {
+            return;
+        };
         let Arriving { segment, ip, mac, announcement, answer } = arriving;
         let Some(nic) = host.nics.get(segment) else { return };
         if nic.mac == mac {
@@ -224,7 +226,8 @@ impl World {
         let wanted = answer || core.heeded().any(|heeded| heeded == ip);
         host.listener.receive(segment, ip, mac);
         if !host.stopped {
-            let wait = if jitter { self.dice.between(Duration::ZERO, host.lag) } else { Duration::ZERO };
+            let wait =
+                if jitter { self.dice.between(Duration::ZERO, host.lag) } else { Duration::ZERO };
             host.listener.wake_by(now + wait);
             host.touch();
         }

@@ -97,6 +97,10 @@ impl World {
             Event::Claims(all) => {
                 format!("lists: {}", all.iter().map(claim).collect::<Vec<_>>().join(", "))
             }
+            Event::Listed { sessions, claims, .. } => {
+                let all = sessions.iter().map(session).chain(claims.iter().map(claim));
+                format!("read all: {}", all.collect::<Vec<_>>().join(", "))
+            }
             Event::Session(stored) => format!("sees session {}", session(stored)),
             Event::SessionGone(name) => format!("sees session {name} gone"),
             Event::Claim(stored) => format!("sees claim {}", claim(stored)),
@@ -119,7 +123,8 @@ impl World {
                 format!("hears {} {how} by {}", frame.ip, frame.mac)
             }
             Event::Voices(voices) => {
-                let voices = voices.owners.iter().map(|(id, voice)| format!("{} {voice:?}", id.node));
+                let voices =
+                    voices.owners.iter().map(|(id, voice)| format!("{} {voice:?}", id.node));
                 format!("voices: {}", voices.collect::<Vec<_>>().join(", "))
             }
             Event::Kernel(view) => {
@@ -140,9 +145,11 @@ impl World {
 
     pub(super) fn tell_action(&self, id: usize, action: &Action) {
         let text = match action {
-            Action::Write { request, write: what } => format!("writes {}: {}", request.0, write(what)),
+            Action::Write { request, write: what } => {
+                format!("writes {}: {}", request.0, write(what))
+            }
             Action::Read { request, target } => format!("reads {}: {target:?}", request.0),
-            Action::List => "reads all leases".to_owned(),
+            Action::List { .. } => "reads all leases".to_owned(),
             Action::Serve(serving) => {
                 let now = self.hosts[id].clock.at(self.now);
                 let vips = serving.vips.iter().map(|(ip, vip)| {
