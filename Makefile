@@ -51,6 +51,17 @@ model: ## The exhaustive model check: SPEAKERS=2 or 3 or, by default, both; then
 	@$(TARGET)/leasehold-model check $(if $(SPEAKERS),--speakers $(SPEAKERS))
 	@$(TARGET)/leasehold-model break
 
+.PHONY: sim
+SEEDS ?= 10000
+sim: ## The simulator: every directed run, and SEEDS random ones (SEEDS=100000)
+	@$(CARGO) build --quiet --profile sim --package leasehold-sim --bins
+	@$(dir $(TARGET))sim/leasehold-sim directed
+	@$(dir $(TARGET))sim/leasehold-sim run --seeds $(SEEDS)
+
+.PHONY: sim-mutants
+sim-mutants: ## Breaks each rule of the protocol in turn: the simulator must find it
+	@tests/sim/mutants/check
+
 .PHONY: build
 build: prerequisites
 	@$(CARGO) build --workspace --bins

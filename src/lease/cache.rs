@@ -31,6 +31,10 @@ pub(super) struct Entry<T> {
     pub(super) changed: Instant,
     /// The greatest number of transitions ever seen under the name.
     pub(super) highest: i32,
+    /// The greatest that was seen of the lease that is stored now.
+    pub(super) highest_here: i32,
+    /// The lease that was stored last.
+    uid: Option<String>,
     /// The version up to which the watch is passed over.
     awaiting: Option<String>,
     /// The versions that the watch delivered last.
@@ -64,6 +68,21 @@ impl<T: Record + PartialEq> Cache<T> {
 
     pub(super) fn highest(&self, name: &LeaseName) -> i32 {
         self.entries.get(name).map_or(0, |entry| entry.highest)
+    }
+
+    /// Whether the lease of this name was seen with more transitions than `stored` has: then somebody
+    /// set it back.
+    pub(super) fn is_set_back(&self, stored: &Stored<T>) -> bool {
+        self.entries.get(&stored.name).is_some_and(|entry| {
+            entry.uid.as_ref() == Some(&stored.uid)
+                && stored.record.transitions() < entry.highest_here
+        })
+    }
+
+    /// Remembers that this many transitions were seen under the name before this process began.
+    pub(super) fn remember(&mut self, now: Instant, name: LeaseName, highest: i32) {
+        let entry = self.entries.entry(name).or_insert_with(|| Entry::nothing(now));
+        entry.highest = entry.highest.max(highest);
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&LeaseName, &Entry<T>)> {
@@ -190,12 +209,27 @@ impl<T> Entry<T> {
 }
 
 impl<T: Record + PartialEq> Entry<T> {
+    const fn nothing(now: Instant) -> Self {
+        Self {
+            stored: None,
+            changed: now,
+            highest: 0,
+            highest_here: 0,
+            uid: None,
+            awaiting: None,
+            delivered: VecDeque::new(),
+        }
+    }
+
     fn new(now: Instant, stored: Stored<T>) -> Self {
         let highest = stored.record.transitions();
+        let uid = Some(stored.uid.clone());
         Self {
+            uid,
             stored: Some(stored),
             changed: now,
             highest,
+            highest_here: highest,
             awaiting: None,
             delivered: VecDeque::new(),
         }
@@ -214,7 +248,12 @@ impl<T: Record + PartialEq> Entry<T> {
             return false;
         }
         if let Some(stored) = &stored {
-            self.highest = self.highest.max(stored.record.transitions());
+            let transitions = stored.record.transitions();
+            self.highest = self.highest.max(transitions);
+            let same = self.uid.as_ref() == Some(&stored.uid);
+            self.highest_here =
+                if same { self.highest_here.max(transitions) } else { transitions };
+            self.uid = Some(stored.uid.clone());
         }
         self.stored = stored;
         self.changed = now;

@@ -126,8 +126,8 @@ impl Election {
         let (Some(holder), Some(session)) = (&record.holder, &record.session) else {
             return Owner::Nobody;
         };
-        // A number below one that was seen is an edit or a restored backup.
-        if record.transitions < self.claims.highest(&stored.name) {
+        // A number below one that was seen of this lease is an edit or a restored backup.
+        if self.claims.is_set_back(stored) {
             return Owner::Nobody;
         }
         if *holder == self.config.node {
@@ -155,7 +155,9 @@ impl Election {
             return false;
         }
         let known = self.sessions.get(&name);
-        let later = known.is_some_and(|known| known.record.transitions > session.transitions);
+        let later = known.is_some_and(|known| {
+            known.uid == session.uid && known.record.transitions > session.transitions
+        });
         let same = known.is_some_and(|known| id_of(known) == *session);
         let seen = self.claims.entry(&stored.name).map(|entry| entry.changed);
         let read = self.peers.read(&name);
@@ -465,7 +467,7 @@ impl Election {
             self.take_provisionally(now, name, claim, stored.as_ref(), actions);
             return;
         }
-        if served && self.is_settling() {
+        if served && (self.is_settling() || forsaken.is_some() && self.is_returning(name)) {
             return;
         }
         let (first, edited) = (orphan.ranking.first() == Some(&self.config.node), orphan.edited);

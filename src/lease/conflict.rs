@@ -126,6 +126,7 @@ impl Election {
     pub(super) fn advance_conflicts(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.advance_probes(now, actions);
         self.ask_old_owners(now, actions);
+        self.probe_provisional(now, actions);
         if self.is_api_answering(now) && self.is_informed() && self.own.id.is_some() {
             self.reread_yielded(now, actions);
         } else if self.is_informed() {

@@ -127,6 +127,10 @@ impl Election {
             record.incarnation == config.incarnation && record.node == config.node
         });
         let own_name = LeaseName::session(&config.node);
+        let mut sessions = Cache::default();
+        if let Some(record) = &adopted {
+            sessions.remember(now, own_name.clone(), record.transitions);
+        }
         Self {
             own: OwnSession::new(
                 now,
@@ -134,7 +138,7 @@ impl Election {
                 &config,
             ),
             own_name,
-            sessions: Cache::default(),
+            sessions,
             claims: Cache::default(),
             desired: None,
             interfaces: BTreeMap::new(),
@@ -219,6 +223,7 @@ impl Election {
             self.peers_deadline(),
             self.silences_deadline(),
             self.listening_deadline(),
+            self.provisional_deadline(),
             self.claims_deadline(),
             self.conflicts_deadline(),
         ]
@@ -362,6 +367,7 @@ impl Election {
             node: self.config.node.clone(),
             incarnation: self.config.incarnation.clone(),
             session: self.own.id.clone(),
+            transitions: self.sessions.highest(&self.own_name),
             claims: self.held_claims(),
         };
         if self.persisted.as_ref() != Some(&record) {

@@ -12,7 +12,7 @@ use pnet_base::MacAddr;
 
 use super::claims::Owner;
 use super::election::{Election, Pending};
-use super::event::{Action, Answer, Fact, Heard};
+use super::event::{Action, Answer, Fact, Frame, Heard};
 use crate::clock::Instant;
 use crate::desired::{DesiredClaim, OnApiOutage};
 
@@ -24,10 +24,14 @@ const STOPPED: Duration = Duration::from_millis(400);
 /// How long after another served it the address is asked for again.
 const SERVED_BY_ANOTHER: Duration = Duration::from_secs(5);
 /// Whoever announces the address again so long after it heard this node's announcement has authority.
-const STANDS: Duration = Duration::from_millis(50);
+const STANDS: Duration = Duration::from_millis(20);
+/// How often one of the addresses is asked for, whoever else may have it.
+const PROBE: Duration = Duration::from_millis(20);
+/// How long an owner that is back has to announce its address again.
+const RETURN: Duration = Duration::from_secs(2);
 
 /// How the API server answers.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Api {
     /// When it last carried out, or refused for good reason, what this node asked.
     answered: Instant,
@@ -38,6 +42,9 @@ pub(super) struct Api {
     asked: Option<Instant>,
     sessions_listed: bool,
     claims_listed: bool,
+    /// When the next provisional address is asked for, and which was last.
+    probe: Instant,
+    probed: Option<LeaseName>,
 }
 
 impl Api {
@@ -82,6 +89,8 @@ pub(super) struct Provisional {
     version: Option<String>,
     /// When this node first announced it against another speaker.
     contested: Option<Instant>,
+    /// Since when its owner is known to be back: it is about to serve again.
+    returned: Option<Instant>,
 }
 
 impl Election {
@@ -132,7 +141,7 @@ impl Election {
             .get(&LeaseName::session(from))
             .map(|stored| stored.resource_version.clone());
         let provisional =
-            Provisional { from: from.clone(), session: session.clone(), version, contested: None };
+            Provisional { from: from.clone(), session: session.clone(), version, contested: None, returned: None };
         self.note_former(name, Some(stored));
         let stored = stored.clone();
         self.ownerships += 1;
@@ -203,21 +212,59 @@ impl Election {
     ) {
         let Some(tenure) = self.tenures.get(name) else { return };
         let contested = tenure.provisional.as_ref().and_then(|provisional| provisional.contested);
+        let from = tenure.provisional.as_ref().map(|provisional| &provisional.from);
+        let by_former = from.is_some() && self.node_with(heard.frame.mac) == from;
         if tenure.probing.is_some() {
             self.withdraw_provisional(now, name);
-        } else if heard.frame.announcement && speaker {
-            let stands = contested.is_some_and(|at| now >= at + STANDS);
-            if !stands && self.outranks(name, heard.frame.mac) {
-                self.with(name, |tenure| {
-                    if let Some(provisional) = &mut tenure.provisional {
-                        provisional.contested = Some(contested.unwrap_or(now));
-                    }
-                });
-                Self::announce(&heard.interface, heard.frame.ip, actions);
-            } else {
-                self.withdraw_provisional(now, name);
-            }
+            return;
         }
+        // A former owner that answers is told that it has lost it.
+        if !speaker || by_former && !heard.frame.announcement {
+            return;
+        }
+        let stands = contested.is_some_and(|at| now >= at + STANDS);
+        if stands || !self.outranks(name, heard.frame.mac) {
+            self.withdraw_provisional(now, name);
+            return;
+        }
+        self.with(name, |tenure| {
+            if let Some(provisional) = &mut tenure.provisional {
+                provisional.contested = Some(contested.unwrap_or(now));
+            }
+        });
+        Self::announce(&heard.interface, heard.frame.ip, actions);
+    }
+
+    /// Two halves of a segment may each have a provisional owner, or one of them the rightful one: as
+    /// long as anything is served provisionally, it is asked for, one address at a time.
+    pub(super) fn probe_provisional(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if !self.api.unsettled || now < self.api.probe {
+            return;
+        }
+        let next = |after: Option<&LeaseName>| {
+            self.tenures
+                .iter()
+                .filter(|(name, _)| after.is_none_or(|after| *name > after))
+                .find(|(_, tenure)| tenure.provisional.is_some() && tenure.probing.is_none())
+                .map(|(name, tenure)| (name.clone(), tenure.interface.clone()))
+        };
+        let Some((name, interface)) = next(self.api.probed.as_ref()).or_else(|| next(None)) else {
+            return;
+        };
+        self.api.probe = now + PROBE;
+        let address = self.claims.get(&name).and_then(|s| s.record.addresses.first().copied());
+        self.api.probed = Some(name);
+        if let (Some(address), Some(interface)) = (address, interface) {
+            actions.push(Action::Transmit { interface, frame: Frame::Probe(address) });
+        }
+    }
+
+    pub(super) fn provisional_deadline(&self) -> Option<Instant> {
+        let returning = self.tenures.values().filter_map(|tenure| {
+            let returned = tenure.provisional.as_ref()?.returned?;
+            Some(returned + RETURN)
+        });
+        self.first_ahead(returning.chain(self.api.unsettled.then_some(self.api.probe)))
     }
 
     fn node_with(&self, mac: MacAddr) -> Option<&NodeName> {
@@ -269,7 +316,17 @@ impl Election {
         let over = match owner {
             // It is the owner now; or the holder was fenced, and the claim is asked for at once.
             Owner::Me | Owner::Nobody => false,
-            Owner::Other(node) if node == provisional.from => renewed,
+            Owner::Other(node) if node == provisional.from => {
+                // It goes on as soon as it has read that it may; its announcement ends this.
+                if renewed && provisional.returned.is_none() {
+                    self.with(name, |tenure| {
+                        if let Some(provisional) = &mut tenure.provisional {
+                            provisional.returned = Some(now);
+                        }
+                    });
+                }
+                provisional.returned.is_some_and(|at| now >= at + RETURN)
+            }
             Owner::Other(_) => true,
         };
         let gone = self.desired_claim(name).is_none();
@@ -286,6 +343,12 @@ impl Election {
     pub(super) const fn is_settling(&self) -> bool {
         let api = &self.api;
         api.unsettled && !(api.asked.is_some() && api.sessions_listed && api.claims_listed)
+    }
+
+    /// Whether the owner is back and about to serve again.
+    pub(super) fn is_returning(&self, name: &LeaseName) -> bool {
+        let provisional = self.tenures.get(name).and_then(|tenure| tenure.provisional.as_ref());
+        provisional.is_some_and(|provisional| provisional.returned.is_some())
     }
 
     /// Whether this node serves an orphan already: it asks for it before all others.

@@ -18,6 +18,9 @@ pub struct OwnRecord {
     pub incarnation: Incarnation,
     /// The session that was held.
     pub session: Option<SessionId>,
+    /// The greatest number of transitions that its session lease was seen with.
+    #[serde(default)]
+    pub transitions: i32,
     /// The claims that were held.
     pub claims: BTreeMap<LeaseName, HeldClaim>,
 }

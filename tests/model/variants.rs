@@ -97,8 +97,14 @@ pub const TWO_SPEAKERS: [Variant; 20] = [
         Bounds { claims: 2, claim_transitions: 2, reassignments: 1, ..FENCES },
     ),
     thorough("two planned moves, silent owners", Bounds { moves: 2, forsaken: true, ..FENCES }),
-    thorough("a lease deleted and one edited", Bounds { deletions: 1, edits: 1, ..FENCES }),
-    thorough("two leases edited, a crash", Bounds { edits: 2, crashes: 1, ..FENCES }),
+    thorough(
+        "a lease deleted and one edited",
+        Bounds { claim_transitions: 2, deletions: 1, edits: 1, ..FENCES },
+    ),
+    thorough(
+        "two leases edited, a crash",
+        Bounds { claim_transitions: 2, edits: 2, crashes: 1, ..FENCES },
+    ),
     thorough("a lease deleted, a planned move", Bounds { deletions: 1, moves: 1, ..FENCES }),
     thorough(
         "late writes, silent owners, a crash",

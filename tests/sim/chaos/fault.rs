@@ -26,6 +26,7 @@ pub(super) enum Fault {
     Down(Down),
     ReadOnly,
     Slow(Duration),
+    AnswersLate(Duration),
     Troubled(Troubles),
     Hung(usize),
     LateWatch(usize, Duration),
@@ -51,7 +52,7 @@ impl Fault {
     pub(super) fn any(dice: &mut Dice, world: &World) -> Self {
         let host = dice.below(world.hosts.len());
         let number = u8::try_from(1 + dice.below(world.desired.claims.len())).unwrap();
-        match dice.below(38) {
+        match dice.below(39) {
             0 | 1 => Self::Killed(host),
             2 | 3 => Self::PowerOff(host),
             4 => Self::Terminated(host),
@@ -81,7 +82,10 @@ impl Fault {
             34 => Self::SessionDeleted(host),
             35 => Self::ClaimEdited(number),
             36 => Self::SessionEdited(host),
-            _ => Self::Restored,
+            37 => Self::Restored,
+            _ => Self::AnswersLate(
+                dice.between(Duration::from_millis(50), Duration::from_millis(1400)),
+            ),
         }
     }
 
@@ -201,6 +205,9 @@ impl Sickness {
             Fault::Down(down) => world.set_down(Some(*down)),
             Fault::ReadOnly => world.set_read_only(true),
             Fault::Slow(most) => self.change(world, |world| world.server.latency.1 = *most),
+            Fault::AnswersLate(late) => {
+                self.change(world, |world| world.server.answers_late = *late);
+            }
             Fault::Troubled(troubles) => {
                 self.change(world, |world| world.server.troubles = *troubles);
             }
@@ -284,7 +291,6 @@ impl Sickness {
         match fault {
             Fault::Killed(host) | Fault::Terminated(host) => Self::start(world, *host),
             Fault::PowerOff(host) if !world.hosts[*host].powered => world.power_on(*host),
-            Fault::PowerOff(_) => {}
             Fault::Stopped { host, .. } => {
                 if world.hosts[*host].stopped {
                     world.cont(*host);
@@ -320,6 +326,9 @@ impl Sickness {
             Fault::Slow(_) => {
                 self.change(world, |world| world.server.latency.1 = Duration::from_millis(3));
             }
+            Fault::AnswersLate(_) => {
+                self.change(world, |world| world.server.answers_late = Duration::ZERO);
+            }
             Fault::Troubled(_) => {
                 self.change(world, |world| world.server.troubles = Troubles::default());
             }
@@ -345,7 +354,8 @@ impl Sickness {
                     world.publish_desired();
                 }
             }
-            Fault::Reset(_)
+            Fault::PowerOff(_)
+            | Fault::Reset(_)
             | Fault::ClaimDeleted(_)
             | Fault::SessionDeleted(_)
             | Fault::ClaimEdited(_)
@@ -383,6 +393,7 @@ impl Sickness {
         }
         world.set_read_only(false);
         world.server.latency.1 = Duration::from_millis(3);
+        world.server.answers_late = Duration::ZERO;
         world.server.troubles = Troubles::default();
         let nodes: std::collections::BTreeSet<_> =
             world.hosts.iter().map(|host| host.node.clone()).collect();

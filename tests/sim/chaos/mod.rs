@@ -166,7 +166,7 @@ fn crash(world: &mut World, dice: &mut Dice) {
         + Duration::from_millis(120)
         + detection.rank_step() * steps;
     // A session that counts as silent after L is read and fenced by one in its turn.
-    let lease = Duration::from_millis(7_000) + detection.rank_step() * steps;
+    let lease = Duration::from_secs(7) + detection.rank_step() * steps;
     let bound = match (detection.wire, cut && dead.len() > 1) {
         (true, false) => wire,
         // The other that is cut off may believe for 2 s that it hears, and take.

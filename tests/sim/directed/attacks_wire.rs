@@ -51,7 +51,7 @@ fn s03_one_service_deleted_and_the_node_stays() {
         // Its own watch is quick; the pollers' are not.
         world.hosts.of(&owner).watch_delay = millis(2);
         world.desired.claims.remove(&claim(number));
-        world.publish_desired_late(&owner, millis(160));
+        world.publish_desired_to(|name| millis(if name == owner { 2 } else { 160 }));
         world.run(secs(2));
         world.hosts.of(&owner).watch_delay = millis(160);
     }
@@ -293,7 +293,7 @@ fn s22_three_of_five_die() {
     world.assert_served();
     // What one was to take that turned out to be dead as well is placed again.
     let loads = world.loads();
-    assert!(loads.values().all(|load| (7..=13).contains(load)), "{loads:?}");
+    assert!(loads.values().all(|load| (5..=15).contains(load)), "{loads:?}");
 }
 
 fn s24_a_stranger_has_the_address() {

@@ -101,7 +101,7 @@ fn a_record_of_another_boot_is_ignored() {
     let mut world = World::settled(&ALL, 6);
     world.set_api(false);
     world.kill("a");
-    world.hosts.of("a").boot = "another".to_owned();
+    "another".clone_into(&mut world.hosts.of("a").boot);
     world.start("a");
     world.run(secs(10));
     assert!(world.hosts["a"].kernel.ours.is_empty());

@@ -78,7 +78,7 @@ fn a_conflict_on_the_own_session_is_read_and_forgiven() {
     world.hold_still();
     // Somebody annotates the lease; the watch is late, so that the next renewal meets a conflict.
     world.hosts.of("a").watch_delay = secs(3);
-    world.edit_session("a", |session| session.cause = "annotated".to_owned());
+    world.edit_session("a", |session| "annotated".clone_into(&mut session.cause));
     world.run(secs(20));
     world.assert_served();
 }

@@ -351,12 +351,12 @@ impl World {
         self.publish(&Event::Desired(desired));
     }
 
-    /// What is asked for, seen at once by `first` and by the others so much later.
-    pub(crate) fn publish_desired_late(&mut self, first: &str, late: Duration) {
+    /// What is asked for, seen by each host after a while of its own.
+    pub(crate) fn publish_desired_to(&mut self, delay: impl Fn(&str) -> Duration) {
         let desired = Arc::new(self.desired.clone());
         self.laws.dirty = true;
         for id in 0..self.hosts.len() {
-            let delay = if self.hosts[id].name == first { LATENCY } else { late };
+            let delay = delay(&self.hosts[id].name);
             self.send(delay, id, Happening::Event(Event::Desired(desired.clone())));
         }
     }

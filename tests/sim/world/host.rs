@@ -61,6 +61,13 @@ pub(crate) struct Stream {
     pub(crate) stalled: VecDeque<Event>,
 }
 
+/// When anything is to be done at a host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Next {
+    Stale,
+    At(Option<Instant>),
+}
+
 #[expect(clippy::struct_excessive_bools, reason = "what can be wrong with a host, one by one")]
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -103,8 +110,8 @@ pub(crate) struct Host {
     pub(crate) most_claim_writes: usize,
     /// When the core is to be called again.
     pub(crate) tick: Option<Instant>,
-    /// When anything is to be done here; none: to be computed.
-    pub(crate) next: Option<Option<Instant>>,
+    /// When anything is to be done here, unless that is to be computed anew.
+    pub(crate) next: Next,
 }
 
 impl Host {
@@ -150,7 +157,7 @@ impl Host {
             claim_writes: 0,
             most_claim_writes: 0,
             tick: None,
-            next: None,
+            next: Next::Stale,
         };
         host.link_up();
         host
@@ -237,12 +244,12 @@ impl Host {
     }
 
     pub(crate) const fn touch(&mut self) {
-        self.next = None;
+        self.next = Next::Stale;
     }
 
     /// When anything is to be done here, by the world's clock.
     pub(crate) fn next(&mut self) -> Option<Instant> {
-        if let Some(next) = self.next {
+        if let Next::At(next) = self.next {
             return next;
         }
         let mut first: Option<Instant> = None;
@@ -263,7 +270,7 @@ impl Host {
             at(until.and_then(|until| self.clock.when(until)));
             at(Some(self.around));
         }
-        self.next = Some(first);
+        self.next = Next::At(first);
         first
     }
 }

@@ -246,14 +246,13 @@ impl World {
         }
         self.check_additions(&holders);
         let mut active: Vec<(Key, Duration)> = Vec::new();
-        match self.laws.overlap {
-            Some(overlap) => self.plain_overlaps(&holders, overlap, &mut active),
-            None => {
-                for (ip, holders) in &holders {
-                    self.allowed_overlaps(*ip, holders, &mut active);
-                }
-                self.allowed_gaps(&holders, &mut active);
+        if let Some(overlap) = self.laws.overlap {
+            self.plain_overlaps(&holders, overlap, &mut active);
+        } else {
+            for (ip, holders) in &holders {
+                self.allowed_overlaps(*ip, holders, &mut active);
             }
+            self.allowed_gaps(&holders, &mut active);
         }
         let mut due: Option<Instant> = None;
         let mut timers = BTreeMap::new();
@@ -293,8 +292,8 @@ impl World {
             self.laws.served.insert(*ip, (owner, since));
             let serves = self.now.saturating_since(since) >= long;
             for host in hosts.iter().copied().filter(|host| *host != owner) {
-                let owned = self.laws.owned.get(&(*ip, host));
-                let before = owned.is_some_and(|at| self.now.saturating_since(*at) < long);
+                let last = self.laws.owned.get(&(*ip, host));
+                let before = last.is_some_and(|at| self.now.saturating_since(*at) < long);
                 let new = !self.laws.had.contains(&(*ip, host));
                 let hear = [host, owner].iter().all(|id| self.is_well_for(*id, Health::Wire, long));
                 if new && serves && !before && hear {

@@ -44,7 +44,6 @@ const WIRE: Duration = Duration::from_millis(1);
 pub(crate) const HEARING: Duration = Duration::from_millis(500);
 
 /// Something for the process of one host.
-#[expect(clippy::large_enum_variant, reason = "a few hundred exist at a time")]
 #[derive(Debug)]
 pub(crate) enum Happening {
     Event(Event),
@@ -382,12 +381,10 @@ impl World {
         host.kernel.settle(now, &host.links, &mut late);
         host.touch();
         self.laws.dirty = true;
+        self.schedule(id);
         if self.hosts[id].kernel.view != before {
             let view = self.hosts[id].kernel.view.clone();
-            self.schedule(id);
             self.feed(id, Event::Kernel(view));
-        } else {
-            self.schedule(id);
         }
     }
 

@@ -20,12 +20,12 @@ impl Store {
     pub(crate) fn write(&mut self, write: &Write) -> (Answer, Option<Event>) {
         match write {
             Write::Session(change) => match put(&mut self.sessions, change, &mut self.version) {
-                Ok(new) => (Answer::Session(new.clone()), Some(Event::Session(new))),
-                Err(answer) => (answer, None),
+                Some(new) => (Answer::Session(new.clone()), Some(Event::Session(new))),
+                None => (Answer::Conflict, None),
             },
             Write::Claim(change) => match put(&mut self.claims, change, &mut self.version) {
-                Ok(new) => (Answer::Claim(new.clone()), Some(Event::Claim(new))),
-                Err(answer) => (answer, None),
+                Some(new) => (Answer::Claim(new.clone()), Some(Event::Claim(new))),
+                None => (Answer::Conflict, None),
             },
         }
     }
@@ -127,7 +127,7 @@ fn put<T: Record + Clone>(
     all: &mut BTreeMap<LeaseName, Stored<T>>,
     change: &Change<T>,
     version: &mut u64,
-) -> Result<Stored<T>, Answer> {
+) -> Option<Stored<T>> {
     let wall = Timestamp::UNIX_EPOCH;
     let mut lease: Lease = match &change.base {
         Some(base) => base.replace_with(&change.record, "sim", wall),
@@ -135,26 +135,26 @@ fn put<T: Record + Clone>(
     };
     let creates = change.base.is_none();
     let uid = match all.get(&change.name) {
-        Some(_) if creates => return Err(Answer::Conflict),
+        Some(_) if creates => return None,
         Some(current) => {
             let meta = &lease.metadata;
             let other_uid = meta.uid.as_ref().is_some_and(|uid| *uid != current.uid);
             let other_version =
                 meta.resource_version.as_ref().is_some_and(|v| *v != current.resource_version);
             if other_uid || other_version {
-                return Err(Answer::Conflict);
+                return None;
             }
             current.uid.clone()
         }
         None if creates || lease.metadata.uid.is_none() => format!("uid-{}", *version + 1),
-        None => return Err(Answer::Conflict),
+        None => return None,
     };
     *version += 1;
     lease.metadata.uid = Some(uid);
     lease.metadata.resource_version = Some(version.to_string());
     let new = Stored::from_lease(&lease).unwrap();
     all.insert(change.name.clone(), new.clone());
-    Ok(new)
+    Some(new)
 }
 
 fn edited<T: Clone>(

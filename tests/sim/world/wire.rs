@@ -155,7 +155,7 @@ impl World {
                 self.ask(from, to, segment, ip, mac, answer);
             }
         }
-        let router = self.router_mac(segment);
+        let router = Self::router_mac(segment);
         self.ask(from, ROUTER, segment, ip, router, answer);
         if let Some(mac) = self.strangers.get(&ip).copied()
             && self.is_on(segment, from)
@@ -171,7 +171,7 @@ impl World {
     fn ask_one(&mut self, from: usize, segment: usize, ip: IpAddr, mac: MacAddr, answer: bool) {
         let asked = |host: &super::Host| host.nics.get(segment).is_some_and(|nic| nic.mac == mac);
         let station = (0..self.hosts.len()).find(|id| asked(&self.hosts[*id]));
-        let router = (mac == self.router_mac(segment)).then_some(ROUTER);
+        let router = (mac == Self::router_mac(segment)).then_some(ROUTER);
         if let Some(to) = station.or(router) {
             self.ask(from, to, segment, ip, mac, answer);
         }
@@ -192,7 +192,7 @@ impl World {
             return;
         }
         let has = if to == ROUTER {
-            ip == self.router_ip(segment)
+            ip == Self::router_ip(segment)
         } else {
             let host = &self.hosts[to];
             host.nics[segment].address == ip || host.kernel.has(ip)
@@ -238,11 +238,11 @@ impl World {
         }
     }
 
-    pub(crate) fn router_mac(&self, segment: usize) -> MacAddr {
+    pub(crate) fn router_mac(segment: usize) -> MacAddr {
         MacAddr::new(2, 0, 0, u8::try_from(segment).unwrap(), 0, 0xfe)
     }
 
-    pub(crate) fn router_ip(&self, segment: usize) -> IpAddr {
+    pub(crate) fn router_ip(segment: usize) -> IpAddr {
         IpAddr::from([10, u8::try_from(segment).unwrap(), 255, 254])
     }
 
@@ -254,7 +254,7 @@ impl World {
                 .iter()
                 .filter(|other| self.connected(segment, id, **other))
                 .map(|other| match *other {
-                    ROUTER => (self.router_ip(segment), self.router_mac(segment)),
+                    ROUTER => (Self::router_ip(segment), Self::router_mac(segment)),
                     other => {
                         let nic = &self.hosts[other].nics[segment];
                         (nic.address, nic.mac)
