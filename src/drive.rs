@@ -83,7 +83,6 @@ pub struct Driver {
 }
 
 /// What a request led to.
-#[expect(clippy::large_enum_variant, reason = "a handful exist at a time")]
 #[derive(Debug)]
 pub enum Completed {
     /// The answer to a request of the core.

@@ -164,6 +164,7 @@ mod tests {
             node: "node-1".parse().unwrap(),
             incarnation: Incarnation::new("machine", "boot"),
             session: Some("6f1c/7".parse().unwrap()),
+            transitions: 3,
             claims: BTreeMap::new(),
         };
         folder.write(&record).unwrap();

@@ -267,11 +267,18 @@ impl Election {
             .collect()
     }
 
+    /// Whether somebody edited the session that this process holds. A fence is none, even one of a
+    /// session that had been set back.
+    fn is_edited(stored: &Stored<Session>, id: &SessionId) -> bool {
+        let fenced = stored.record.holder.is_none()
+            && stored.record.cause.contains(super::peers::FENCED_BY);
+        stored.uid == id.uid && stored.record.transitions <= id.transitions && !fenced
+    }
+
     /// A session that was seen to be over is obeyed at once, whatever is under way.
     fn notice_end(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let (Some(id), Some(stored)) = (&self.own.id, self.own_stored()) else { return };
-        let edited = stored.uid == id.uid && stored.record.transitions <= id.transitions;
-        if self.is_ours(&stored) || edited {
+        if self.is_ours(&stored) || Self::is_edited(&stored, id) {
             return;
         }
         let cause = match &stored.record.holder {
@@ -292,8 +299,7 @@ impl Election {
         };
         // Whoever fences, releases or acquires adds one to the transitions: without that somebody
         // edited the lease, and it is put right.
-        let edited = stored.uid == id.uid && stored.record.transitions <= id.transitions;
-        if !self.is_ours(&stored) && edited {
+        if !self.is_ours(&stored) && Self::is_edited(&stored, &id) {
             let transitions = self.next_transitions();
             self.put_session(now, Some(stored), transitions, "lease was edited", actions);
             return;
@@ -366,13 +372,13 @@ impl Election {
         self.put_session(now, stored, self.next_transitions(), "speaker started", actions);
     }
 
-    /// When another host or boot that holds our session will have been silent for as long as it
-    /// said.
+    /// When another host or boot that holds our session will have been silent for L: one that lives
+    /// renews it three times as often.
     fn foreign_tenure_ends(&self) -> Option<Instant> {
         let entry = self.sessions.entry(&self.own_name)?;
         let stored = entry.stored.as_ref().filter(|stored| !self.is_ours(stored))?;
         stored.record.holder.as_ref()?;
-        Some(entry.changed + super::peers::duration(&stored.record, &self.config))
+        Some(entry.changed + self.lease_duration())
     }
 
     pub(super) fn next_transitions(&self) -> i32 {
