@@ -7,8 +7,9 @@
 //!    ▼            │                                                                 │ ARP/NDP, addresses
 //!  watch/ ──► desired/ ──► lease/ (election core) ──► announce/ (plan, apply) ──► net/ (kernel edge)
 //!    streams     pure        sans-IO, decides            pure plan, one task        │
-//!                              ▲   ▲                                                │ links, addresses, frames
-//!                              │   └────────────────────────────────────────────────┘
+//!                              ▲ ▲ ▲                                                │ links, addresses, frames
+//!                              │ │ └────────────────────────────────────────────────┘
+//!                              │ └─ detect/ (own thread): do the other owners answer?
 //!  report/ ◄───────────────────┴── facts become logs, metrics, events, health
 //! ```
 //!

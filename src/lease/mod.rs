@@ -6,8 +6,9 @@
 //!
 //! ```text
 //!  Event ──► cache: leases as known ─► session: our own  ─► claims: take, hold, release ─► Serving
-//!                                     └► peers: fence     └► handover: planned moves
-//!                                                         └► conflict: what the wire says
+//!                                     ├► peers: fence     ├► handover: planned moves
+//!                                     └► silence: fence   ├► conflict: what the wire says
+//!                                                         └► provisional: without the API server
 //! ```
 //!
 //! | module | what |

@@ -1,6 +1,7 @@
 //! Runs that a seed stands for: a cluster, what goes wrong in it and when, and what then must hold.
 
 mod fault;
+mod sickness;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,7 +9,8 @@ use std::time::Duration;
 use leasehold::clock::Instant;
 use leasehold::desired::{Detection, OnApiOutage};
 
-use self::fault::{Fault, Sickness};
+use self::fault::Fault;
+use self::sickness::Sickness;
 use crate::dice::Dice;
 use crate::world::controls::{claim, lease_only};
 use crate::world::laws::Expected;

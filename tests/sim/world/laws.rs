@@ -20,7 +20,6 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::desired::OnApiOutage;
 use leasehold::lease::{Target, Write};
 use leasehold_crds::names::NodeName;
 
@@ -31,24 +30,9 @@ use super::{ROUTER, World};
 const REQUESTS: u32 = 60;
 /// How many ticks of one speaker at the same moment are a hot loop.
 const TICKS: u32 = 20;
-/// The announcement, the removal, and the questions before it when a fault heals.
-const HEALED: Duration = Duration::from_millis(170);
-/// Until the old owner has heard or probed, and its last write is done.
-const PLANNED: Duration = Duration::from_millis(450);
-/// Until a host notices that the API server does not answer it any more.
-const NOTICED: Duration = Duration::from_secs(6);
-/// A lifetime that was set a moment ago, in whole seconds, and the kernel's lateness.
-const LIFETIME: Duration = Duration::from_millis(7_900);
-/// The same of a speaker that restarts.
-const GRACE: Duration = Duration::from_millis(33_400);
-/// By how much a kernel lifetime outlives the session, at most.
-const HUNG: Duration = Duration::from_millis(2_150);
-/// How long everything must have been well before everything must be served.
-const SETTLED: Duration = Duration::from_secs(15);
-const SERVED: Duration = Duration::from_secs(12);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Law {
+pub(super) enum Law {
     Overlap,
     Hung,
     Served,
@@ -57,7 +41,7 @@ enum Law {
     Unasked,
 }
 
-type Key = (Law, IpAddr, usize, usize);
+pub(super) type Key = (Law, IpAddr, usize, usize);
 
 /// Who is to have answered for an address, and until when.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +72,7 @@ pub(crate) struct Laws {
     owned: BTreeMap<(IpAddr, usize), Instant>,
     /// Which owner has had its address, since when.
     served: BTreeMap<IpAddr, (usize, Instant)>,
-    owners: BTreeMap<IpAddr, NodeName>,
+    pub(super) owners: BTreeMap<IpAddr, NodeName>,
     requests: BTreeMap<(usize, Target), (u64, u32)>,
     ticks: BTreeMap<usize, (Instant, u32)>,
     turns: BTreeMap<usize, (Instant, u32)>,
@@ -337,159 +321,6 @@ impl World {
             Law::Unserved => ("L4", format!("nobody has answered for {ip} for {limit:?}")),
         };
         broken(self.now, law, &text);
-    }
-
-    fn plain_overlaps(
-        &self,
-        holders: &BTreeMap<IpAddr, Vec<usize>>,
-        limit: Duration,
-        active: &mut Vec<(Key, Duration)>,
-    ) {
-        for (ip, holders) in holders {
-            for (place, one) in holders.iter().enumerate() {
-                for other in &holders[place + 1..] {
-                    if self.connected(Self::segment_of(*ip), *one, *other) {
-                        active.push(((Law::Overlap, *ip, *one, *other), limit));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Which hosts may have `ip` at the same time, and for how long.
-    fn allowed_overlaps(&self, ip: IpAddr, holders: &[usize], active: &mut Vec<(Key, Duration)>) {
-        let segment = Self::segment_of(ip);
-        let claim = self.store.valid_claims().find(|claim| claim.addresses.contains(&ip));
-        let owner = claim.and_then(|claim| claim.holder.as_ref());
-        let owner = owner.and_then(|owner| self.host_of(owner));
-        let planned = claim.is_some_and(|claim| {
-            claim.cause.starts_with("moved from") || claim.cause.starts_with("taken back")
-        });
-        for (place, one) in holders.iter().copied().enumerate() {
-            let stopped = self.ill_for(one, Health::Running);
-            if !self.hosts[one].paused && stopped.is_some() {
-                let restarting = self.is_restarting(one);
-                let limit = if restarting { GRACE } else { LIFETIME };
-                active.push(((Law::Fence, ip, one, one), limit));
-            }
-            if let Some(owner) = owner.filter(|owner| *owner != one) {
-                if self.is_informed(one) {
-                    active.push(((Law::Served, ip, one, owner), PLANNED));
-                }
-                let hung = !self.hosts[one].paused
-                    && stopped.is_some()
-                    && !self.is_restarting(one)
-                    && self.is_well_for(one, Health::Wire, Duration::from_secs(20))
-                    && self.is_well_for(one, Health::Api, Duration::from_secs(20))
-                    && self.is_well_for(owner, Health::Api, Duration::from_secs(20));
-                if hung {
-                    active.push(((Law::Hung, ip, one, owner), HUNG));
-                }
-            }
-            if self.is_informed(one) && !self.is_asked_for(ip) {
-                active.push(((Law::Unasked, ip, one, one), Duration::from_secs(2)));
-            }
-            for other in holders[place + 1..].iter().copied() {
-                let both = self.hosts[one].is_running() && self.hosts[other].is_running();
-                if both && self.connected(segment, one, other) {
-                    let limit = self.limit(one, other, planned);
-                    active.push(((Law::Overlap, ip, one, other), limit));
-                }
-            }
-        }
-    }
-
-    /// For how long two running hosts that hear each other may have the same address.
-    fn limit(&self, one: usize, other: usize, planned: bool) -> Duration {
-        let lag = self.hosts[one].lag.max(self.hosts[other].lag) * 4;
-        let mut limit = if planned { PLANNED } else { HEALED } + lag;
-        for id in [one, other] {
-            let cut = !self.hosts[id].api || self.server.down.is_some();
-            // What is not current and not known to be gone cannot be told from what is current.
-            let well = self.is_well_for(id, Health::Api, NOTICED);
-            let gone = cut && self.ill_for(id, Health::Api).is_some_and(|ill| ill >= NOTICED);
-            let new = !self.is_well_for(id, Health::Running, NOTICED)
-                || !self.is_well_for(id, Health::Prompt, NOTICED);
-            if !(well || gone) || new {
-                limit = limit.max(NOTICED);
-            }
-        }
-        limit
-    }
-
-    /// Whether a host cannot but know what is stored.
-    fn is_informed(&self, id: usize) -> bool {
-        [Health::Running, Health::Api, Health::Prompt]
-            .into_iter()
-            .all(|health| self.is_well_for(id, health, NOTICED))
-    }
-
-    fn is_asked_for(&self, ip: IpAddr) -> bool {
-        self.desired.claims.values().any(|claim| claim.addresses.contains(&ip))
-    }
-
-    fn is_restarting(&self, id: usize) -> bool {
-        let host = &self.hosts[id];
-        self.store
-            .sessions
-            .values()
-            .any(|s| s.name.as_str() == host.node.as_str() && s.record.restarting)
-            || host.exited
-    }
-
-    fn host_of(&self, node: &NodeName) -> Option<usize> {
-        self.hosts.iter().position(|host| host.node == *node)
-    }
-
-    /// Which addresses nobody answers for, and for how long that may last.
-    fn allowed_gaps(
-        &self,
-        holders: &BTreeMap<IpAddr, Vec<usize>>,
-        active: &mut Vec<(Key, Duration)>,
-    ) {
-        for claim in self.desired.claims.values() {
-            for ip in &claim.addresses {
-                if holders.contains_key(ip) && self.is_answered(*ip)
-                    || self.strangers.contains_key(ip)
-                {
-                    continue;
-                }
-                if self.laws.innocent && self.laws.owners.contains_key(ip) {
-                    broken(self.now, "L2", &format!("nobody answers for {ip} any more"));
-                }
-                let able = |id: &usize| {
-                    let host = &self.hosts[*id];
-                    let facts = self.desired.nodes.get(&host.node);
-                    claim.nodes.contains(&host.node)
-                        && facts.is_some_and(|facts| !facts.cordoned && !facts.leaving)
-                        && [Health::Running, Health::Api, Health::Wire, Health::Prompt]
-                            .into_iter()
-                            .all(|health| self.is_well_for(*id, health, SETTLED))
-                };
-                let drop = claim.on_api_outage == OnApiOutage::Drop;
-                if !drop
-                    && (0..self.hosts.len()).any(|id| able(&id))
-                    && !self.is_kept(*ip, claim.detection.wire)
-                {
-                    active.push(((Law::Unserved, *ip, 0, 0), SERVED));
-                }
-            }
-        }
-    }
-
-    /// Whether the owner of `ip` renews and cannot be told from one that serves: left to the lease
-    /// path, where it stays.
-    fn is_kept(&self, ip: IpAddr, wire: bool) -> bool {
-        let mut valid = self.store.valid_claims();
-        let Some(claim) = valid.find(|claim| claim.addresses.contains(&ip)) else { return false };
-        let Some(owner) = claim.holder.as_ref().and_then(|owner| self.host_of(owner)) else {
-            return false;
-        };
-        let ill = !self.is_well_for(owner, Health::Wire, SETTLED);
-        let off =
-            self.hosts[owner].nics.iter().all(|nic| !nic.carrier) || !self.hosts[owner].powered;
-        // A session that was lengthened over a restart is waited for.
-        self.is_restarting(owner) || ill && !off || !wire && !self.hosts[owner].is_running()
     }
 
     /// The hosts whose kernels have `ip`.

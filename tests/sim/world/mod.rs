@@ -4,12 +4,14 @@
 //! step is checked for is in `laws`.
 
 mod api;
+mod bounds;
 mod clock;
 pub(crate) mod controls;
 pub(crate) mod host;
 mod kernel;
 pub(crate) mod laws;
 mod listener;
+mod questions;
 pub(crate) mod spells;
 mod store;
 mod wire;
