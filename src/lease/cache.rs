@@ -251,8 +251,7 @@ impl<T: Record + PartialEq> Entry<T> {
             let transitions = stored.record.transitions();
             self.highest = self.highest.max(transitions);
             let same = self.uid.as_ref() == Some(&stored.uid);
-            self.highest_here =
-                if same { self.highest_here.max(transitions) } else { transitions };
+            self.highest_here = if same { self.highest_here.max(transitions) } else { transitions };
             self.uid = Some(stored.uid.clone());
         }
         self.stored = stored;

@@ -533,8 +533,7 @@ impl Election {
         };
         let released = base.as_ref().is_some_and(|base| base.record.holder.is_none());
         self.with(name, |tenure| {
-            let served =
-                tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
+            let served = tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
             tenure.vacant = !served && (released || tenure.last.is_none());
         });
         self.note_former(name, base.as_ref());

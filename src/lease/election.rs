@@ -13,16 +13,16 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 use super::cache::Cache;
 use super::claims::Tenure;
 use super::conflict::Conflicts;
-use super::listening::Listening;
 use super::event::{Action, Answer, Event, Fact, Frame, Interface, RequestId, Target, Write};
+use super::listening::Listening;
 use super::old_owners::OldOwners;
 use super::peers::Peers;
 use super::provisional::Api;
 use super::record::OwnRecord;
 use super::serving::{KernelView, ServedVip, Serving};
+use super::session::OwnSession;
 use super::silence::Silences;
 use super::voices::Voices;
-use super::session::OwnSession;
 use crate::clock::Instant;
 use crate::desired::Desired;
 

@@ -138,7 +138,8 @@ impl Election {
     /// The speakers on the segment of this node's `interface` that could poll, as far as it hears.
     fn speakers_on(&self, interface: &InterfaceName) -> Vec<&NodeName> {
         let Some(here) = self.interfaces.get(interface) else { return Vec::new() };
-        let subnets: Vec<IpNet> = here.addresses.iter().filter(|net| !is_host(net)).copied().collect();
+        let subnets: Vec<IpNet> =
+            here.addresses.iter().filter(|net| !is_host(net)).copied().collect();
         let on_segment = |stored: &Stored<Session>| {
             let theirs = stored.record.interfaces.iter().flat_map(networks);
             theirs.into_iter().any(|net| subnets.iter().any(|ours| ours.trunc() == net.trunc()))

@@ -92,7 +92,9 @@ impl Election {
         let steps: Vec<(LeaseName, Duration, bool)> = new
             .iter()
             .zip(edited)
-            .map(|((name, claim, _), edited)| ((*name).clone(), claim.detection.rank_step(), edited))
+            .map(|((name, claim, _), edited)| {
+                ((*name).clone(), claim.detection.rank_step(), edited)
+            })
             .collect();
         for (name, step, edited) in steps {
             let ranking = rankings.get(&name).cloned().unwrap_or_default();

@@ -140,8 +140,13 @@ impl Election {
             .sessions
             .get(&LeaseName::session(from))
             .map(|stored| stored.resource_version.clone());
-        let provisional =
-            Provisional { from: from.clone(), session: session.clone(), version, contested: None, returned: None };
+        let provisional = Provisional {
+            from: from.clone(),
+            session: session.clone(),
+            version,
+            contested: None,
+            returned: None,
+        };
         self.note_former(name, Some(stored));
         let stored = stored.clone();
         self.ownerships += 1;
@@ -312,7 +317,8 @@ impl Election {
     fn settle_one(&mut self, now: Instant, name: &LeaseName, provisional: &Provisional) {
         let owner = self.claims.get(name).map_or(Owner::Nobody, |stored| self.owner(stored));
         let session = self.sessions.get(&LeaseName::session(&provisional.from));
-        let renewed = session.map(|stored| &stored.resource_version) != provisional.version.as_ref();
+        let renewed =
+            session.map(|stored| &stored.resource_version) != provisional.version.as_ref();
         let over = match owner {
             // It is the owner now; or the holder was fenced, and the claim is asked for at once.
             Owner::Me | Owner::Nobody => false,

@@ -270,8 +270,8 @@ impl Election {
     /// Whether somebody edited the session that this process holds. A fence is none, even one of a
     /// session that had been set back.
     fn is_edited(stored: &Stored<Session>, id: &SessionId) -> bool {
-        let fenced = stored.record.holder.is_none()
-            && stored.record.cause.contains(super::peers::FENCED_BY);
+        let fenced =
+            stored.record.holder.is_none() && stored.record.cause.contains(super::peers::FENCED_BY);
         stored.uid == id.uid && stored.record.transitions <= id.transitions && !fenced
     }
 

@@ -90,7 +90,11 @@ impl Election {
     pub(super) fn silences_deadline(&self) -> Option<Instant> {
         self.own.id.as_ref()?;
         let waits = self.silences.suspicions.iter().flat_map(|(id, suspicion)| {
-            [suspicion.next, suspicion.since + self.patience(id), self.api_given_up(suspicion.since)]
+            [
+                suspicion.next,
+                suspicion.since + self.patience(id),
+                self.api_given_up(suspicion.since),
+            ]
         });
         self.first_ahead(waits)
     }
@@ -123,7 +127,8 @@ impl Election {
         }
         let owned = self.owned_by(&id.node);
         let polled = owned.iter().find(|owned| {
-            owned.voice.as_ref() == Some(id) && owned.stored.record.addresses.contains(&silence.address)
+            owned.voice.as_ref() == Some(id)
+                && owned.stored.record.addresses.contains(&silence.address)
         });
         // Its service has merely gone or moved: another address will be polled.
         let Some(polled) = polled.map(|owned| owned.stored.clone()) else { return Vec::new() };
@@ -273,9 +278,8 @@ impl Election {
                 voice: self.voice_of(stored),
                 // What nobody asks for any more is given up by its owner.
                 wire: claim.is_none_or(|claim| claim.detection.wire),
-                held_without_api: claim.is_some_and(|claim| {
-                    claim.on_api_outage == crate::desired::OnApiOutage::Hold
-                }),
+                held_without_api: claim
+                    .is_some_and(|claim| claim.on_api_outage == crate::desired::OnApiOutage::Hold),
                 stored: stored.clone(),
             }
         });

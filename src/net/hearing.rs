@@ -125,7 +125,12 @@ impl Hearing {
     }
 
     /// Questions for all that should be on one segment, whatever the schedule.
-    pub fn ask_all(&mut self, now: Instant, interface: &InterfaceName, links: &Links) -> Vec<Question> {
+    pub fn ask_all(
+        &mut self,
+        now: Instant,
+        interface: &InterfaceName,
+        links: &Links,
+    ) -> Vec<Question> {
         let (Some(link), Some(segment)) = (links.get(interface), self.segments.get_mut(interface))
         else {
             return Vec::new();
