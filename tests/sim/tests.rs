@@ -3,7 +3,7 @@
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// How many seeds the smoke run takes.
-const SMOKE: u64 = 300;
+const SMOKE: u64 = 200;
 
 fn main() {
     // Directed runs are trials of their own; their names say what they show.
