@@ -37,8 +37,9 @@ pub(super) struct Entry<T> {
     uid: Option<String>,
     /// The version up to which the watch is passed over.
     awaiting: Option<String>,
-    /// The versions that the watch delivered last.
+    /// The versions that the watch delivered last, and when the last one came.
     delivered: VecDeque<String>,
+    delivered_at: Option<Instant>,
 }
 
 impl<T> Default for Cache<T> {
@@ -143,10 +144,12 @@ impl<T: Record + PartialEq> Cache<T> {
             self.revision += 1;
             let mut entry = Entry::new(now, stored);
             entry.delivered.extend(entry.stored.as_ref().map(|s| s.resource_version.clone()));
+            entry.delivered_at = Some(now);
             self.entries.insert(name.clone(), entry);
             return true;
         };
         if let Some(stored) = &stored {
+            entry.delivered_at = Some(now);
             entry.delivered.truncate(OVERTAKEN - 1);
             entry.delivered.push_front(stored.resource_version.clone());
         }
@@ -182,13 +185,19 @@ impl<T: Record + PartialEq> Cache<T> {
         }
         // Nothing to wait for where nothing is stored: the next that is created is news.
         entry.awaiting = None;
-        if let Some(stored) = &stored {
-            if entry.delivered.contains(&stored.resource_version) {
-                return false;
+        let newest = entry.delivered_at.is_none_or(|at| at < sent);
+        if let Some(found) = &stored {
+            if entry.delivered.contains(&found.resource_version) {
+                // Read after the watch last delivered, it is the newest; else the watch is ahead.
+                if !newest {
+                    return false;
+                }
+                self.revision += u64::from(entry.says_else(stored.as_ref()));
+                return entry.set(now, stored);
             }
             let known = entry.stored.as_ref().map(|stored| &stored.resource_version);
-            if known != Some(&stored.resource_version) {
-                entry.awaiting = Some(stored.resource_version.clone());
+            if known != Some(&found.resource_version) {
+                entry.awaiting = Some(found.resource_version.clone());
             }
         }
         self.revision += u64::from(entry.says_else(stored.as_ref()));
@@ -218,6 +227,7 @@ impl<T: Record + PartialEq> Entry<T> {
             uid: None,
             awaiting: None,
             delivered: VecDeque::new(),
+            delivered_at: None,
         }
     }
 
@@ -232,6 +242,7 @@ impl<T: Record + PartialEq> Entry<T> {
             highest_here: highest,
             awaiting: None,
             delivered: VecDeque::new(),
+            delivered_at: None,
         }
     }
 
