@@ -32,7 +32,7 @@ pub(super) struct Entry<T> {
     /// The greatest number of transitions ever seen under the name.
     pub(super) highest: i32,
     /// The greatest that was seen of the lease that is stored now.
-    pub(super) highest_here: i32,
+    highest_here: i32,
     /// The lease that was stored last.
     uid: Option<String>,
     /// The version up to which the watch is passed over.

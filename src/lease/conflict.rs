@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, Session, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
@@ -117,6 +117,15 @@ impl Election {
         self.with(name, |tenure| {
             tenure.probing = Some(Probing { until: now + PROBE * 2, second: Some(now + PROBE) });
         });
+        Self::probe(interface, addresses, actions);
+    }
+
+    /// Asks everybody for `addresses`.
+    pub(super) fn probe(
+        interface: &InterfaceName,
+        addresses: &BTreeSet<IpAddr>,
+        actions: &mut Vec<Action>,
+    ) {
         for address in addresses {
             let frame = Frame::Probe(*address);
             actions.push(Action::Transmit { interface: interface.clone(), frame });
@@ -196,10 +205,7 @@ impl Election {
                 && !over
                 && let (Some(stored), Some(interface)) = (self.claims.get(&name), interface)
             {
-                for address in &stored.record.addresses {
-                    let frame = Frame::Probe(*address);
-                    actions.push(Action::Transmit { interface: interface.clone(), frame });
-                }
+                Self::probe(&interface, &stored.record.addresses, actions);
             }
             self.with(&name, |tenure| {
                 if over {
@@ -217,7 +223,7 @@ impl Election {
     /// Whether a session lists `mac`.
     fn is_speaker(&self, mac: MacAddr) -> bool {
         let mut sessions = self.sessions.stored();
-        sessions.any(|stored| stored.record.interfaces.iter().any(|link| link.mac == mac))
+        sessions.any(|stored| has_mac(&stored.record, mac))
     }
 
     pub(super) fn heard(&mut self, now: Instant, heard: &Heard, actions: &mut Vec<Action>) {
@@ -394,4 +400,9 @@ impl Election {
             Self::report(Fact::AddressConflict { claim: name.clone(), address, cause }, actions);
         }
     }
+}
+
+/// Whether `session` lists an interface with this MAC address.
+pub(super) fn has_mac(session: &Session, mac: MacAddr) -> bool {
+    session.interfaces.iter().any(|link| link.mac == mac)
 }

@@ -14,7 +14,7 @@ use pnet_base::MacAddr;
 
 use super::claims::Owner;
 use super::election::{Election, Purpose};
-use super::event::{Action, Frame, Target};
+use super::event::{Action, Target};
 use super::rank::{Orphan as Ranked, rank};
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
@@ -356,10 +356,7 @@ impl Election {
             Phase::ProbedTwice { .. } | Phase::TakingBack => None,
         };
         if matches!(next, Some(Phase::Probed { .. } | Phase::ProbedTwice { .. })) {
-            for address in &claim.addresses {
-                let frame = Frame::Probe(*address);
-                actions.push(Action::Transmit { interface: interface.clone(), frame });
-            }
+            Self::probe(&interface, &claim.addresses, actions);
         }
         self.with(name, |tenure| match (next, &mut tenure.yielding) {
             (Some(phase), Some(yielding)) => yielding.phase = phase,

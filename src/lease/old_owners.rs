@@ -51,7 +51,7 @@ pub(super) struct OldOwner {
     pub(super) since: Instant,
     pub(super) ask: Instant,
     pub(super) answers: u32,
-    pub(super) answered: Option<Instant>,
+    answered: Option<Instant>,
     pub(super) announce: Instant,
     /// The version of its session as it was last seen, and how often it has changed since.
     version: Option<String>,
@@ -162,7 +162,7 @@ impl Election {
         gone || live.is_some()
     }
 
-    fn session_version(&self, node: &NodeName) -> Option<String> {
+    pub(super) fn session_version(&self, node: &NodeName) -> Option<String> {
         let stored = self.sessions.get(&LeaseName::session(node))?;
         Some(stored.resource_version.clone())
     }
@@ -176,10 +176,10 @@ impl Election {
     ) {
         let key = (heard.interface.clone(), heard.frame.mac);
         let Some(mut old) = self.old_owners.watched.remove(&key) else { return };
-        if self.taken_addresses(&old).any(|ip| ip == heard.frame.ip) {
+        let answered_for = old.claims.iter().find(|name| self.lists(name, heard.frame.ip)).cloned();
+        if answered_for.is_some() {
             old.answered = Some(now);
         }
-        let answered_for = old.claims.iter().find(|name| self.lists(name, heard.frame.ip)).cloned();
         if now >= old.announce
             && let Some(claim) = answered_for
         {

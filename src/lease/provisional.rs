@@ -6,11 +6,12 @@
 
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
-use super::claims::Owner;
+use super::claims::{Owner, Tenure};
+use super::conflict::has_mac;
 use super::election::{Election, Pending};
 use super::event::{Action, Answer, Fact, Frame, Heard};
 use crate::clock::Instant;
@@ -80,11 +81,10 @@ impl Api {
 }
 
 /// An address that this node serves without being its owner, until the API server answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Provisional {
     /// The owner that died.
     pub(super) from: NodeName,
-    session: SessionId,
     /// The version of its session when it did: another one says that it lives.
     version: Option<String>,
     /// When this node first announced it against another speaker.
@@ -126,7 +126,7 @@ impl Election {
         let Some(stored) = stored.filter(|_| claim.on_api_outage == OnApiOutage::Hold) else {
             return;
         };
-        let (Some(from), Some(session)) = (&stored.record.holder, &stored.record.session) else {
+        let (Some(from), Some(_)) = (&stored.record.holder, &stored.record.session) else {
             return;
         };
         if *from == self.config.node {
@@ -136,17 +136,9 @@ impl Election {
             return;
         };
         let Some((interface, _)) = self.may_take(now, tenure, claim) else { return };
-        let version = self
-            .sessions
-            .get(&LeaseName::session(from))
-            .map(|stored| stored.resource_version.clone());
-        let provisional = Provisional {
-            from: from.clone(),
-            session: session.clone(),
-            version,
-            contested: None,
-            returned: None,
-        };
+        let version = self.session_version(from);
+        let provisional =
+            Provisional { from: from.clone(), version, contested: None, returned: None };
         self.note_former(name, Some(stored));
         let stored = stored.clone();
         self.ownerships += 1;
@@ -178,10 +170,14 @@ impl Election {
 
     /// Another serves it: this node waits.
     pub(super) fn withdraw_provisional(&mut self, now: Instant, name: &LeaseName) {
+        self.end_provisional(name, now + SERVED_BY_ANOTHER);
+    }
+
+    fn end_provisional(&mut self, name: &LeaseName, retry: Instant) {
         self.with(name, |tenure| {
             tenure.provisional = None;
             tenure.probing = None;
-            tenure.retry = now + SERVED_BY_ANOTHER;
+            tenure.retry = retry;
         });
     }
 
@@ -246,17 +242,10 @@ impl Election {
         if !self.api.unsettled || now < self.api.probe {
             return;
         }
-        let next = |after: Option<&LeaseName>| {
-            self.tenures
-                .iter()
-                .filter(|(name, _)| after.is_none_or(|after| *name > after))
-                .find(|(_, tenure)| tenure.provisional.is_some() && tenure.probing.is_none())
-                .map(|(name, tenure)| (name.clone(), tenure.interface.clone()))
-        };
-        let Some((name, interface)) = next(self.api.probed.as_ref()).or_else(|| next(None)) else {
-            return;
-        };
+        let served = |tenure: &Tenure| tenure.provisional.is_some() && tenure.probing.is_none();
+        let Some(name) = self.next_in_turn(self.api.probed.as_ref(), served) else { return };
         self.api.probe = now + PROBE;
+        let interface = self.tenures.get(&name).and_then(|tenure| tenure.interface.clone());
         let address = self.claims.get(&name).and_then(|s| s.record.addresses.first().copied());
         self.api.probed = Some(name);
         if let (Some(address), Some(interface)) = (address, interface) {
@@ -274,10 +263,7 @@ impl Election {
 
     fn node_with(&self, mac: MacAddr) -> Option<&NodeName> {
         let mut sessions = self.live_sessions();
-        let lists = |stored: &Stored<leasehold_crds::lease::Session>| {
-            stored.record.interfaces.iter().any(|link| link.mac == mac)
-        };
-        sessions.find(|(_, stored)| lists(stored)).map(|(node, _)| node)
+        sessions.find(|(_, stored)| has_mac(&stored.record, mac)).map(|(node, _)| node)
     }
 
     /// The API server answers again: lists first, then the leases decide.
@@ -289,8 +275,7 @@ impl Election {
             self.api.asked = None;
             return;
         }
-        let listed = self.api.sessions_listed && self.api.claims_listed;
-        if !listed || self.api.asked.is_none() {
+        if self.is_settling() {
             if self.api.asked.is_none_or(|at| now >= at + GONE) {
                 self.api.asked = Some(now);
                 self.api.sessions_listed = false;
@@ -316,9 +301,7 @@ impl Election {
 
     fn settle_one(&mut self, now: Instant, name: &LeaseName, provisional: &Provisional) {
         let owner = self.claims.get(name).map_or(Owner::Nobody, |stored| self.owner(stored));
-        let session = self.sessions.get(&LeaseName::session(&provisional.from));
-        let renewed =
-            session.map(|stored| &stored.resource_version) != provisional.version.as_ref();
+        let renewed = self.session_version(&provisional.from) != provisional.version;
         let over = match owner {
             // It is the owner now; or the holder was fenced, and the claim is asked for at once.
             Owner::Me | Owner::Nobody => false,
@@ -337,11 +320,7 @@ impl Election {
         };
         let gone = self.desired_claim(name).is_none();
         if over || gone {
-            self.with(name, |tenure| {
-                tenure.provisional = None;
-                tenure.probing = None;
-                tenure.retry = now;
-            });
+            self.end_provisional(name, now);
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_crds::lease::LeaseName;
 
-use super::claims::Owner;
+use super::claims::{Owner, Tenure};
 use super::election::{Election, Pending, Purpose};
 use super::event::{Action, Target};
 use crate::clock::Instant;
@@ -42,6 +42,18 @@ impl Election {
         i32::try_from(seconds).unwrap_or(i32::MAX).max(self.lease_seconds())
     }
 
+    /// The claim after `last`, in the order of names and round again, whose tenure is such a one.
+    pub(super) fn next_in_turn(
+        &self,
+        last: Option<&LeaseName>,
+        such: impl Fn(&Tenure) -> bool,
+    ) -> Option<LeaseName> {
+        let mut fitting = self.tenures.iter().filter(|(_, tenure)| such(tenure));
+        let mut again = fitting.clone();
+        let next = fitting.find(|(name, _)| last.is_none_or(|last| *name > last));
+        next.or_else(|| again.next()).map(|(name, _)| name.clone())
+    }
+
     pub(super) fn refresh_in_turn(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if now < self.refresh.due {
             return;
@@ -51,13 +63,9 @@ impl Election {
         if orphans || self.own.is_ending() || !self.is_api_answering(now) {
             return;
         }
-        let held = |after: Option<&LeaseName>| {
-            self.tenures
-                .iter()
-                .find(|(name, tenure)| tenure.mine && after.is_none_or(|after| *name > after))
-                .map(|(name, _)| name.clone())
+        let Some(name) = self.next_in_turn(self.refresh.last.as_ref(), |tenure| tenure.mine) else {
+            return;
         };
-        let Some(name) = held(self.refresh.last.as_ref()).or_else(|| held(None)) else { return };
         self.refresh.last = Some(name.clone());
         let steady =
             self.tenures.get(&name).is_some_and(|t| t.leaving.is_none() && t.handover.is_none());

@@ -49,7 +49,7 @@ struct Suspicion {
 }
 
 /// A claim whose owner does not answer and is not fenced.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Forsaken {
     /// The owner.
     pub(super) id: VoiceId,
