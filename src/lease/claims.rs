@@ -25,6 +25,9 @@ use crate::desired::{Desired, DesiredClaim, OnApiOutage};
 
 /// How long after a failed request on a claim the next is sent.
 const RETRY: Duration = Duration::from_millis(250);
+/// How long an address that no service asks for stays on the list of a claim: the watch on the services
+/// may be behind the operator, which has just put it there.
+const UNASKED: Duration = Duration::from_secs(1);
 
 /// What this node knows and does about one claim.
 #[derive(Debug)]
@@ -35,6 +38,11 @@ pub(super) struct Tenure {
     pub(super) ownership: u64,
     /// The interface that carries the addresses while they are mine.
     pub(super) interface: Option<InterfaceName>,
+    /// What the lease listed while it was mine: with it the claim is created anew should somebody
+    /// delete the lease.
+    list: List,
+    /// Since when it lists an address that no service asks for.
+    unasked: Option<Instant>,
     /// Since when the addresses are to be in the kernel and are not.
     pub(super) missing: Option<Instant>,
     /// The claim is being given up, for this reason.
@@ -61,6 +69,25 @@ pub(super) struct Tenure {
     pub(super) excluded: BTreeMap<NodeName, Instant>,
 }
 
+/// The services of a claim, and their addresses. Only the operator puts an address there, and only when
+/// no other claim lists it: however old a speaker's view of the services is, an address is never on the
+/// lists of two claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct List {
+    services: Vec<String>,
+    addresses: BTreeSet<IpAddr>,
+}
+
+impl List {
+    fn is_of(&self, record: &Claim) -> bool {
+        self.addresses == record.addresses && self.services == record.services
+    }
+
+    fn of(record: &Claim) -> Self {
+        Self { services: record.services.clone(), addresses: record.addresses.clone() }
+    }
+}
+
 /// Who owns a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
@@ -78,6 +105,8 @@ impl Tenure {
             mine: false,
             ownership: 0,
             interface: None,
+            list: List::default(),
+            unasked: None,
             missing: None,
             leaving: None,
             handover: None,
@@ -112,6 +141,7 @@ impl Tenure {
     /// Forgets everything that came with owning the claim.
     fn end(&mut self) {
         self.mine = false;
+        self.unasked = None;
         self.missing = None;
         self.leaving = None;
         self.handover = None;
@@ -198,6 +228,7 @@ impl Election {
                 deadlines.extend(tenure.ineligible.as_ref().map(|ineligible| ineligible.until));
             }
             deadlines.extend(tenure.missing.map(|since| since + SEEN));
+            deadlines.extend(tenure.unasked.map(|since| since + UNASKED));
             deadlines.push(tenure.retry);
         }
         deadlines.extend(holding.then_some(self.refresh.due));
@@ -280,6 +311,7 @@ impl Election {
                     tenure.ownership = self.ownerships;
                 }
                 tenure.interface.clone_from(&stored.record.interface);
+                tenure.list = List::of(&stored.record);
                 if std::mem::take(&mut tenure.vacant) {
                     self.probe_first(now, name, &stored, actions);
                 }
@@ -297,7 +329,12 @@ impl Election {
                 Self::report(Fact::Yielded { claim: name.clone(), cause }, actions);
             }
             Owner::Nobody if tenure.mine && !live => tenure.end(),
-            Owner::Me | Owner::Other(_) | Owner::Nobody => {}
+            Owner::Me => {
+                if let Some(stored) = stored.filter(|stored| !tenure.list.is_of(&stored.record)) {
+                    tenure.list = List::of(&stored.record);
+                }
+            }
+            Owner::Other(_) | Owner::Nobody => {}
         }
     }
 
@@ -385,14 +422,17 @@ impl Election {
         if self.check_kernel(now, name, claim, &stored, actions) {
             return;
         }
-        let listed =
-            stored.record.addresses == claim.addresses && stored.record.services == claim.services;
+        let unasked = !stored.record.addresses.is_subset(&claim.addresses);
+        let Some(tenure) = self.tenures.get_mut(name) else { return };
+        tenure.unasked = unasked.then(|| tenure.unasked.unwrap_or(now));
+        let due =
+            now >= tenure.retry && tenure.unasked.is_some_and(|since| now >= since + UNASKED);
         // What is listed no longer goes from the kernel before it goes from the claim.
         let gone =
             stored.record.addresses.difference(&claim.addresses).all(|a| self.is_removed(*a));
-        let due = self.tenures.get(name).is_some_and(|tenure| now >= tenure.retry);
-        if !listed && gone && due && self.has_room() {
-            let record = self.held_record(&stored, claim);
+        if gone && due && self.has_room() {
+            let mut record = self.held_record(&stored);
+            record.addresses.retain(|address| claim.addresses.contains(address));
             self.put_claim(now, name, Some(stored), record, Purpose::Refresh, actions);
         }
     }
@@ -421,7 +461,6 @@ impl Election {
             holder: None,
             session: None,
             successor: None,
-            addresses: BTreeSet::new(),
             interface: None,
             mac: None,
             transitions: self.next_claim_transitions(name),
@@ -519,12 +558,14 @@ impl Election {
         else {
             return;
         };
+        let own = || self.tenures.get(name).map(|tenure| tenure.list.clone()).unwrap_or_default();
+        let list = base.as_ref().map_or_else(own, |base| List::of(&base.record));
         let record = Claim {
             holder: Some(self.config.node.clone()),
             transitions: self.next_claim_transitions(name),
             duration_seconds: self.claim_duration(),
-            services: claim.services.clone(),
-            addresses: claim.addresses.clone(),
+            services: list.services,
+            addresses: list.addresses,
             interface: Some(interface),
             mac: Some(mac),
             session: Some(session),
@@ -541,12 +582,10 @@ impl Election {
     }
 
     /// What a claim of ours says now.
-    pub(super) fn held_record(&self, stored: &Stored<Claim>, claim: &DesiredClaim) -> Claim {
+    pub(super) fn held_record(&self, stored: &Stored<Claim>) -> Claim {
         let tenure = self.tenures.get(&stored.name);
         let interface = tenure.and_then(|tenure| tenure.interface.clone());
         Claim {
-            services: claim.services.clone(),
-            addresses: claim.addresses.clone(),
             duration_seconds: self.claim_duration(),
             mac: interface.as_ref().and_then(|name| self.interfaces.get(name)).map(|link| link.mac),
             interface,
@@ -619,6 +658,13 @@ impl Election {
         }
     }
 
+    /// What the claim `name` lists. Exclusion is per address: only what the stored claim lists is served
+    /// under it.
+    fn listed<'a>(&'a self, name: &LeaseName, tenure: &'a Tenure) -> &'a BTreeSet<IpAddr> {
+        let stored = self.claims.get(name);
+        stored.map_or(&tenure.list.addresses, |stored| &stored.record.addresses)
+    }
+
     /// The addresses that this node is to have now.
     pub(super) fn served_vips(&self, now: Instant) -> BTreeMap<IpAddr, ServedVip> {
         let mut vips = BTreeMap::new();
@@ -634,12 +680,9 @@ impl Election {
             if drops && now >= self.own.renewed_until() {
                 continue;
             }
-            for address in &claim.addresses {
-                // Exclusion is per address: only what the stored claim lists is served under it.
-                let listed =
-                    self.claims.get(name).is_none_or(|s| s.record.addresses.contains(address));
-                // A successor that gives the claim up lists nothing; the address is still asked for.
-                if !(listed || yielding) || self.conflicts.yielded(*address) {
+            let listed = self.listed(name, tenure);
+            for address in claim.addresses.intersection(listed) {
+                if self.conflicts.yielded(*address) {
                     continue;
                 }
                 vips.insert(
@@ -666,7 +709,8 @@ impl Election {
                 let claim = self.desired_claim(name)?;
                 let interface = tenure.interface.clone()?;
                 let drops = claim.on_api_outage == OnApiOutage::Drop;
-                let addresses = claim.addresses.clone();
+                let listed = self.listed(name, tenure);
+                let addresses = claim.addresses.intersection(listed).copied().collect();
                 Some((name.clone(), HeldClaim { addresses, interface, drops }))
             })
             .collect()

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use leasehold_crds::lease::{LeaseName, SessionId};
+use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
 use leasehold_crds::names::NodeName;
 
 use super::claims::{Owner, Tenure};
@@ -34,14 +34,29 @@ pub(super) struct LastOwner {
     pub(super) successor: Option<NodeName>,
 }
 
+/// Whether the lease lists any address that is asked for: until the operator has put one there, there
+/// is nothing to take.
+fn lists(stored: &Stored<Claim>, claim: &DesiredClaim) -> bool {
+    !stored.record.addresses.is_disjoint(&claim.addresses)
+}
+
 impl Election {
     /// Notes which claims have become orphans and places them jointly.
     pub(super) fn rank_orphans(&mut self, now: Instant, desired: &Desired) {
+        for (name, tenure) in &mut self.tenures {
+            let listed = self.claims.get(name).zip(desired.claims.get(name));
+            if listed.is_none_or(|(stored, claim)| !lists(stored, claim)) {
+                tenure.orphan = None;
+            }
+        }
         let mut new = Vec::new();
         for (name, claim) in &desired.claims {
             let Some(tenure) = self.tenures.get(name) else { continue };
+            if tenure.mine || self.claims.get(name).is_none_or(|stored| !lists(stored, claim)) {
+                continue;
+            }
             let owned = self.claims.get(name).is_some_and(|s| self.owner(s) != Owner::Nobody);
-            if owned && self.silences.forsaken(name).is_none() || tenure.mine {
+            if owned && self.silences.forsaken(name).is_none() {
                 continue;
             }
             // Computed once, and again only when it has become void: a candidate is gone, or all

@@ -71,12 +71,10 @@ impl Election {
             self.tenures.get(&name).is_some_and(|t| t.leaving.is_none() && t.handover.is_none());
         let stored =
             self.claims.get(&name).filter(|stored| self.owner(stored) == Owner::Me).cloned();
-        let claim = self.desired_claim(&name).cloned();
-        let (Some(stored), Some(claim), true) = (stored, claim, steady) else { return };
-        if !self.is_pending(&Target::Claim(name.clone()))
-            && stored.record.addresses == claim.addresses
-        {
-            let record = self.held_record(&stored, &claim);
+        let asked = self.desired_claim(&name).is_some();
+        let (Some(stored), true, true) = (stored, asked, steady) else { return };
+        if !self.is_pending(&Target::Claim(name.clone())) {
+            let record = self.held_record(&stored);
             self.put_claim(now, &name, Some(stored), record, Purpose::Refresh, actions);
         }
     }

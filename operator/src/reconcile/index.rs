@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
@@ -11,6 +12,7 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::policy::{Governance, Policies};
 
 use super::leases::{ClaimRow, NodeRow, SessionRow};
+use super::lists::Listing;
 use super::policy::PolicyRow;
 use super::pool::PoolRow;
 use super::service::ServiceRow;
@@ -49,6 +51,8 @@ pub struct Index {
     pub sessions: Table<SessionRow>,
     /// Writes to Services whose outcome is not known.
     pub pending: BTreeMap<ServiceKey, Pending>,
+    /// Writes to the lists of claims that have not been seen.
+    pub listings: BTreeMap<LeaseName, Listing>,
     /// When each session was last seen to change.
     session_changes: BTreeMap<LeaseName, Instant>,
     territory: Territory,
@@ -79,7 +83,12 @@ impl Index {
                 let changed = self.nodes.apply(*event);
                 self.collect_node_addresses(changed)
             }
-            Change::Claim(event) => self.claims.apply(*event),
+            Change::Claim(event) => {
+                let changed = self.claims.apply(*event);
+                let before = self.listings.len();
+                self.settle_listings();
+                changed || self.listings.len() < before
+            }
             Change::Session(event) => {
                 match event.as_ref() {
                     Event::Apply(lease) | Event::InitApply(lease) => {
@@ -107,6 +116,22 @@ impl Index {
         self.services.answered(service);
         self.settle(key);
         self.effective(key) != before
+    }
+
+    /// Takes in the answer to an own write of a claim.
+    pub fn claim_answered(&mut self, lease: Lease) {
+        self.claims.answered(lease);
+        self.settle_listings();
+    }
+
+    /// Forgets the writes of lists that were carried out and seen, or cannot be any more: something else
+    /// was.
+    fn settle_listings(&mut self) {
+        let claims = &self.claims;
+        self.listings.retain(|name, listing| match (listing.version, claims.version(name)) {
+            (None, seen) => seen.is_none(),
+            (Some(version), seen) => seen == Some(version),
+        });
     }
 
     /// Forgets the write to a Service that is known not to have been carried out.
@@ -227,35 +252,37 @@ impl Index {
         })
     }
 
-    /// The addresses that are being given up: still listed by the valid claim of a Service that has
-    /// them no longer, still in the status of a Service that is no longer ours, or about to be
+    /// The addresses that are being given up: still listed by the claim of a Service that has them no
+    /// longer, or by one that may have been written, still in the status of a Service that is no longer ours, or about to be
     /// replaced by a pending write.
     fn claimed(&self) -> BTreeMap<IpAddr, BTreeSet<String>> {
         let mut claimed: BTreeMap<IpAddr, BTreeSet<String>> = BTreeMap::new();
-        let mut add = |addresses: &[IpAddr], claim: &str| {
+        let mut add = |addresses: &mut dyn Iterator<Item = &IpAddr>, claim: &str| {
             for ip in addresses {
                 claimed.entry(*ip).or_default().insert(claim.to_owned());
             }
         };
         for (name, claim) in self.claims.iter() {
             let has = self.services.get(&claim.service).map(|row| row.present.as_slice());
-            let all_held = claim.addresses.iter().all(|ip| has.unwrap_or_default().contains(ip));
-            if !all_held && self.is_valid(claim) {
-                add(&claim.addresses, name.as_str());
-            }
+            let given_up = |ip: &&IpAddr| !has.unwrap_or_default().contains(ip);
+            add(&mut claim.record.addresses.iter().filter(given_up), name.as_str());
+        }
+        for (name, listing) in &self.listings {
+            add(&mut listing.addresses.iter(), name.as_str());
         }
         let marked = self.services.iter().filter(|(_, row)| row.marked && self.wish(row).is_none());
         let pending = self.pending.keys().filter_map(|key| self.services.get_key_row(key));
         for (key, row) in marked.chain(pending) {
-            add(&row.present, LeaseName::claim(&key.namespace, &key.name).as_str());
+            let claim = LeaseName::claim(&key.namespace, &key.name);
+            add(&mut row.present.iter(), claim.as_str());
         }
         claimed
     }
 
-    /// Whether the session under which a claim is held is live.
+    /// Whether the session under which a claim is held is live, as far as was seen.
     pub fn is_valid(&self, claim: &ClaimRow) -> bool {
-        claim.session.as_ref().is_some_and(|(session, id)| {
-            self.sessions.get(session).is_some_and(|row| row.live.as_ref() == Some(id))
+        claim.session().is_some_and(|(session, id)| {
+            self.sessions.get(&session).is_some_and(|row| row.live.as_ref() == Some(&id))
         })
     }
 

@@ -4,6 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use leasehold_crds::lease::LeaseName;
 
 use super::index::Index;
+use super::lists::{ListWrite, lists};
 use super::pool::PoolWrite;
 use super::service::ServiceWrite;
 use crate::allocate::{Plan, ServiceKey};
@@ -18,7 +19,7 @@ pub enum Target {
     Pool(String),
     /// The status of a policy.
     Policy(String),
-    /// A claim whose Service is gone.
+    /// A claim.
     Claim(LeaseName),
     /// A session whose Node is gone.
     Session(LeaseName),
@@ -71,7 +72,9 @@ pub enum Job {
     Pool(String, Box<PoolWrite>),
     /// Write the status of a policy.
     Policy(String, serde_json::Value),
-    /// Delete a claim.
+    /// Write which addresses a claim lists.
+    List(LeaseName, Box<ListWrite>),
+    /// Delete a claim that lists nothing.
     DeleteClaim(LeaseName, Revision),
     /// Delete a session if its Node does not exist.
     DeleteSession(LeaseName, Revision),
@@ -84,13 +87,13 @@ impl Job {
             Self::Service { key, .. } => Target::Service(key.clone()),
             Self::Pool(name, _) => Target::Pool(name.clone()),
             Self::Policy(name, _) => Target::Policy(name.clone()),
-            Self::DeleteClaim(name, _) => Target::Claim(name.clone()),
+            Self::List(name, _) | Self::DeleteClaim(name, _) => Target::Claim(name.clone()),
             Self::DeleteSession(name, _) => Target::Session(name.clone()),
         }
     }
 }
 
-/// All that differs between `plan` and what `index` knows; Services first.
+/// All that differs between `plan` and what `index` knows; Services first, then claims.
 pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Job> {
     let mut jobs = Vec::new();
     for (key, row) in index.services.iter() {
@@ -100,6 +103,8 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
             jobs.push(Job::Service { key: key.clone(), version, write: Box::new(write) });
         }
     }
+    let lists = lists(index, plan).into_iter();
+    jobs.extend(lists.map(|(name, write)| Job::List(name, Box::new(write))));
     for (name, row) in index.pools.iter() {
         let usage = plan.pools.get(name).copied().unwrap_or_default();
         if let Some(write) = row.write(name, usage, index.territory().overlaps(name), time) {
@@ -117,14 +122,16 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
     jobs
 }
 
-/// The leases that have had their day: released or orphaned claims of Services that are gone or no
-/// longer ours, and abandoned sessions of Nodes that are gone.
+/// The leases that have had their day: claims of Services that are gone or no longer ours, once they
+/// are released or orphaned and list nothing, and abandoned sessions of Nodes that are gone.
 fn outlived(index: &Index, now: Instant) -> Vec<Job> {
     let mut jobs = Vec::new();
     for (name, claim) in index.claims.iter() {
         let service = index.services.get(&claim.service);
         let wanted = service.is_some_and(|row| index.wish(row).is_some());
         if !wanted
+            && claim.record.addresses.is_empty()
+            && !index.listings.contains_key(name)
             && !index.is_valid(claim)
             && let Some(version) = index.claims.version(name)
         {

@@ -11,11 +11,14 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::FuturesUnordered;
+use k8s_openapi::api::coordination::v1::Lease;
 use leasehold::api::watch_trouble;
+use leasehold_crds::lease::LeaseName;
 use tokio::sync::watch;
 
 use super::index::{Index, Pending};
 use super::jobs::{Job, Target, jobs};
+use super::lists::Listing;
 use super::service::ServiceWrite;
 use super::watch::{Change, Kind, changes};
 use super::write::{Done, Writer};
@@ -249,6 +252,15 @@ impl Leader<'_> {
                 };
                 self.index.pending.insert(key.clone(), pending);
             }
+            if let Job::List(name, write) = &job {
+                let base = write.base.as_ref();
+                let listing = Listing {
+                    version: base.and_then(|base| base.resource_version.parse().ok()),
+                    addresses: write.record.addresses.clone(),
+                    unanswered: false,
+                };
+                self.index.listings.insert(name.clone(), listing);
+            }
             let progress = self.progress.entry(job.target()).or_default();
             progress.in_flight = true;
             progress.sent = match &job {
@@ -260,7 +272,7 @@ impl Leader<'_> {
     }
 
     fn finished(&mut self, done: Done) {
-        let Done { job, result, service } = done;
+        let Done { job, result, service, claim } = done;
         let target = job.target();
         let outcome = match &result {
             Ok(()) => "done",
@@ -270,7 +282,7 @@ impl Leader<'_> {
         };
         let labels = WriteLabels { kind: target.kind(), outcome };
         self.context.metrics.writes.get_or_create(&labels).inc();
-        let pause = self.pause(&target, &result);
+        let pause = self.pause(&job, &result);
         let progress = self.progress.entry(target.clone()).or_default();
         progress.in_flight = false;
         progress.sent = None;
@@ -279,6 +291,9 @@ impl Leader<'_> {
         progress.not_before = clock::now() + pause;
         if let Target::Service(key) = &target {
             self.service_finished(key, &result, service.map(|service| *service));
+        }
+        if let Job::List(name, _) = &job {
+            self.list_finished(name, &result, claim.map(|claim| *claim));
         }
         if superseded {
             self.changed();
@@ -294,14 +309,17 @@ impl Leader<'_> {
     }
 
     /// How long the target is left alone.
-    fn pause(&self, target: &Target, result: &Result<(), CallError>) -> Duration {
+    fn pause(&self, job: &Job, result: &Result<(), CallError>) -> Duration {
         const FIRST: Duration = Duration::from_millis(20);
         const LONGEST: Duration = Duration::from_secs(10);
-        let failures = self.progress.get(target).map_or(0, |progress| progress.failures);
-        match (result, target) {
-            (Ok(()), Target::Service(_)) => Duration::ZERO,
-            (Ok(()), Target::Pool(_) | Target::Policy(_)) => STATUS_PAUSE,
-            (Ok(()), Target::Claim(_) | Target::Session(_)) => LEASE_PAUSE,
+        let failures = self.progress.get(&job.target()).map_or(0, |progress| progress.failures);
+        match (result, job) {
+            (Ok(()), Job::Service { .. }) => Duration::ZERO,
+            (Ok(()), Job::List(_, write)) if write.base.is_some() => Duration::ZERO,
+            // Until the watch has brought it.
+            (Ok(()), Job::List(..)) => FIRST,
+            (Ok(()), Job::Pool(..) | Job::Policy(..)) => STATUS_PAUSE,
+            (Ok(()), Job::DeleteClaim(..) | Job::DeleteSession(..)) => LEASE_PAUSE,
             (Err(_), _) => (FIRST * 2_u32.saturating_pow(failures.min(16))).min(LONGEST),
         }
     }
@@ -327,6 +345,26 @@ impl Leader<'_> {
         }
     }
 
+    fn list_finished(
+        &mut self,
+        name: &LeaseName,
+        result: &Result<(), CallError>,
+        written: Option<Lease>,
+    ) {
+        match (result, self.index.listings.get_mut(name)) {
+            (Ok(()), _) => {}
+            // It may still be carried out.
+            (Err(CallError::Unknown(_)), Some(listing)) => listing.unanswered = true,
+            (Err(_), _) => {
+                self.index.listings.remove(name);
+            }
+        }
+        if let Some(lease) = written {
+            self.index.claim_answered(lease);
+        }
+        self.changed();
+    }
+
     /// Tells people and metrics what was done.
     fn tell(&mut self, job: &Job) {
         match job {
@@ -348,7 +386,7 @@ impl Leader<'_> {
                     self.publish(name, &write.notices, &reference);
                 }
             }
-            Job::Policy(..) | Job::DeleteClaim(..) | Job::DeleteSession(..) => {}
+            Job::Policy(..) | Job::List(..) | Job::DeleteClaim(..) | Job::DeleteSession(..) => {}
         }
     }
 
@@ -368,7 +406,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Waits for the calls under way; returns whether the outcome of each write to a Service is
+    /// Waits for the calls under way; returns whether the outcome of each write to a Service or a list is
     /// known.
     async fn drain(mut self) -> bool {
         self.queue.clear();
@@ -376,6 +414,7 @@ impl Leader<'_> {
             self.finished(done);
         }
         while self.notices.next().await.is_some() {}
-        self.index.pending.is_empty()
+        let unanswered = self.index.listings.values().any(|listing| listing.unanswered);
+        self.index.pending.is_empty() && !unanswered
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use leasehold_crds::lease::{Claim, LeaseName, Session, SessionId, Stored};
 
 use super::table::Row;
@@ -39,10 +40,17 @@ pub struct ClaimRow {
     pub uid: String,
     /// The service that it is named after; leases that are no claims of services are not kept.
     pub service: ServiceKey,
+    /// When the present holder acquired it, for people.
+    pub acquired: Option<Timestamp>,
+    /// What it says.
+    pub record: Claim,
+}
+
+impl ClaimRow {
     /// The session under which it is held; none while it is released.
-    pub session: Option<(LeaseName, SessionId)>,
-    /// The addresses that it lists.
-    pub addresses: Vec<IpAddr>,
+    pub fn session(&self) -> Option<(LeaseName, SessionId)> {
+        self.record.holder.as_ref().map(LeaseName::session).zip(self.record.session.clone())
+    }
 }
 
 impl Row for ClaimRow {
@@ -50,7 +58,7 @@ impl Row for ClaimRow {
     type Object = Lease;
 
     fn read(lease: &Lease) -> Option<Self> {
-        let Stored { name, uid, record, .. } = Stored::<Claim>::from_lease(lease)?;
+        let Stored { name, uid, acquired, record, .. } = Stored::<Claim>::from_lease(lease)?;
         let (namespace, service) = name.as_str().split_once('.')?;
         if service.contains('.') {
             return None;
@@ -60,9 +68,7 @@ impl Row for ClaimRow {
             return None;
         }
         let service = ServiceKey { namespace: namespace.to_owned(), name: service.to_owned() };
-        let holder = record.holder.as_ref().map(LeaseName::session);
-        let addresses = record.addresses.into_iter().collect();
-        Some(Self { uid, service, session: holder.zip(record.session), addresses })
+        Some(Self { uid, service, acquired, record })
     }
 
     fn key(meta: &ObjectMeta) -> Option<LeaseName> {

@@ -7,6 +7,7 @@
 //! | [`table`] | one kind of object as last seen |
 //! | [`index`] | everything that is known, and the plan for it |
 //! | [`service`], [`pool`], [`policy`], [`leases`] | what is kept of each kind, and what is written to it |
+//! | [`lists`] | which addresses the claims list |
 //! | [`jobs`] | all that differs from the plan |
 //! | [`mod@write`] | one call |
 //! | [`lead`] | the loop of the active replica |
@@ -16,6 +17,7 @@ pub mod index;
 pub mod jobs;
 pub mod lead;
 pub mod leases;
+pub mod lists;
 pub mod policy;
 pub mod pool;
 pub mod service;

@@ -192,6 +192,11 @@ impl ServiceWrite {
 }
 
 impl ServiceRow {
+    /// The claim on record.
+    pub fn claim(&self) -> Option<&str> {
+        self.claim.as_deref()
+    }
+
     /// The write that makes the Service what `decision` says, or without one takes everything back
     /// that is ours. `None` if it is so already.
     pub fn write(

@@ -1,5 +1,6 @@
 //! From objects as the API server sends them to the writes that follow, without an API server.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::index::{Index, Pending};
 use super::jobs::{Job, jobs};
+use super::lists::Listing;
 use super::watch::{Change, Observed};
 use crate::allocate::ServiceKey;
 use crate::clock::Instant;
@@ -281,23 +283,116 @@ fn a_claim_counts_while_its_session_is_live_and_is_deleted_when_it_is_over() {
     let (_, patch, notices) = service_jobs(&index).remove(0);
     assert_eq!(patch["status"]["conditions"][0]["reason"], "AddressReleasing");
     assert!(notices.is_empty(), "it passes by itself: {notices:?}");
-    let deletions = |index: &Index| -> Vec<Job> {
+    let on_leases = |index: &Index| -> Vec<Job> {
         let jobs = all_jobs(index).into_iter();
-        jobs.filter(|job| matches!(job, Job::DeleteClaim(..) | Job::DeleteSession(..))).collect()
+        let on_lease = |job: &Job| {
+            matches!(job, Job::List(..) | Job::DeleteClaim(..) | Job::DeleteSession(..))
+        };
+        jobs.filter(on_lease).collect()
     };
-    assert!(deletions(&index).is_empty());
+    assert!(on_leases(&index).is_empty());
 
     // The session is fenced: one more transition, no holder.
     let fenced = lease("node-1", 30, None, 4, &json!({}));
     assert!(index.apply(Change::Session(applied(fenced)), START));
+    // First the address goes from the list, if the session is over when it is read as well.
+    let (_, patch, _) = service_jobs(&index).remove(0);
+    assert_eq!(patch["status"]["conditions"][0]["reason"], "AddressReleasing");
+    let found = on_leases(&index);
+    let [Job::List(name, write), Job::DeleteSession(..)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(name.as_str(), "web.gone");
+    assert_eq!(write.base.as_ref().map(|base| base.resource_version.as_str()), Some("20"));
+    assert!(write.record.addresses.is_empty() && write.record.holder.is_some());
+    let over = write.over.as_ref().map(|(name, id)| (name.as_str(), id.to_string()));
+    assert_eq!(over, Some(("node-1", "uid of node-1/3".to_owned())));
+    let listing = Listing { version: Some(20), addresses: BTreeSet::new(), unanswered: true };
+    index.listings.insert(name.clone(), listing);
+
+    let says = json!({"leasehold.dev/addresses": "", "leasehold.dev/session": "uid of node-1/3"});
+    let emptied = lease("web.gone", 31, Some("node-1"), 1, &says);
+    assert!(index.apply(Change::Claim(applied(emptied)), START));
+    assert!(index.listings.is_empty(), "the write was seen");
     let (_, patch, _) = service_jobs(&index).remove(0);
     assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ip"], "10.0.0.0");
-    let found = deletions(&index);
+    let found = on_leases(&index);
     let [Job::DeleteClaim(name, revision), Job::DeleteSession(session, _)] = &found[..] else {
         panic!("{found:?}")
     };
     assert_eq!((name.as_str(), session.as_str()), ("web.gone", "node-1"));
-    assert_eq!((revision.uid.as_str(), revision.version), ("uid of web.gone", 20));
+    assert_eq!((revision.uid.as_str(), revision.version), ("uid of web.gone", 31));
+}
+
+/// What the lists are to be, by claim, and whether the lease is new.
+fn lists(index: &Index) -> Vec<(String, Vec<String>, bool)> {
+    let list = |job| match job {
+        Job::List(name, write) => {
+            let addresses = write.record.addresses.iter().map(ToString::to_string).collect();
+            Some((name.to_string(), addresses, write.base.is_none()))
+        }
+        _ => None,
+    };
+    all_jobs(index).into_iter().filter_map(list).collect()
+}
+
+/// `name` as it is once it has `address`.
+fn assigned(name: &str, version: u64, address: &str) -> Value {
+    let patch = json!({
+        "metadata": {"annotations": {
+            "leasehold.dev/allocated-from": "lan", "leasehold.dev/claim": format!("web.{name}"),
+        }},
+        "status": {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP"}]}},
+    });
+    patched(service(name, version), &patch, version)
+}
+
+#[test]
+fn a_claim_lists_an_address_once_it_is_on_record_and_no_other_claim_lists_it() {
+    let mut index = World {
+        services: vec![service("shop", 7)],
+        pools: vec![pool("lan", &["10.0.0.0/30"])],
+        ..World::default()
+    }
+    .index();
+    assert_eq!(lists(&index), [], "it is not on record");
+    index.apply(Change::Service(applied(assigned("shop", 8, "10.0.0.0"))), START);
+    let new = ("web.shop".to_owned(), vec!["10.0.0.0".to_owned()], true);
+    assert_eq!(lists(&index), [new.clone()]);
+    // Another claim lists it still: an old one, or one that was written a moment ago.
+    let says = json!({"leasehold.dev/addresses": "10.0.0.0", "leasehold.dev/services": "web/gone"});
+    let old = lease("web.gone", 20, None, 1, &says);
+    index.apply(Change::Claim(applied(old.clone())), START);
+    assert_eq!(lists(&index), [("web.gone".to_owned(), vec![], false)]);
+    index.apply(Change::Claim(deleted(old)), START);
+    let addresses = BTreeSet::from(["10.0.0.0".parse().unwrap()]);
+    let listing = Listing { version: None, addresses, unanswered: true };
+    index.listings.insert("web.gone".parse().unwrap(), listing);
+    // It may exist: to find out, an empty one is made.
+    assert_eq!(lists(&index), [("web.gone".to_owned(), vec![], true)]);
+    let empty = lease("web.gone", 30, None, 0, &json!({"leasehold.dev/services": "web/gone"}));
+    assert!(index.apply(Change::Claim(applied(empty)), START));
+    assert_eq!(lists(&index), [new]);
+}
+
+#[test]
+fn the_owner_of_a_valid_claim_takes_off_what_its_service_has_lost() {
+    let says = json!({
+        "leasehold.dev/addresses": "10.0.0.0", "leasehold.dev/session": "uid of node-1/3",
+        "leasehold.dev/services": "web/shop",
+    });
+    let mut index = World {
+        services: vec![assigned("shop", 8, "10.0.0.1")],
+        pools: vec![pool("lan", &["10.0.0.0/30"])],
+        claims: vec![lease("web.shop", 20, Some("node-1"), 1, &says)],
+        sessions: vec![lease("node-1", 21, Some("node-1"), 3, &json!({}))],
+        ..World::default()
+    }
+    .index();
+    let both = vec!["10.0.0.0".to_owned(), "10.0.0.1".to_owned()];
+    assert_eq!(lists(&index), [("web.shop".to_owned(), both, false)]);
+    let fenced = lease("node-1", 30, None, 4, &json!({}));
+    index.apply(Change::Session(applied(fenced)), START);
+    let one = vec!["10.0.0.1".to_owned()];
+    assert_eq!(lists(&index), [("web.shop".to_owned(), one, false)]);
 }
 
 #[test]

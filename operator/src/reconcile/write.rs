@@ -2,15 +2,19 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
-use leasehold_crds::lease::LeaseName;
+use leasehold_crds::lease::{LeaseName, new_lease};
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde_json::Value;
 
 use super::jobs::{Job, Revision};
+use super::leases::SessionRow;
+use super::lists::ListWrite;
+use super::table::Row;
 use crate::allocate::ServiceKey;
 use crate::client::{CallError, call};
+use crate::clock::time_of_day;
 use crate::report::events::CONTROLLER;
 
 /// Where to write.
@@ -33,12 +37,14 @@ pub struct Done {
     pub result: Result<(), CallError>,
     /// The Service as it was seen last: in the answer, or read after a failure.
     pub service: Option<Box<Service>>,
+    /// The claim in the answer.
+    pub claim: Option<Box<Lease>>,
 }
 
 impl Writer {
     /// Carries out `job`, with one try.
     pub async fn carry_out(self, job: Job) -> Done {
-        let mut service = None;
+        let (mut service, mut claim) = (None, None);
         let result = match &job {
             Job::Service { key, write, .. } => {
                 let (result, seen) = self.service(key, &write.patch).await;
@@ -53,10 +59,13 @@ impl Writer {
                 let api: Api<AnnouncementPolicy> = Api::all(self.client.clone());
                 call(api.patch_status(name, &apply(), &Patch::Apply(patch))).await.map(drop)
             }
+            Job::List(name, write) => {
+                self.list(name, write).await.map(|lease| claim = Some(Box::new(lease)))
+            }
             Job::DeleteClaim(name, revision) => self.delete(&self.claims, name, revision).await,
             Job::DeleteSession(name, revision) => self.delete_session(name, revision).await,
         };
-        Done { job, result, service }
+        Done { job, result, service, claim }
     }
 
     async fn service(
@@ -72,6 +81,31 @@ impl Writer {
                 (Err(error), seen)
             }
             Err(error) => (Err(error), None),
+        }
+    }
+
+    async fn list(&self, name: &LeaseName, write: &ListWrite) -> Result<Lease, CallError> {
+        if let Some((session, id)) = &write.over {
+            // What is over now stays over: numbers never fall. And the claim has not changed since it
+            // was held under that session, or the write is refused.
+            let sessions: Api<Lease> = Api::namespaced(self.client.clone(), &self.sessions);
+            let read = call(sessions.get_opt(session.as_str())).await?;
+            let read = read.as_ref().and_then(SessionRow::read);
+            if read.is_some_and(|row| row.live.as_ref() == Some(id)) {
+                return Err(CallError::Conflict);
+            }
+        }
+        let claims: Api<Lease> = Api::namespaced(self.client.clone(), &self.claims);
+        let (params, wall) = (PostParams::default(), time_of_day());
+        match &write.base {
+            Some(base) => {
+                let lease = base.replace_with(&write.record, &self.claims, wall);
+                call(claims.replace(name.as_str(), &params, &lease)).await
+            }
+            None => {
+                let lease = new_lease(name, &write.record, &self.claims, wall);
+                call(claims.create(&params, &lease)).await
+            }
         }
     }
 

@@ -11,7 +11,10 @@ pub(super) enum Fault {
     Killed(usize),
     PowerOff(usize),
     Terminated(usize),
-    Stopped { host: usize, halfway: bool },
+    Stopped {
+        host: usize,
+        halfway: bool,
+    },
     Paused(usize),
     Lag(usize, Duration),
     Cordoned(usize),
@@ -28,6 +31,9 @@ pub(super) enum Fault {
     LateWatch(usize, Duration),
     Reset(usize),
     ServiceGone(u8),
+    /// Its address is given to another claim.
+    Reassigned(u8),
+    NoOperator,
     Excluded(u8, usize),
     ClaimDeleted(u8),
     SessionDeleted(usize),
@@ -40,7 +46,7 @@ impl Fault {
     pub(super) fn any(dice: &mut Dice, world: &World) -> Self {
         let host = dice.below(world.hosts.len());
         let number = u8::try_from(1 + dice.below(world.desired.claims.len())).unwrap();
-        match dice.below(39) {
+        match dice.below(42) {
             0 | 1 => Self::Killed(host),
             2 | 3 => Self::PowerOff(host),
             4 => Self::Terminated(host),
@@ -71,6 +77,8 @@ impl Fault {
             35 => Self::ClaimEdited(number),
             36 => Self::SessionEdited(host),
             37 => Self::Restored,
+            38 | 39 => Self::Reassigned(number),
+            40 => Self::NoOperator,
             _ => Self::AnswersLate(
                 dice.between(Duration::from_millis(50), Duration::from_millis(1400)),
             ),
@@ -81,7 +89,7 @@ impl Fault {
     pub(super) fn innocent(dice: &mut Dice, world: &World) -> Self {
         let host = dice.below(world.hosts.len());
         let number = u8::try_from(1 + dice.below(world.desired.claims.len())).unwrap();
-        match dice.below(14) {
+        match dice.below(15) {
             0 | 1 => Self::Down(Down::Silent),
             2 => Self::Down(Down::Refusing),
             3 => Self::ReadOnly,
@@ -97,6 +105,7 @@ impl Fault {
             10 => Self::ClaimDeleted(number),
             11 => Self::SessionDeleted(host),
             12 => Self::Stopped { host, halfway: dice.percent(30) },
+            13 => Self::NoOperator,
             _ => {
                 Self::Lag(host, dice.between(Duration::from_millis(5), Duration::from_millis(150)))
             }

@@ -70,6 +70,17 @@ impl Sickness {
                     world.publish_desired();
                 }
             }
+            Fault::Reassigned(number) => {
+                let names = [claim(*number), claim(number + 50)];
+                for (from, to) in [(&names[0], &names[1]), (&names[1], &names[0])] {
+                    if let Some(moved) = world.desired.claims.remove(from) {
+                        world.desired.claims.insert(to.clone(), moved);
+                        break;
+                    }
+                }
+                world.publish_desired();
+            }
+            Fault::NoOperator => world.set_operator(false),
             Fault::Excluded(number, host) => {
                 let node = world.hosts[*host].node.clone();
                 if let Some(claim) = world.desired.claims.get_mut(&claim(*number)) {
@@ -199,8 +210,10 @@ impl Sickness {
                     world.publish_desired();
                 }
             }
+            Fault::NoOperator => world.set_operator(true),
             Fault::PowerOff(_)
             | Fault::Reset(_)
+            | Fault::Reassigned(_)
             | Fault::ClaimDeleted(_)
             | Fault::SessionDeleted(_)
             | Fault::ClaimEdited(_)
@@ -237,6 +250,7 @@ impl Sickness {
             world.set_down(None);
         }
         world.set_read_only(false);
+        world.set_operator(true);
         world.server.latency.1 = Duration::from_millis(3);
         world.server.answers_late = Duration::ZERO;
         world.server.troubles = Troubles::default();

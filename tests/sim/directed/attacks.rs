@@ -38,18 +38,59 @@ fn s01_the_api_stalls_for_writes_alone_and_what_was_queued_comes_late() {
 }
 
 fn s04_two_claims_for_one_address() {
-    // The address of a deleted service goes to another; one speaker's watch is slow to say so.
+    // The address of a deleted service goes to another; one speaker knows of neither.
+    for stale in ALL {
+        for number in 1..=3 {
+            let mut world = World::listening(&ALL, 3);
+            world.hosts.of(stale).watch_delay = secs(4);
+            let late = |name: &str| if name == stale { secs(4) } else { millis(2) };
+            let mut freed = world.desired.claims.remove(&claim(number)).unwrap();
+            world.publish_desired_to(late);
+            world.run_until(|world| world.store.claims[&claim(number)].record.holder.is_none());
+            freed.services = vec!["web/s009".to_owned()];
+            world.desired.claims.insert(claim(9), freed);
+            world.publish_desired_to(late);
+            world.run(secs(20));
+            world.assert_served();
+        }
+    }
+}
+
+fn s04_an_address_changes_its_claim_while_it_is_served() {
+    // As if the operator had recorded it before the old owner gave it up.
+    for stale in ALL {
+        let mut world = World::listening(&ALL, 3);
+        let late = |name: &str| if name == stale { secs(4) } else { millis(2) };
+        for (from, to) in [(1, 9), (9, 8), (8, 1)] {
+            world.hosts.of(stale).watch_delay = secs(4);
+            let moved = world.desired.claims.remove(&claim(from)).unwrap();
+            world.desired.claims.insert(claim(to), moved);
+            world.publish_desired_to(late);
+            world.run(secs(1));
+        }
+        world.run(secs(20));
+        world.assert_served();
+    }
+}
+
+fn s04_the_operator_is_away() {
+    // Whoever holds a claim whose lease was deleted needs no operator to hold it.
     let mut world = World::listening(&ALL, 3);
-    world.hosts.of("d").watch_delay = secs(4);
-    let mut freed = world.desired.claims.remove(&claim(1)).unwrap();
+    world.set_operator(false);
+    world.hold_still();
+    for number in 1..=3 {
+        world.delete(&Target::Claim(claim(number)));
+        world.run(secs(2));
+    }
+    world.assert_served();
+    // What is new waits for it.
+    let claimed = world.claimed(4, vip(4), Detection::default(), OnApiOutage::Hold);
+    world.desired.claims.insert(claim(4), claimed);
     world.publish_desired();
-    world.run_until(|world| world.store.claims[&claim(1)].record.holder.is_none());
-    // The operator gives the address away once its old claim is released, and deletes that.
-    world.delete(&Target::Claim(claim(1)));
-    freed.services = vec!["web/s009".to_owned()];
-    world.desired.claims.insert(claim(9), freed);
-    world.publish_desired();
-    world.run(secs(20));
+    world.run(secs(5));
+    assert!(world.having(vip(4)).is_empty());
+    world.set_operator(true);
+    world.run(secs(5));
     world.assert_served();
 }
 
@@ -323,6 +364,8 @@ pub(super) const RUNS: &[Run] = runs![
     s01_the_api_returns,
     s01_the_api_stalls_for_writes_alone_and_what_was_queued_comes_late,
     s04_two_claims_for_one_address,
+    s04_an_address_changes_its_claim_while_it_is_served,
+    s04_the_operator_is_away,
     s05_one_name_two_hosts,
     s06_a_vip_equals_a_nodes_address,
     s07_a_read_only_api,

@@ -235,7 +235,8 @@ fn the_address_of_a_node_is_never_claimed() {
     world.run(secs(5));
     assert!(world.having(taken).is_empty() && world.owner(1).is_none());
     assert!(!world.committed.iter().any(|write| {
-        matches!(&write.write, Write::Claim(change) if change.record.addresses.contains(&taken))
+        matches!(&write.write, Write::Claim(change)
+            if change.record.holder.is_some() && change.record.addresses.contains(&taken))
     }));
     let reports = world.facts.iter().filter(
         |(_, _, fact)| matches!(fact, Fact::AddressConflict { address, .. } if *address == taken),

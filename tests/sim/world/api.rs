@@ -200,7 +200,7 @@ impl World {
                 if let Some(event) = event {
                     self.check_write(&write, before, self.store.mark(&write));
                     if self.telling {
-                        self.tell_commit(id, &event);
+                        self.tell_commit(&self.hosts[id].name, &event);
                     }
                     if self.recording {
                         let host = self.hosts[id].name.clone();
@@ -246,6 +246,7 @@ impl World {
     pub(super) fn publish(&mut self, event: &Event) {
         self.laws.stored = true;
         self.laws.dirty = true;
+        self.call_operator();
         let kind = match event {
             Event::Session(_) | Event::SessionGone(_) => Kind::Sessions,
             Event::Desired(_) => Kind::Desired,

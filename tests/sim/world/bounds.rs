@@ -162,6 +162,7 @@ impl World {
                 };
                 let drop = claim.on_api_outage == OnApiOutage::Drop;
                 if !drop
+                    && self.is_operator_well_for(SETTLED)
                     && (0..self.hosts.len()).any(|id| able(&id))
                     && !self.is_kept(*ip, claim.detection.wire)
                 {

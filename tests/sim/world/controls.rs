@@ -54,6 +54,7 @@ impl World {
             dice: Dice::new(seed),
             store: super::Store::default(),
             desired: Desired::default(),
+            operator: super::Operator::default(),
             hosts: Hosts::default(),
             cuts: super::Cuts::default(),
             router: true,
@@ -355,6 +356,7 @@ impl World {
     pub(crate) fn publish_desired_to(&mut self, delay: impl Fn(&str) -> Duration) {
         let desired = Arc::new(self.desired.clone());
         self.laws.dirty = true;
+        self.call_operator();
         for id in 0..self.hosts.len() {
             let delay = delay(&self.hosts[id].name);
             self.send(delay, id, Happening::Event(Event::Desired(desired.clone())));

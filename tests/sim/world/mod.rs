@@ -11,6 +11,7 @@ pub(crate) mod host;
 mod kernel;
 pub(crate) mod laws;
 mod listener;
+mod operator;
 mod questions;
 pub(crate) mod spells;
 mod store;
@@ -31,6 +32,7 @@ pub(crate) use self::api::{Down, Server, Trouble, Troubles};
 pub(crate) use self::clock::Clock;
 pub(crate) use self::host::{Host, Hosts, Kind};
 pub(crate) use self::laws::Laws;
+pub(crate) use self::operator::Operator;
 pub(crate) use self::spells::Spells;
 pub(crate) use self::store::Store;
 pub(crate) use self::wire::{Cuts, ROUTER};
@@ -83,6 +85,10 @@ enum Item {
         process: u64,
         arriving: wire::Arriving,
     },
+    /// The operator looks at everything.
+    Operate,
+    /// A write of the operator arrives at the API server.
+    Operation(operator::Work),
 }
 
 #[expect(clippy::large_enum_variant, reason = "a few hundred exist at a time")]
@@ -136,6 +142,7 @@ pub(crate) struct World {
     pub(crate) dice: Dice,
     pub(crate) store: Store,
     pub(crate) desired: Desired,
+    pub(crate) operator: Operator,
     pub(crate) hosts: Hosts,
     pub(crate) cuts: Cuts,
     /// Whether there is a host on the segments that is no speaker's node.
@@ -226,6 +233,8 @@ impl World {
                     self.deliver_frame(to, arriving);
                 }
             }
+            Item::Operate => self.operate(),
+            Item::Operation(work) => self.carry_out_operation(work),
         }
     }
 

@@ -102,13 +102,17 @@ impl Store {
 
     /// The claims that are valid.
     pub(crate) fn valid_claims(&self) -> impl Iterator<Item = &Claim> {
-        self.claims.values().filter_map(|claim| {
-            let (holder, under) = (claim.record.holder.as_ref()?, claim.record.session.as_ref()?);
-            let session = self.sessions.get(&LeaseName::session(holder))?;
-            let live = session.record.holder.as_ref() == Some(holder)
+        self.claims.values().filter(|stored| self.is_valid(stored)).map(|stored| &stored.record)
+    }
+
+    pub(crate) fn is_valid(&self, claim: &Stored<Claim>) -> bool {
+        let Claim { holder: Some(holder), session: Some(under), .. } = &claim.record else {
+            return false;
+        };
+        self.sessions.get(&LeaseName::session(holder)).is_some_and(|session| {
+            session.record.holder.as_ref() == Some(holder)
                 && session.uid == under.uid
-                && session.record.transitions == under.transitions;
-            live.then_some(&claim.record)
+                && session.record.transitions == under.transitions
         })
     }
 

@@ -79,13 +79,14 @@ impl World {
         }
     }
 
-    pub(super) fn tell_commit(&self, id: usize, event: &Event) {
+    pub(super) fn tell_commit(&self, whom: &str, event: &Event) {
         let text = match event {
             Event::Session(stored) => session(stored),
             Event::Claim(stored) => claim(stored),
+            Event::ClaimGone(name) => format!("{name} is gone"),
             _ => return,
         };
-        println!("{} **  stored for {}: {text}", self.now, self.hosts[id].name);
+        println!("{} **  stored for {whom}: {text}", self.now);
     }
 
     pub(super) fn tell_event(&self, id: usize, event: &Event) {

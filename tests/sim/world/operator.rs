@@ -1,0 +1,148 @@
+//! The operator: it alone puts addresses on the lists of claims, and only where no other claim lists
+//! them; off a list it takes them only while the claim is not valid.
+//!
+//! What it decides rests on what is stored at that moment, and is carried out a while later by
+//! compare-and-swap.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use leasehold::clock::Instant;
+use leasehold::lease::{Change, Target, Write};
+use leasehold_crds::lease::{Claim, LeaseName};
+
+use super::{Item, World};
+
+/// How often it looks again while the API server does not let it work.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// What is to become of a claim's lease.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Put(Change<Claim>),
+    /// Its list is empty and nothing asks for it.
+    Delete {
+        name: LeaseName,
+        version: String,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Operator {
+    up: bool,
+    /// Since when it is up, or is not.
+    pub(super) since: Instant,
+    /// It is about to look at everything.
+    pub(super) due: bool,
+}
+
+impl Default for Operator {
+    fn default() -> Self {
+        Self { up: true, since: Instant::default(), due: false }
+    }
+}
+
+impl World {
+    pub(crate) fn set_operator(&mut self, up: bool) {
+        self.tell_all(&format!("the operator is up: {up}"));
+        self.operator.up = up;
+        self.operator.since = self.now;
+        self.laws.dirty = true;
+    }
+
+    /// Whether the operator has been up for so long.
+    pub(super) fn is_operator_well_for(&self, long: Duration) -> bool {
+        self.operator.up && self.now.saturating_since(self.operator.since) >= long
+    }
+
+    /// Something has changed that lists depend on.
+    pub(super) fn call_operator(&mut self) {
+        if !self.operator.due {
+            self.operator.due = true;
+            let delay = self.operator_delay();
+            self.later(delay, Item::Operate);
+        }
+    }
+
+    fn operator_delay(&mut self) -> Duration {
+        let (least, most) = (Duration::from_micros(500), Duration::from_millis(20));
+        if self.jitter { self.dice.between(least, most) } else { least }
+    }
+
+    /// Looks at everything.
+    pub(super) fn operate(&mut self) {
+        let works = self.list_works();
+        let able = self.operator.up && self.server.down.is_none() && !self.server.read_only;
+        if !able {
+            self.later(AGAIN, Item::Operate);
+            return;
+        }
+        self.operator.due = false;
+        for work in works {
+            let delay = self.operator_delay();
+            self.later(delay, Item::Operation(work));
+        }
+    }
+
+    pub(super) fn carry_out_operation(&mut self, work: Work) {
+        let event = match work {
+            Work::Put(change) => {
+                let (_, event) = self.store.write(&Write::Claim(change));
+                event
+            }
+            Work::Delete { name, version } => {
+                let same =
+                    self.store.claims.get(&name).is_some_and(|s| s.resource_version == version);
+                same.then(|| self.store.delete(&Target::Claim(name))).flatten()
+            }
+        };
+        match event {
+            Some(event) => {
+                if self.telling {
+                    self.tell_commit("the operator", &event);
+                }
+                self.publish(&event);
+            }
+            None => self.call_operator(),
+        }
+    }
+
+    fn list_works(&self) -> Vec<Work> {
+        let stored = self.store.claims.keys();
+        let names: BTreeSet<&LeaseName> = stored.chain(self.desired.claims.keys()).collect();
+        names.into_iter().filter_map(|name| self.list_work(name)).collect()
+    }
+
+    fn list_work(&self, name: &LeaseName) -> Option<Work> {
+        let desired = self.desired.claims.get(name);
+        let asked = desired.map(|claim| &claim.addresses);
+        let free = |ip: &IpAddr| {
+            let first = self.desired.claims.iter().find(|(_, claim)| claim.addresses.contains(ip));
+            let mut others = self.store.claims.values().filter(|stored| stored.name != *name);
+            first.is_some_and(|(first, _)| first == name)
+                && !others.any(|stored| stored.record.addresses.contains(ip))
+        };
+        let base = self.store.claims.get(name);
+        let valid = base.is_some_and(|stored| self.store.is_valid(stored));
+        let mut record = base.map(|stored| stored.record.clone()).unwrap_or_default();
+        if !valid {
+            record.addresses.retain(|ip| asked.is_some_and(|asked| asked.contains(ip)));
+        }
+        record.addresses.extend(asked.into_iter().flatten().copied().filter(free));
+        if let Some(desired) = desired {
+            record.services.clone_from(&desired.services);
+        }
+        record.duration_seconds = record.duration_seconds.max(5);
+        let Some(base) = base else {
+            let change = Change { name: name.clone(), base: None, record };
+            return (!change.record.addresses.is_empty()).then_some(Work::Put(change));
+        };
+        if desired.is_none() && !valid && base.record.addresses.is_empty() {
+            let version = base.resource_version.clone();
+            return Some(Work::Delete { name: name.clone(), version });
+        }
+        (record.addresses != base.record.addresses || record.services != base.record.services)
+            .then(|| Work::Put(Change { name: name.clone(), base: Some(base.clone()), record }))
+    }
+}
