@@ -15,6 +15,7 @@ use super::election::{Election, Pending, Purpose, id_of};
 use super::eligible::{Ineligible, SEEN};
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::handover::{Handover, Yielding};
+use super::old_owners::Former;
 use super::orphans::{LastOwner, Orphan};
 use super::provisional::Provisional;
 use super::record::HeldClaim;
@@ -49,6 +50,10 @@ pub(super) struct Tenure {
     pub(super) last: Option<LastOwner>,
     /// The one before, if the claim was taken from it.
     pub(super) former: Option<LastOwner>,
+    /// Whom the claim names.
+    pub(super) shown: Option<Former>,
+    /// Those from whom it was taken, by whomever, and who may not know.
+    pub(super) untold: Vec<Former>,
     /// When this node asked for the claim nobody had ever held it, or its holder had released it:
     /// nobody is to have its addresses.
     pub(super) vacant: bool,
@@ -87,6 +92,8 @@ impl Tenure {
             orphan: None,
             last: None,
             former: None,
+            shown: None,
+            untold: Vec::new(),
             vacant: false,
             must_read: false,
             retry: now,
@@ -227,6 +234,7 @@ impl Election {
         }
         let names: Vec<LeaseName> = self.tenures.keys().cloned().collect();
         for name in &names {
+            self.note_holder(name);
             self.settle_owner(now, name, actions);
         }
         if self.own.id.is_some() {
@@ -536,7 +544,6 @@ impl Election {
             let served = tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
             tenure.vacant = !served && (released || tenure.last.is_none());
         });
-        self.note_former(name, base.as_ref());
         self.put_claim(now, name, base, record, Purpose::Take, actions);
     }
 
@@ -584,14 +591,8 @@ impl Election {
         } else if let (Answer::Claim(_), Some(allowed)) = (answer, self.refresh.allowed) {
             self.refresh.allowed = (allowed + 1 < IN_FLIGHT).then_some(allowed + 1);
         }
-        let took = pending.purpose == Purpose::Take;
         let released = pending.purpose == Purpose::Release;
         match answer {
-            Answer::Claim(stored) if took => {
-                if self.owner(stored) == Owner::Me {
-                    self.after_take(now, name);
-                }
-            }
             Answer::Claim(_) if released => self.with(name, |tenure| {
                 tenure.end();
                 tenure.retry = now;

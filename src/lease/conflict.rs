@@ -88,7 +88,7 @@ impl Election {
             let probing = tenure.probing.as_ref()?;
             Some(probing.second.unwrap_or(probing.until))
         });
-        let asks = self.old_owners.watched.values().map(|old| old.ask);
+        let asks = self.old_owners.deadlines();
         let asks = asks.chain(self.conflicts.yielded.values().map(|yielded| yielded.ask));
         self.first_ahead(probes.chain(asks).chain([self.conflicts.reread]))
     }

@@ -75,7 +75,7 @@ pub struct Election {
     /// What a former process left; obeyed until the cluster's state is known.
     adopted: Option<OwnRecord>,
     persisted: Option<OwnRecord>,
-    serving: Serving,
+    pub(super) serving: Serving,
     next_request: u64,
     pub(super) ownerships: u64,
     /// When the last event was taken: all that was due by then has had its turn.

@@ -29,7 +29,7 @@
 //! | `rank` | who takes which orphan |
 //! | `handover` | planned moves |
 //! | `conflict` | probes before the first add, foreign announcements |
-//! | `old_owners` | asking those from whom claims were taken until they know |
+//! | `old_owners` | asking those from whom claims were taken, by whomever, until they know |
 //! | `serving` | what the kernel is to hold |
 //! | `voices` | what the wire is asked about owners, and what it says |
 //! | `record` | what one process leaves for the next |

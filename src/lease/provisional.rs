@@ -139,7 +139,6 @@ impl Election {
         let version = self.session_version(from);
         let provisional =
             Provisional { from: from.clone(), version, contested: None, returned: None };
-        self.note_former(name, Some(stored));
         let stored = stored.clone();
         self.ownerships += 1;
         let ownership = self.ownerships;
@@ -161,9 +160,7 @@ impl Election {
     ) {
         let Some(tenure) = self.tenures.get(name) else { return };
         let Some(provisional) = tenure.provisional.clone() else { return };
-        let interface = tenure.interface.clone();
         self.own.kernel_until = self.own.kernel_until.max(now + self.lifetime());
-        self.watch_former(now, name, interface);
         let (claim, from) = (name.clone(), provisional.from);
         Self::report(Fact::TookProvisionally { claim, from }, actions);
     }
