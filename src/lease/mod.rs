@@ -29,6 +29,7 @@
 //! | `rank` | who takes which orphan |
 //! | `handover` | planned moves |
 //! | `conflict` | probes before the first add, foreign announcements |
+//! | `speakers` | whose MAC addresses are whose |
 //! | `old_owners` | asking those from whom claims were taken, by whomever, until they know |
 //! | `serving` | what the kernel is to hold |
 //! | `voices` | what the wire is asked about owners, and what it says |
@@ -53,6 +54,7 @@ mod refresh;
 mod serving;
 mod session;
 mod silence;
+mod speakers;
 mod voices;
 
 pub use election::{Config, Election};

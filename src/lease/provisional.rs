@@ -11,7 +11,6 @@ use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
 use super::claims::{Owner, Tenure};
-use super::conflict::has_mac;
 use super::election::{Election, Pending};
 use super::event::{Action, Answer, Fact, Frame, Heard};
 use crate::clock::Instant;
@@ -259,8 +258,7 @@ impl Election {
     }
 
     fn node_with(&self, mac: MacAddr) -> Option<&NodeName> {
-        let mut sessions = self.live_sessions();
-        sessions.find(|(_, stored)| has_mac(&stored.record, mac)).map(|(node, _)| node)
+        self.speaker_with(mac).filter(|node| self.live_session(node).is_some())
     }
 
     /// The API server answers again: lists first, then the leases decide.
