@@ -258,7 +258,7 @@ impl Election {
         let mut taken: BTreeMap<(InterfaceName, MacAddr), BTreeMap<IpAddr, LeaseName>> =
             BTreeMap::new();
         for (name, tenure) in &self.tenures {
-            let provisional = self.serves_provisionally(name);
+            let provisional = tenure.provisional.is_some() && tenure.probing.is_none();
             if !tenure.mine && !provisional {
                 continue;
             }
