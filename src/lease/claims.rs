@@ -15,6 +15,7 @@ use super::election::{Election, Pending, Purpose, id_of};
 use super::eligible::{Ineligible, SEEN};
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::handover::{Handover, Yielding};
+use super::old_owners::Former;
 use super::orphans::{LastOwner, Orphan};
 use super::provisional::Provisional;
 use super::record::HeldClaim;
@@ -57,6 +58,10 @@ pub(super) struct Tenure {
     pub(super) last: Option<LastOwner>,
     /// The one before, if the claim was taken from it.
     pub(super) former: Option<LastOwner>,
+    /// Whom the claim names.
+    pub(super) shown: Option<Former>,
+    /// Those from whom it was taken, by whomever, and who may not know.
+    pub(super) untold: Vec<Former>,
     /// When this node asked for the claim nobody had ever held it, or its holder had released it:
     /// nobody is to have its addresses.
     pub(super) vacant: bool,
@@ -116,6 +121,8 @@ impl Tenure {
             orphan: None,
             last: None,
             former: None,
+            shown: None,
+            untold: Vec::new(),
             vacant: false,
             must_read: false,
             retry: now,
@@ -258,6 +265,7 @@ impl Election {
         }
         let names: Vec<LeaseName> = self.tenures.keys().cloned().collect();
         for name in &names {
+            self.note_holder(name);
             self.settle_owner(now, name, actions);
         }
         if self.own.id.is_some() {
@@ -577,7 +585,6 @@ impl Election {
             let served = tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
             tenure.vacant = !served && (released || tenure.last.is_none());
         });
-        self.note_former(name, base.as_ref());
         self.put_claim(now, name, base, record, Purpose::Take, actions);
     }
 
@@ -623,14 +630,8 @@ impl Election {
         } else if let (Answer::Claim(_), Some(allowed)) = (answer, self.refresh.allowed) {
             self.refresh.allowed = (allowed + 1 < IN_FLIGHT).then_some(allowed + 1);
         }
-        let took = pending.purpose == Purpose::Take;
         let released = pending.purpose == Purpose::Release;
         match answer {
-            Answer::Claim(stored) if took => {
-                if self.owner(stored) == Owner::Me {
-                    self.after_take(now, name);
-                }
-            }
             Answer::Claim(_) if released => self.with(name, |tenure| {
                 tenure.end();
                 tenure.retry = now;

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use leasehold_crds::lease::{Claim, LeaseName, Session, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
@@ -32,6 +32,9 @@ const ASK: Duration = Duration::from_millis(500);
 const ASKED: u32 = 2;
 /// How often a claim is read anew because of what was heard, at most.
 const REREAD: Duration = Duration::from_millis(250);
+/// The same where a speaker announces the address, and how often it is told then. It yields as soon
+/// as it hears that another has read that it is the owner; a defence may have been lost on the wire.
+const TELL: Duration = Duration::from_millis(20);
 
 /// A new claim whose address is probed for before it is added.
 #[derive(Debug)]
@@ -80,6 +83,9 @@ struct Dispute {
     read: Option<Instant>,
     defended: Option<Instant>,
     defences: u32,
+    /// A speaker announced it and is to be told, and when one was told last.
+    tell: bool,
+    told: Option<Instant>,
 }
 
 impl Election {
@@ -88,7 +94,7 @@ impl Election {
             let probing = tenure.probing.as_ref()?;
             Some(probing.second.unwrap_or(probing.until))
         });
-        let asks = self.old_owners.watched.values().map(|old| old.ask);
+        let asks = self.old_owners.deadlines();
         let asks = asks.chain(self.conflicts.yielded.values().map(|yielded| yielded.ask));
         self.first_ahead(probes.chain(asks).chain([self.conflicts.reread]))
     }
@@ -220,18 +226,12 @@ impl Election {
         }
     }
 
-    /// Whether a session lists `mac`.
-    fn is_speaker(&self, mac: MacAddr) -> bool {
-        let mut sessions = self.sessions.stored();
-        sessions.any(|stored| has_mac(&stored.record, mac))
-    }
-
     pub(super) fn heard(&mut self, now: Instant, heard: &Heard, actions: &mut Vec<Action>) {
         let mac = heard.frame.mac;
         if self.interfaces.values().any(|interface| interface.mac == mac) {
             return;
         }
-        let speaker = self.is_speaker(mac);
+        let speaker = self.speaker_with(mac).is_some();
         if speaker {
             self.conflicts.speakers.insert(mac);
         }
@@ -354,10 +354,15 @@ impl Election {
             read: None,
             defended: None,
             defences: 0,
+            tell: false,
+            told: None,
         });
         dispute.address = address;
         dispute.mac = mac;
-        if dispute.read.is_some_and(|at| now.saturating_since(at) < REREAD) {
+        let tell = speaker && heard.frame.announcement;
+        dispute.tell |= tell;
+        let pause = if tell { TELL } else { REREAD };
+        if dispute.read.is_some_and(|at| now.saturating_since(at) < pause) {
             return;
         }
         dispute.read = Some(now);
@@ -388,21 +393,23 @@ impl Election {
         else {
             return;
         };
-        if dispute.defended.is_some_and(|at| now.saturating_since(at) < DEFEND) {
+        let over =
+            |last: Option<Instant>, pause| last.is_none_or(|at| now.saturating_since(at) >= pause);
+        let defends = over(dispute.defended, DEFEND);
+        let tells = std::mem::take(&mut dispute.tell) && over(dispute.told, TELL);
+        if !defends && !tells {
             return;
         }
-        dispute.defended = Some(now);
-        dispute.defences += 1;
+        dispute.told = Some(now);
+        if defends {
+            dispute.defended = Some(now);
+            dispute.defences += 1;
+        }
         let (address, mac, defences) = (dispute.address, dispute.mac, dispute.defences);
         Self::announce(&interface, address, actions);
-        if defences == DEFENCES {
+        if defends && defences == DEFENCES {
             let cause = format!("{mac} announces {address} as well");
             Self::report(Fact::AddressConflict { claim: name.clone(), address, cause }, actions);
         }
     }
-}
-
-/// Whether `session` lists an interface with this MAC address.
-pub(super) fn has_mac(session: &Session, mac: MacAddr) -> bool {
-    session.interfaces.iter().any(|link| link.mac == mac)
 }

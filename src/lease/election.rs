@@ -22,6 +22,7 @@ use super::record::OwnRecord;
 use super::serving::{KernelView, ServedVip, Serving};
 use super::session::OwnSession;
 use super::silence::Silences;
+use super::speakers::Speakers;
 use super::voices::Voices;
 use crate::clock::Instant;
 use crate::desired::Desired;
@@ -65,6 +66,7 @@ pub struct Election {
     pub(super) peers: Peers,
     pub(super) tenures: BTreeMap<LeaseName, Tenure>,
     pub(super) conflicts: Conflicts,
+    pub(super) speakers: Speakers,
     pub(super) voices: Voices,
     pub(super) silences: Silences,
     pub(super) listening: Listening,
@@ -75,7 +77,7 @@ pub struct Election {
     /// What a former process left; obeyed until the cluster's state is known.
     adopted: Option<OwnRecord>,
     persisted: Option<OwnRecord>,
-    serving: Serving,
+    pub(super) serving: Serving,
     next_request: u64,
     pub(super) ownerships: u64,
     /// When the last event was taken: all that was due by then has had its turn.
@@ -148,6 +150,7 @@ impl Election {
             peers: Peers::default(),
             tenures: BTreeMap::new(),
             conflicts: Conflicts::default(),
+            speakers: Speakers::default(),
             voices: Voices::default(),
             silences: Silences::default(),
             listening: Listening::default(),
@@ -296,6 +299,7 @@ impl Election {
     }
 
     fn advance(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.note_speakers();
         self.advance_session(now, actions);
         if self.is_informed() {
             self.advance_peers(now, actions);

@@ -110,7 +110,7 @@ impl Election {
     }
 
     /// The interface of this node on the segment of these addresses.
-    fn meets(&self, theirs: &[IpNet]) -> Option<&InterfaceName> {
+    pub(super) fn meets(&self, theirs: &[IpNet]) -> Option<&InterfaceName> {
         let on_segment = |ours: &IpNet| {
             !is_host(ours) && theirs.iter().any(|theirs| theirs.trunc() == ours.trunc())
         };
@@ -219,7 +219,7 @@ pub(super) struct Listening {
     reported: BTreeSet<InterfaceName>,
 }
 
-fn networks(interface: &SessionInterface) -> Vec<IpNet> {
+pub(super) fn networks(interface: &SessionInterface) -> Vec<IpNet> {
     interface.addresses.iter().filter_map(|text| text.parse().ok()).collect()
 }
 

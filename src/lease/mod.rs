@@ -29,7 +29,8 @@
 //! | `rank` | who takes which orphan |
 //! | `handover` | planned moves |
 //! | `conflict` | probes before the first add, foreign announcements |
-//! | `old_owners` | asking those from whom claims were taken until they know |
+//! | `speakers` | whose MAC addresses are whose |
+//! | `old_owners` | asking those from whom claims were taken, by whomever, until they know |
 //! | `serving` | what the kernel is to hold |
 //! | `voices` | what the wire is asked about owners, and what it says |
 //! | `record` | what one process leaves for the next |
@@ -53,6 +54,7 @@ mod refresh;
 mod serving;
 mod session;
 mod silence;
+mod speakers;
 mod voices;
 
 pub use election::{Config, Election};

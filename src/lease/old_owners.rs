@@ -1,17 +1,23 @@
 //! Old owners that may not know yet: after a takeover the old owner's MAC address is asked until its
 //! new session is seen. As long as it answers, what was taken from it is announced again.
+//!
+//! Whoever serves an address asks all from whom it was taken, by whomever: the one in between may be
+//! gone. And since a process does not know what was before it, it asks every node whose session was
+//! fenced, whether it is there again, and then for all addresses that it may still have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
+use ipnet::IpNet;
+use leasehold_crds::lease::{LeaseName, SessionId};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
-use super::claims::Owner;
 use super::election::Election;
 use super::event::{Action, Fact, Frame, Heard};
+use super::listening::networks;
+use super::peers::FENCED_BY;
 use crate::clock::Instant;
 
 /// How often an old owner is asked at first, and after [`FRESH`].
@@ -26,145 +32,300 @@ const QUIET: Duration = Duration::from_secs(1);
 const AT_ONCE: u32 = 5;
 /// How many announcements are sent per second at most.
 const PACE: u32 = 200;
+/// How often a fenced node that answers is asked whether it is still there.
+const STILL_THERE: Duration = Duration::from_millis(500);
+/// For how many addresses it is asked at once when it is there again.
+const WHEN_BACK: usize = 50;
 
-/// Old owners whose claims this node took, by interface and MAC address.
+/// Old owners of what this node serves, by interface and MAC address.
 #[derive(Debug, Default)]
-pub(super) struct OldOwners {
-    /// From whom each claim was last asked for.
-    pub(super) asked_from: BTreeMap<LeaseName, Former>,
-    pub(super) watched: BTreeMap<(InterfaceName, MacAddr), OldOwner>,
-}
+pub(super) struct OldOwners(BTreeMap<(InterfaceName, MacAddr), OldOwner>);
 
-/// The owner of a claim before this node.
+/// The owner of a claim before another one.
 #[derive(Clone, Debug)]
 pub(super) struct Former {
-    pub(super) node: NodeName,
-    pub(super) session: SessionId,
-    pub(super) mac: MacAddr,
-}
-
-/// An old owner that may not know yet.
-#[derive(Debug)]
-pub(super) struct OldOwner {
-    pub(super) former: Former,
-    pub(super) claims: BTreeSet<LeaseName>,
-    pub(super) since: Instant,
-    pub(super) ask: Instant,
-    pub(super) answers: u32,
-    answered: Option<Instant>,
-    pub(super) announce: Instant,
-    /// The version of its session as it was last seen, and how often it has changed since.
+    node: NodeName,
+    session: SessionId,
+    mac: MacAddr,
+    /// The version of its session as it was last seen, and how often that has changed since.
     version: Option<String>,
     renewals: u32,
 }
 
-impl Election {
-    /// Remembers from whom `base` is about to be taken, unless it is handed over.
-    pub(super) fn note_former(&mut self, name: &LeaseName, base: Option<&Stored<Claim>>) {
-        self.old_owners.asked_from.remove(name);
-        let forsaken = self.silences.forsaken(name).is_some();
-        let untold = |base: &&Stored<Claim>| forsaken || self.owner(base) == Owner::Nobody;
-        let Some(base) = base.filter(untold) else { return };
-        let record = &base.record;
-        if let (Some(node), Some(session), Some(mac)) =
-            (&record.holder, &record.session, record.mac)
-            && *node != self.config.node
-        {
-            let former = Former { node: node.clone(), session: session.clone(), mac };
-            self.old_owners.asked_from.insert(name.clone(), former);
+/// An old owner that may not know yet.
+#[derive(Debug)]
+struct OldOwner {
+    /// What was taken from it.
+    taken: BTreeMap<IpAddr, LeaseName>,
+    /// Its session was fenced: it may have anything else, too.
+    fenced: Option<Fenced>,
+    since: Instant,
+    ask: Instant,
+    /// What it was asked for last.
+    asked: Option<IpAddr>,
+    asked_in_doubt: Option<IpAddr>,
+    /// When it last answered at all.
+    lives: Option<Instant>,
+    answers: u32,
+    answered: Option<Instant>,
+    announce: Instant,
+}
+
+/// A node whose session was fenced.
+#[derive(Debug)]
+struct Fenced {
+    node: NodeName,
+    session: SessionId,
+    /// Its own address there.
+    own: Option<IpAddr>,
+}
+
+impl OldOwners {
+    pub(super) fn deadlines(&self) -> impl Iterator<Item = Instant> {
+        self.0.values().map(|old| old.ask)
+    }
+}
+
+impl OldOwner {
+    fn new(now: Instant) -> Self {
+        Self {
+            taken: BTreeMap::new(),
+            fenced: None,
+            since: now,
+            ask: now,
+            asked: None,
+            asked_in_doubt: None,
+            lives: None,
+            answers: 0,
+            answered: None,
+            announce: now,
         }
     }
 
-    /// The claim is ours: its former owner is watched until it knows.
-    pub(super) fn after_take(&mut self, now: Instant, name: &LeaseName) {
-        let interface = self.claims.get(name).and_then(|stored| stored.record.interface.clone());
-        self.watch_former(now, name, interface);
+    /// It answers: if it has not for a while, it is as if it had just been replaced.
+    fn speaks(&mut self, now: Instant) -> bool {
+        let back = self.lives.is_none_or(|at| now.saturating_since(at) > QUIET);
+        self.lives = Some(now);
+        if back {
+            self.since = now;
+            self.answers = 0;
+        }
+        back
     }
 
-    /// The addresses of `name` are served here: whoever had them before is watched until it knows.
-    pub(super) fn watch_former(
-        &mut self,
-        now: Instant,
-        name: &LeaseName,
-        interface: Option<InterfaceName>,
-    ) {
-        let Some(former) = self.old_owners.asked_from.remove(name) else { return };
-        let Some(interface) = interface else { return };
-        let version = self.session_version(&former.node);
-        let old =
-            self.old_owners.watched.entry((interface, former.mac)).or_insert_with(|| OldOwner {
-                former: former.clone(),
-                claims: BTreeSet::new(),
-                since: now,
-                ask: now,
-                answers: 0,
-                answered: None,
-                announce: now,
-                version,
-                renewals: 0,
-            });
-        old.former = former;
-        old.claims.insert(name.clone());
+    /// How long after the next announcement the one after that may follow.
+    fn pause(&self) -> Duration {
+        let pause = match self.answers.saturating_sub(AT_ONCE) {
+            0 => Duration::ZERO,
+            1 => Duration::from_millis(100),
+            2 => Duration::from_millis(500),
+            _ => Duration::from_secs(1),
+        };
+        let frames = u32::try_from(self.taken.len()).unwrap_or(u32::MAX);
+        pause.max(Duration::from_secs(1) * frames / PACE)
     }
 
-    pub(super) fn ask_old_owners(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let mut watched = std::mem::take(&mut self.old_owners.watched);
-        watched.retain(|(interface, mac), old| {
-            old.claims.retain(|name| {
-                self.tenures.get(name).is_some_and(|t| t.mine) || self.serves_provisionally(name)
-            });
-            let version = self.session_version(&old.former.node);
-            if version != old.version {
-                old.version = version;
-                old.renewals = old.renewals.saturating_add(1);
-            }
-            let Some(address) = self.taken_addresses(old).next() else { return false };
-            if self.knows(now, old) {
-                return false;
-            }
-            if now >= old.ask {
-                let fresh = now.saturating_since(old.since) < FRESH;
-                old.ask = now + if fresh { ASK } else { ASK_LATER };
-                let frame = Frame::Ask(address, *mac);
-                actions.push(Action::Transmit { interface: interface.clone(), frame });
-            }
-            true
+    /// What to ask it for now, in turn: something that was taken from it; and if it was fenced whether
+    /// it is there, or else something that it may have.
+    fn questions(&mut self, now: Instant, in_doubt: &BTreeSet<IpAddr>) -> Vec<IpAddr> {
+        let mut questions = Vec::new();
+        if let Some(address) = after(self.taken.keys(), self.asked) {
+            self.asked = Some(address);
+            questions.push(address);
+        }
+        let Some(address) = after(in_doubt.iter(), self.asked_in_doubt) else { return questions };
+        let own = self.fenced.as_ref().and_then(|fenced| fenced.own);
+        let there = self.lives.is_some_and(|at| now.saturating_since(at) < STILL_THERE);
+        if let Some(own) = own.filter(|_| !there) {
+            questions.push(own);
+        } else {
+            self.asked_in_doubt = Some(address);
+            questions.push(address);
+        }
+        questions
+    }
+}
+
+impl Former {
+    fn new(node: &NodeName, session: &SessionId, mac: MacAddr, version: Option<String>) -> Self {
+        Self { node: node.clone(), session: session.clone(), mac, version, renewals: 0 }
+    }
+}
+
+impl Election {
+    /// Follows whom the stored claim names. Whoever was named before and neither gave it up nor handed
+    /// it over may not know.
+    pub(super) fn note_holder(&mut self, name: &LeaseName) {
+        let Some(stored) = self.claims.get(name) else { return };
+        let record = &stored.record;
+        let named = record.holder.as_ref().zip(record.session.as_ref()).zip(record.mac);
+        let Some(tenure) = self.tenures.get(name) else { return };
+        let same = |shown: &Former| {
+            named.is_some_and(|((node, session), mac)| {
+                shown.node == *node && shown.session == *session && shown.mac == mac
+            })
+        };
+        if tenure.shown.as_ref().map_or(named.is_none(), same) {
+            return;
+        }
+        let handed = |from: &NodeName| {
+            let cause = record.cause.strip_prefix("moved from ");
+            cause
+                .and_then(|rest| rest.strip_prefix(from.as_str()))
+                .is_some_and(|c| c.starts_with(':'))
+        };
+        let lost = tenure.shown.as_ref().filter(|shown| {
+            let other = record.holder.as_ref().is_some_and(|holder| *holder != shown.node);
+            other && shown.node != self.config.node && !handed(&shown.node)
         });
-        self.old_owners.watched = watched;
+        let lost = lost.map(|shown| {
+            let version = self.session_version(&shown.node);
+            Former::new(&shown.node, &shown.session, shown.mac, version)
+        });
+        let shown = named.map(|((node, session), mac)| Former::new(node, session, mac, None));
+        let holder = record.holder.clone();
+        self.with(name, |tenure| {
+            tenure.untold.retain(|former| {
+                let lost = lost.as_ref().is_some_and(|lost| lost.node == former.node);
+                !lost && holder.as_ref() != Some(&former.node)
+            });
+            tenure.untold.extend(lost);
+            tenure.shown = shown;
+        });
     }
 
-    pub(super) fn taken_addresses<'a>(
-        &'a self,
-        old: &'a OldOwner,
-    ) -> impl Iterator<Item = IpAddr> + 'a {
-        old.claims
-            .iter()
-            .filter_map(|name| self.claims.get(name))
-            .flat_map(|stored| stored.record.addresses.iter().copied())
+    /// Asks the old owners of what this node serves.
+    pub(super) fn ask_old_owners(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.follow_formers(now);
+        self.find_old_owners(now);
+        let mut old_owners = std::mem::take(&mut self.old_owners.0);
+        for ((interface, mac), old) in &mut old_owners {
+            if now < old.ask {
+                continue;
+            }
+            let questions = old.questions(now, &self.in_doubt(interface, old));
+            if questions.is_empty() {
+                continue;
+            }
+            let fresh = now.saturating_since(old.since) < FRESH;
+            old.ask = now + if fresh { ASK } else { ASK_LATER };
+            for address in questions {
+                Self::ask(interface, address, *mac, actions);
+            }
+        }
+        self.old_owners.0 = old_owners;
     }
 
-    fn lists(&self, claim: &LeaseName, ip: IpAddr) -> bool {
-        self.claims.get(claim).is_some_and(|stored| stored.record.addresses.contains(&ip))
+    fn ask(interface: &InterfaceName, ip: IpAddr, mac: MacAddr, actions: &mut Vec<Action>) {
+        let frame = Frame::Ask(ip, mac);
+        actions.push(Action::Transmit { interface: interface.clone(), frame });
+    }
+
+    /// Forgets those that have shown that they know, or are no more.
+    fn follow_formers(&mut self, now: Instant) {
+        let mut tenures = std::mem::take(&mut self.tenures);
+        for tenure in tenures.values_mut() {
+            tenure.untold.retain_mut(|former| {
+                let version = self.session_version(&former.node);
+                if version != former.version {
+                    former.version = version;
+                    former.renewals = former.renewals.saturating_add(1);
+                }
+                !self.knows(now, former)
+            });
+        }
+        self.tenures = tenures;
     }
 
     /// Whether a former owner has shown that it knows, or is no more: it removes what it lost before
     /// it acquires a new session.
-    fn knows(&self, now: Instant, old: &OldOwner) -> bool {
-        let former = &old.former;
+    fn knows(&self, now: Instant, former: &Former) -> bool {
         let gone = self.desired.as_ref().is_some_and(|d| !d.nodes.contains_key(&former.node));
         let live = self.live_session(&former.node);
         if live.as_ref() == Some(&former.session) {
             // It was not fenced. Two renewals later its watch is known to be alive (it checks that
             // itself), and has told it.
-            let quiet = old.answered.is_none_or(|at| now.saturating_since(at) > QUIET);
-            return gone || old.renewals >= ACKNOWLEDGED && quiet;
+            let old = self.old_owners.0.iter().filter(|((_, mac), _)| *mac == former.mac);
+            let mut answered = old.filter_map(|(_, old)| old.answered);
+            let quiet = answered.all(|at| now.saturating_since(at) > QUIET);
+            return gone || former.renewals >= ACKNOWLEDGED && quiet;
         }
         gone || live.is_some()
     }
 
-    pub(super) fn session_version(&self, node: &NodeName) -> Option<String> {
-        let stored = self.sessions.get(&LeaseName::session(node))?;
-        Some(stored.resource_version.clone())
+    /// Whom to ask: from whom anything was taken that is served here, and whose session was fenced.
+    fn find_old_owners(&mut self, now: Instant) {
+        let mut taken: BTreeMap<(InterfaceName, MacAddr), BTreeMap<IpAddr, LeaseName>> =
+            BTreeMap::new();
+        for (name, tenure) in &self.tenures {
+            let provisional = tenure.provisional.is_some() && tenure.probing.is_none();
+            if !tenure.mine && !provisional {
+                continue;
+            }
+            let named = tenure.shown.iter().filter(|_| provisional);
+            for former in tenure.untold.iter().chain(named) {
+                let stored = self.claims.get(name).into_iter();
+                for ip in stored.flat_map(|stored| &stored.record.addresses) {
+                    let Some(interface) = self.has_here(*ip) else { continue };
+                    let key = (interface.clone(), former.mac);
+                    taken.entry(key).or_default().insert(*ip, name.clone());
+                }
+            }
+        }
+        let mut fenced = self.fenced_nodes();
+        let mut before = std::mem::take(&mut self.old_owners.0);
+        let keys: BTreeSet<_> = taken.keys().chain(fenced.keys()).cloned().collect();
+        for key in keys {
+            let mut old = before.remove(&key).unwrap_or_else(|| OldOwner::new(now));
+            old.taken = taken.remove(&key).unwrap_or_default();
+            old.fenced = fenced.remove(&key);
+            self.old_owners.0.insert(key, old);
+        }
+    }
+
+    /// The links of nodes whose session was fenced and that have no other yet, on segments where this
+    /// node serves anything.
+    fn fenced_nodes(&self) -> BTreeMap<(InterfaceName, MacAddr), Fenced> {
+        let mut nodes = BTreeMap::new();
+        if self.serving.vips.is_empty() {
+            return nodes;
+        }
+        let ended = self.sessions.stored().filter(|stored| {
+            stored.record.holder.is_none() && stored.record.cause.contains(FENCED_BY)
+        });
+        for stored in ended {
+            let Ok(node) = stored.name.as_str().parse::<NodeName>() else { continue };
+            let known = self.desired.as_ref().is_some_and(|d| d.nodes.contains_key(&node));
+            if !known || node == self.config.node {
+                continue;
+            }
+            let transitions = stored.record.transitions.saturating_sub(1);
+            let session = SessionId { uid: stored.uid.clone(), transitions };
+            for link in &stored.record.interfaces {
+                let nets = networks(link);
+                let Some(interface) = self.meets(&nets) else { continue };
+                let own = nets.first().map(IpNet::addr);
+                let fenced = Fenced { node: node.clone(), session: session.clone(), own };
+                nodes.insert((interface.clone(), link.mac), fenced);
+            }
+        }
+        nodes
+    }
+
+    /// The interface on which this node has `ip`, for all it knows: only what it would answer for is
+    /// announced.
+    fn has_here(&self, ip: IpAddr) -> Option<&InterfaceName> {
+        let vip = self.serving.vips.get(&ip)?;
+        self.kernel.ours.contains_key(&ip).then_some(&vip.interface)
+    }
+
+    /// What is served here and may be on a fenced node, too.
+    fn in_doubt(&self, interface: &InterfaceName, old: &OldOwner) -> BTreeSet<IpAddr> {
+        let served = self.serving.vips.keys().filter(|_| old.fenced.is_some());
+        served
+            .filter(|ip| self.has_here(**ip) == Some(interface) && !old.taken.contains_key(*ip))
+            .copied()
+            .collect()
     }
 
     /// An old owner still answers: what was taken from it is announced again.
@@ -174,33 +335,53 @@ impl Election {
         heard: &Heard,
         actions: &mut Vec<Action>,
     ) {
-        let key = (heard.interface.clone(), heard.frame.mac);
-        let Some(mut old) = self.old_owners.watched.remove(&key) else { return };
-        let answered_for = old.claims.iter().find(|name| self.lists(name, heard.frame.ip)).cloned();
-        if answered_for.is_some() {
-            old.answered = Some(now);
+        let (interface, mac, ip) = (&heard.interface, heard.frame.mac, heard.frame.ip);
+        let key = (interface.clone(), mac);
+        let Some(mut old) = self.old_owners.0.remove(&key) else { return };
+        let in_doubt = self.in_doubt(interface, &old);
+        if old.speaks(now) {
+            for address in in_doubt.iter().take(WHEN_BACK) {
+                Self::ask(interface, *address, mac, actions);
+            }
         }
-        if now >= old.announce
-            && let Some(claim) = answered_for
+        if in_doubt.contains(&ip)
+            && let Some(fenced) = &old.fenced
+            && let Some(claim) = self.serving.vips.get(&ip).map(|vip| vip.claim.clone())
         {
-            let addresses: Vec<IpAddr> = self.taken_addresses(&old).collect();
-            for address in &addresses {
-                Self::announce(&heard.interface, *address, actions);
-            }
-            if old.answers == 0 {
-                let (mac, address) = (heard.frame.mac, heard.frame.ip);
-                Self::report(Fact::OldOwnerAnswers { claim, mac, address }, actions);
-            }
-            old.answers = old.answers.saturating_add(1);
-            let pause = match old.answers.saturating_sub(AT_ONCE) {
-                0 => Duration::ZERO,
-                1 => Duration::from_millis(100),
-                2 => Duration::from_millis(500),
-                _ => Duration::from_secs(1),
-            };
-            let frames = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-            old.announce = now + pause.max(Duration::from_secs(1) * frames / PACE);
+            let version = self.session_version(&fenced.node);
+            let former = Former::new(&fenced.node, &fenced.session, mac, version);
+            self.with(&claim, |tenure| tenure.untold.push(former));
+            old.taken.insert(ip, claim);
         }
-        self.old_owners.watched.insert(key, old);
+        if let Some(claim) = old.taken.get(&ip) {
+            old.answered = Some(now);
+            if now >= old.announce {
+                for address in old.taken.keys() {
+                    Self::announce(interface, *address, actions);
+                }
+                if old.answers == 0 {
+                    let fact = Fact::OldOwnerAnswers { claim: claim.clone(), mac, address: ip };
+                    Self::report(fact, actions);
+                }
+                old.answers = old.answers.saturating_add(1);
+                old.announce = now + old.pause();
+            }
+        }
+        self.old_owners.0.insert(key, old);
     }
+
+    pub(super) fn session_version(&self, node: &NodeName) -> Option<String> {
+        let stored = self.sessions.get(&LeaseName::session(node))?;
+        Some(stored.resource_version.clone())
+    }
+}
+
+/// The address after `last`, in order and round again.
+fn after<'a>(
+    addresses: impl Iterator<Item = &'a IpAddr> + Clone,
+    last: Option<IpAddr>,
+) -> Option<IpAddr> {
+    let mut again = addresses.clone();
+    let mut rest = addresses;
+    rest.find(|ip| last.is_none_or(|last| **ip > last)).or_else(|| again.next()).copied()
 }

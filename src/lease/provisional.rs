@@ -11,7 +11,6 @@ use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
 use super::claims::{Owner, Tenure};
-use super::conflict::has_mac;
 use super::election::{Election, Pending};
 use super::event::{Action, Answer, Fact, Frame, Heard};
 use crate::clock::Instant;
@@ -139,7 +138,6 @@ impl Election {
         let version = self.session_version(from);
         let provisional =
             Provisional { from: from.clone(), version, contested: None, returned: None };
-        self.note_former(name, Some(stored));
         let stored = stored.clone();
         self.ownerships += 1;
         let ownership = self.ownerships;
@@ -161,9 +159,7 @@ impl Election {
     ) {
         let Some(tenure) = self.tenures.get(name) else { return };
         let Some(provisional) = tenure.provisional.clone() else { return };
-        let interface = tenure.interface.clone();
         self.own.kernel_until = self.own.kernel_until.max(now + self.lifetime());
-        self.watch_former(now, name, interface);
         let (claim, from) = (name.clone(), provisional.from);
         Self::report(Fact::TookProvisionally { claim, from }, actions);
     }
@@ -262,8 +258,7 @@ impl Election {
     }
 
     fn node_with(&self, mac: MacAddr) -> Option<&NodeName> {
-        let mut sessions = self.live_sessions();
-        sessions.find(|(_, stored)| has_mac(&stored.record, mac)).map(|(node, _)| node)
+        self.speaker_with(mac).filter(|node| self.live_session(node).is_some())
     }
 
     /// The API server answers again: lists first, then the leases decide.

@@ -6,6 +6,7 @@ mod claims;
 mod conflict;
 mod handover;
 mod lease_path;
+mod old_owners;
 mod outage;
 mod restart;
 mod session;
@@ -40,6 +41,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         conflict::RUNS,
         handover::RUNS,
         lease_path::RUNS,
+        old_owners::RUNS,
         outage::RUNS,
         restart::RUNS,
         session::RUNS,

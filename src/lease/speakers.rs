@@ -1,0 +1,48 @@
+//! Whose MAC addresses are whose: whoever announces an address by one of them is a speaker.
+
+use std::collections::BTreeMap;
+
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::names::NodeName;
+use pnet_base::MacAddr;
+
+use super::election::Election;
+
+/// The MAC addresses that sessions list, and those that they listed: a link that was down when the API
+/// server went away is not listed, and comes back.
+#[derive(Debug, Default)]
+pub(super) struct Speakers {
+    macs: BTreeMap<MacAddr, NodeName>,
+    /// The revision of the sessions when they were last looked at.
+    revision: Option<u64>,
+}
+
+impl Election {
+    /// Follows whose MAC addresses the sessions list; of two that list the same the one that lives
+    /// has it.
+    pub(super) fn note_speakers(&mut self) {
+        let revision = self.sessions.revision();
+        if self.speakers.revision.replace(revision) == Some(revision) {
+            return;
+        }
+        let mut macs = std::mem::take(&mut self.speakers.macs);
+        macs.retain(|_, node| {
+            let wanted = self.desired.as_ref().is_none_or(|d| d.nodes.contains_key(node));
+            wanted || self.sessions.get(&LeaseName::session(node)).is_some()
+        });
+        for live in [false, true] {
+            let such = self.sessions.stored().filter(|s| s.record.holder.is_some() == live);
+            for stored in such {
+                let Ok(node) = stored.name.as_str().parse::<NodeName>() else { continue };
+                let listed = stored.record.interfaces.iter().map(|link| link.mac);
+                macs.extend(listed.map(|mac| (mac, node.clone())));
+            }
+        }
+        self.speakers.macs = macs;
+    }
+
+    /// The speaker whose session lists `mac`, or did when it was last seen with it.
+    pub(super) fn speaker_with(&self, mac: MacAddr) -> Option<&NodeName> {
+        self.speakers.macs.get(&mac)
+    }
+}
