@@ -566,8 +566,11 @@ impl Election {
         else {
             return;
         };
-        let own = || self.tenures.get(name).map(|tenure| tenure.list.clone()).unwrap_or_default();
-        let list = base.as_ref().map_or_else(own, |base| List::of(&base.record));
+        let list =
+            base.as_ref().map_or_else(|| self.own_list(name), |base| List::of(&base.record));
+        if list.addresses.is_empty() {
+            return;
+        }
         let record = Claim {
             holder: Some(self.config.node.clone()),
             transitions: self.next_claim_transitions(name),
@@ -586,6 +589,16 @@ impl Election {
             tenure.vacant = !served && (released || tenure.last.is_none());
         });
         self.put_claim(now, name, base, record, Purpose::Take, actions);
+    }
+
+    /// What a claim listed while it was ours and its lease existed, but for what another claim lists now.
+    fn own_list(&self, name: &LeaseName) -> List {
+        let Some(tenure) = self.tenures.get(name) else { return List::default() };
+        let mut list = tenure.list.clone();
+        for other in self.claims.stored().filter(|stored| stored.name != *name) {
+            list.addresses.retain(|address| !other.record.addresses.contains(address));
+        }
+        list
     }
 
     /// What a claim of ours says now.
