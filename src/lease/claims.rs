@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::conflict::Probing;
-use super::election::{Election, Pending, Purpose, id_of};
+use super::election::{Election, Pending, Purpose, is_under};
 use super::eligible::{Ineligible, SEEN};
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::handover::{Handover, Yielding};
@@ -133,15 +134,10 @@ impl Election {
         if *holder == self.config.node {
             return if self.own.id.as_ref() == Some(session) { Owner::Me } else { Owner::Nobody };
         }
-        if self.is_over(holder, session) && !self.is_in_doubt(stored) {
+        if !self.is_live(holder, session) && !self.is_in_doubt(stored) {
             return Owner::Nobody;
         }
         Owner::Other(holder.clone())
-    }
-
-    /// Whether `session` of `holder` is not the one that lives, as far as is known.
-    fn is_over(&self, holder: &NodeName, session: &SessionId) -> bool {
-        self.live_session(holder).as_ref() != Some(session)
     }
 
     /// Whether `stored` is held under a session that this node does not know: the watch on the claims
@@ -150,17 +146,16 @@ impl Election {
         let (Some(holder), Some(session)) = (&stored.record.holder, &stored.record.session) else {
             return false;
         };
-        let name = LeaseName::session(holder);
-        if *holder == self.config.node || !self.is_over(holder, session) {
+        if *holder == self.config.node || self.is_live(holder, session) {
             return false;
         }
-        let known = self.sessions.get(&name);
+        let known = self.sessions.get(holder.as_str());
         let later = known.is_some_and(|known| {
             known.uid == session.uid && known.record.transitions > session.transitions
         });
-        let same = known.is_some_and(|known| id_of(known) == *session);
+        let same = known.is_some_and(|known| is_under(known, session));
         let seen = self.claims.entry(&stored.name).map(|entry| entry.changed);
-        let read = self.peers.read(&name);
+        let read = self.peers.read(holder);
         !later && !same && read.is_none_or(|read| seen.is_some_and(|seen| read < seen))
     }
 
@@ -283,7 +278,7 @@ impl Election {
                 if std::mem::take(&mut tenure.vacant) {
                     self.probe_first(now, name, &stored, actions);
                 }
-                let cause = stored.record.cause;
+                let cause = stored.record.cause.clone();
                 Self::report(Fact::Claimed { claim: name.clone(), cause }, actions);
             }
             Owner::Other(node) if tenure.mine => {
@@ -402,7 +397,7 @@ impl Election {
         &mut self,
         now: Instant,
         name: &LeaseName,
-        stored: &Stored<Claim>,
+        stored: &Arc<Stored<Claim>>,
         cause: &str,
         actions: &mut Vec<Action>,
     ) {
@@ -428,7 +423,7 @@ impl Election {
             cause: format!("released by {}: {cause}", self.config.node),
             ..stored.record.clone()
         };
-        self.put_claim(now, name, Some(stored.clone()), record, Purpose::Release, actions);
+        self.put_claim(now, name, Some(Arc::clone(stored)), record, Purpose::Release, actions);
     }
 
     fn take_claim(
@@ -464,7 +459,7 @@ impl Election {
         let Some(tenure) = self.tenures.get(name) else { return };
         let Some(orphan) = &tenure.orphan else { return };
         if self.is_api_gone(now, forsaken.unwrap_or(since)) {
-            self.take_provisionally(now, name, claim, stored.as_ref(), actions);
+            self.take_provisionally(now, name, claim, stored.as_deref(), actions);
             return;
         }
         if served && (self.is_settling() || forsaken.is_some() && self.is_returning(name)) {
@@ -484,14 +479,14 @@ impl Election {
             }
             (_, true) => "lease was deleted or edited".to_owned(),
             (None, _) => "new service".to_owned(),
-            (Some(last), _) => self.why_vacant(last, stored.as_ref()),
+            (Some(last), _) => self.why_vacant(last, stored.as_deref()),
         };
         self.put_taken(now, name, claim, stored, &cause, actions);
     }
 
     /// How the last owner lost the claim, as its session or the claim itself says.
     fn why_vacant(&self, last: &NodeName, stored: Option<&Stored<Claim>>) -> String {
-        let session = self.sessions.get(&LeaseName::session(last));
+        let session = self.sessions.get(last.as_str());
         let ended = session.filter(|session| session.record.holder.is_none());
         let released = stored.filter(|stored| stored.record.holder.is_none());
         let cause = ended.map(|s| &s.record.cause).or_else(|| released.map(|s| &s.record.cause));
@@ -507,7 +502,7 @@ impl Election {
         now: Instant,
         name: &LeaseName,
         claim: &DesiredClaim,
-        base: Option<Stored<Claim>>,
+        base: Option<Arc<Stored<Claim>>>,
         cause: &str,
         actions: &mut Vec<Action>,
     ) {
@@ -536,7 +531,7 @@ impl Election {
             let served = tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
             tenure.vacant = !served && (released || tenure.last.is_none());
         });
-        self.note_former(name, base.as_ref());
+        self.note_former(name, base.as_deref());
         self.put_claim(now, name, base, record, Purpose::Take, actions);
     }
 
@@ -562,7 +557,7 @@ impl Election {
         &mut self,
         now: Instant,
         name: &LeaseName,
-        base: Option<Stored<Claim>>,
+        base: Option<Arc<Stored<Claim>>>,
         record: Claim,
         purpose: Purpose,
         actions: &mut Vec<Action>,

@@ -513,7 +513,7 @@ impl Election {
     }
 
     /// Sessions that live, ours included.
-    pub(super) fn live_sessions(&self) -> impl Iterator<Item = (&NodeName, &Stored<Session>)> {
+    pub(super) fn live_sessions(&self) -> impl Iterator<Item = (&NodeName, &Arc<Stored<Session>>)> {
         self.sessions.stored().filter_map(|stored| {
             let holder = stored.record.holder()?;
             (holder.as_str() == stored.name.as_str()).then_some((holder, stored))
@@ -521,9 +521,14 @@ impl Election {
     }
 
     /// The session that `node` holds now.
-    pub(super) fn live_session(&self, node: &NodeName) -> Option<SessionId> {
-        let stored = self.sessions.get(&LeaseName::session(node))?;
-        (stored.record.holder.as_ref() == Some(node)).then(|| id_of(stored))
+    pub(super) fn live_session(&self, node: &NodeName) -> Option<&Arc<Stored<Session>>> {
+        let stored = self.sessions.get(node.as_str())?;
+        (stored.record.holder.as_ref() == Some(node)).then_some(stored)
+    }
+
+    /// Whether `session` is the one that `node` holds now.
+    pub(super) fn is_live(&self, node: &NodeName, session: &SessionId) -> bool {
+        self.live_session(node).is_some_and(|stored| is_under(stored, session))
     }
 
     /// Whether a renewal that was sent a short time ago was answered: what the API says is current.
@@ -540,6 +545,11 @@ impl Election {
     pub(super) fn report(fact: Fact, actions: &mut Vec<Action>) {
         actions.push(Action::Report(fact));
     }
+}
+
+/// Whether `stored` stands for `session`.
+pub(super) fn is_under(stored: &Stored<Session>, session: &SessionId) -> bool {
+    stored.record.transitions == session.transitions && stored.uid == session.uid
 }
 
 /// The session that `stored` stands for.

@@ -2,6 +2,7 @@
 //! the addresses.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
@@ -125,7 +126,7 @@ impl Election {
         now: Instant,
         name: &LeaseName,
         claim: &DesiredClaim,
-        stored: &Stored<Claim>,
+        stored: &Arc<Stored<Claim>>,
         actions: &mut Vec<Action>,
     ) -> bool {
         if self.address_of_a_node(claim).is_some() {

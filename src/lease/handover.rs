@@ -6,6 +6,7 @@
 //! serve.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored, Successor};
@@ -13,7 +14,7 @@ use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
 use super::claims::Owner;
-use super::election::{Election, Purpose};
+use super::election::{Election, Purpose, id_of};
 use super::event::{Action, Target};
 use super::rank::{Orphan as Ranked, rank};
 use crate::clock::Instant;
@@ -137,7 +138,8 @@ impl Election {
         actions: &mut Vec<Action>,
     ) {
         self.advance_yields(now, desired, actions);
-        let mut moving: Vec<(LeaseName, Stored<Claim>, &DesiredClaim, &'static str)> = Vec::new();
+        let mut moving: Vec<(LeaseName, Arc<Stored<Claim>>, &DesiredClaim, &'static str)> =
+            Vec::new();
         for (name, claim) in &desired.claims {
             let Some(tenure) = self.tenures.get(name).filter(|t| t.mine && t.leaving.is_none())
             else {
@@ -168,7 +170,7 @@ impl Election {
         &mut self,
         now: Instant,
         name: &LeaseName,
-        stored: Stored<Claim>,
+        stored: Arc<Stored<Claim>>,
         actions: &mut Vec<Action>,
     ) {
         let due = self.tenures.get(name).is_some_and(|tenure| now >= tenure.retry);
@@ -184,7 +186,7 @@ impl Election {
     fn choose_successors(
         &self,
         now: Instant,
-        moving: &[(LeaseName, Stored<Claim>, &DesiredClaim, &'static str)],
+        moving: &[(LeaseName, Arc<Stored<Claim>>, &DesiredClaim, &'static str)],
         desired: &Desired,
     ) -> BTreeMap<LeaseName, Vec<NodeName>> {
         let orphans: Vec<Ranked<'_>> = moving
@@ -213,7 +215,7 @@ impl Election {
         &mut self,
         now: Instant,
         name: &LeaseName,
-        stored: &Stored<Claim>,
+        stored: &Arc<Stored<Claim>>,
         claim: &DesiredClaim,
         cause: &str,
         successor: Option<&NodeName>,
@@ -238,7 +240,7 @@ impl Election {
             }
         }
         let Some((node, session)) =
-            successor.and_then(|node| Some((node.clone(), self.live_session(node)?)))
+            successor.and_then(|node| Some((node.clone(), id_of(self.live_session(node)?))))
         else {
             self.stay_or_leave(now, name, stored, claim, cause, actions);
             return;
@@ -252,7 +254,7 @@ impl Election {
             cause: format!("handing over: {cause}"),
             ..stored.record.clone()
         };
-        self.put_claim(now, name, Some(stored.clone()), record, Purpose::Refresh, actions);
+        self.put_claim(now, name, Some(Arc::clone(stored)), record, Purpose::Refresh, actions);
     }
 
     /// Nobody is willing. A node that is merely cordoned keeps what it has: an address that answers
@@ -261,7 +263,7 @@ impl Election {
         &mut self,
         now: Instant,
         name: &LeaseName,
-        stored: &Stored<Claim>,
+        stored: &Arc<Stored<Claim>>,
         claim: &DesiredClaim,
         cause: &str,
         actions: &mut Vec<Action>,
@@ -281,7 +283,7 @@ impl Election {
         now: Instant,
         name: &LeaseName,
         claim: &DesiredClaim,
-        stored: &Stored<Claim>,
+        stored: &Arc<Stored<Claim>>,
         desired: &Desired,
         actions: &mut Vec<Action>,
     ) {
@@ -295,7 +297,7 @@ impl Election {
             let holder = stored.record.holder.as_ref().map(ToString::to_string).unwrap_or_default();
             let why = stored.record.cause.strip_prefix("handing over: ").unwrap_or("handed over");
             let cause = format!("moved from {holder}: {why}");
-            self.put_taken(now, name, claim, Some(stored.clone()), &cause, actions);
+            self.put_taken(now, name, claim, Some(Arc::clone(stored)), &cause, actions);
         }
     }
 

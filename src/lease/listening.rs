@@ -6,15 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use leasehold_crds::lease::{Claim, LeaseName, Session, SessionInterface, Stored};
+use leasehold_crds::lease::{Claim, Session, SessionInterface, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
 use super::claims::Owner;
-use super::election::{Election, id_of};
+use super::election::{Election, is_under};
 use super::event::{Action, Fact};
 use super::rank::weight;
 use super::voices::{Ownership, Voice, VoiceId, Voices, Watched, Watchlist};
@@ -101,7 +102,7 @@ impl Election {
 
     /// Where this node meets the interface `theirs` of `node`.
     fn place(&self, node: &NodeName, theirs: &InterfaceName) -> Option<Place> {
-        let stored = self.sessions.get(&LeaseName::session(node))?;
+        let stored = self.sessions.get(node.as_str())?;
         let theirs = stored.record.interfaces.iter().find(|listed| listed.name == *theirs)?;
         let nets = networks(theirs);
         let interface = self.meets(&nets)?.clone();
@@ -199,9 +200,9 @@ impl Election {
     }
 
     /// The session that is live under the identity in `id`, if it is.
-    pub(super) fn session_of(&self, id: &VoiceId) -> Option<&Stored<Session>> {
-        let stored = self.sessions.get(&LeaseName::session(&id.node))?;
-        let live = stored.record.holder.as_ref() == Some(&id.node) && id_of(stored) == id.session;
+    pub(super) fn session_of(&self, id: &VoiceId) -> Option<&Arc<Stored<Session>>> {
+        let stored = self.sessions.get(id.node.as_str())?;
+        let live = stored.record.holder.as_ref() == Some(&id.node) && is_under(stored, &id.session);
         live.then_some(stored)
     }
 }

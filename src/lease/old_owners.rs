@@ -10,7 +10,7 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
 use super::claims::Owner;
-use super::election::Election;
+use super::election::{Election, is_under};
 use super::event::{Action, Fact, Frame, Heard};
 use crate::clock::Instant;
 
@@ -153,7 +153,7 @@ impl Election {
         let former = &old.former;
         let gone = self.desired.as_ref().is_some_and(|d| !d.nodes.contains_key(&former.node));
         let live = self.live_session(&former.node);
-        if live.as_ref() == Some(&former.session) {
+        if live.is_some_and(|stored| is_under(stored, &former.session)) {
             // It was not fenced. Two renewals later its watch is known to be alive (it checks that
             // itself), and has told it.
             let quiet = old.answered.is_none_or(|at| now.saturating_since(at) > QUIET);
@@ -163,7 +163,7 @@ impl Election {
     }
 
     pub(super) fn session_version(&self, node: &NodeName) -> Option<String> {
-        let stored = self.sessions.get(&LeaseName::session(node))?;
+        let stored = self.sessions.get(node.as_str())?;
         Some(stored.resource_version.clone())
     }
 

@@ -209,7 +209,7 @@ impl Election {
         let Some(last) = self.tenures.get(name).and_then(|tenure| tenure.last.as_ref()) else {
             return false;
         };
-        let session = self.sessions.get(&LeaseName::session(&last.node));
+        let session = self.sessions.get(last.node.as_str());
         let claim = self.claims.get(name);
         match session {
             Some(session) if session.uid != last.session.uid => true,

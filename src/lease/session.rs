@@ -1,6 +1,7 @@
 //! The own session: acquiring, renewing, losing, releasing, and the end of the process.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Session, SessionId, SessionInterface, Stored};
@@ -232,7 +233,7 @@ impl Election {
         }
     }
 
-    fn own_stored(&self) -> Option<Stored<Session>> {
+    fn own_stored(&self) -> Option<Arc<Stored<Session>>> {
         self.sessions.get(&self.own_name).cloned()
     }
 
@@ -388,7 +389,7 @@ impl Election {
     pub(super) fn put_session(
         &mut self,
         now: Instant,
-        base: Option<Stored<Session>>,
+        base: Option<Arc<Stored<Session>>>,
         transitions: i32,
         cause: &str,
         actions: &mut Vec<Action>,
