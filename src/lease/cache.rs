@@ -210,9 +210,11 @@ impl<T: Record + PartialEq> Cache<T> {
         entry.set(now, stored)
     }
 
-    /// Forgets leases that are gone and that `keep` does not name.
-    pub(super) fn prune(&mut self, keep: impl Fn(&LeaseName) -> bool) {
-        self.entries.retain(|name, entry| entry.stored.is_some() || keep(name));
+    /// Forgets a lease if it is gone.
+    pub(super) fn prune(&mut self, name: &LeaseName) {
+        if self.entries.get(name).is_some_and(|entry| entry.stored.is_none()) {
+            self.entries.remove(name);
+        }
     }
 }
 

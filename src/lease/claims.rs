@@ -110,6 +110,11 @@ impl Tenure {
         self.last = owner;
     }
 
+    /// This node serves it, or is about to, or has done so until a moment ago.
+    pub(super) const fn counts(&self) -> bool {
+        self.mine || self.yielding.is_some() || self.provisional.is_some()
+    }
+
     /// Forgets everything that came with owning the claim.
     fn end(&mut self) {
         self.mine = false;
@@ -142,7 +147,7 @@ impl Election {
 
     /// Whether `stored` is held under a session that this node does not know: the watch on the claims
     /// may be ahead of the one on the sessions. Until the session was read, its holder owns it.
-    fn is_in_doubt(&self, stored: &Stored<Claim>) -> bool {
+    pub(super) fn is_in_doubt(&self, stored: &Stored<Claim>) -> bool {
         let (Some(holder), Some(session)) = (&stored.record.holder, &stored.record.session) else {
             return false;
         };
@@ -160,10 +165,10 @@ impl Election {
     }
 
     /// Reads the sessions that claims name and that this node does not know.
-    fn resolve_doubts(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let doubtful: BTreeSet<LeaseName> = self
-            .claims
-            .stored()
+    fn resolve_doubts(&mut self, now: Instant, names: &[LeaseName], actions: &mut Vec<Action>) {
+        let doubtful: BTreeSet<LeaseName> = names
+            .iter()
+            .filter_map(|name| self.claims.get(name))
             .filter(|stored| self.is_in_doubt(stored))
             .filter_map(|stored| stored.record.holder.as_ref().map(LeaseName::session))
             .collect();
@@ -178,9 +183,8 @@ impl Election {
     pub(super) fn claims_deadline(&self) -> Option<Instant> {
         self.own.id.as_ref()?;
         let mut deadlines = Vec::new();
-        let mut holding = false;
-        for (name, tenure) in &self.tenures {
-            holding |= tenure.mine;
+        for name in self.open.iter() {
+            let Some(tenure) = self.tenures.get(name) else { continue };
             if self.is_pending(&Target::Claim(name.clone())) {
                 continue;
             }
@@ -195,7 +199,7 @@ impl Election {
             deadlines.extend(tenure.missing.map(|since| since + SEEN));
             deadlines.push(tenure.retry);
         }
-        deadlines.extend(holding.then_some(self.refresh.due));
+        deadlines.extend(self.open.holding.then_some(self.refresh.due));
         deadlines.extend(self.asking_around());
         deadlines.extend(self.handover_deadline());
         self.first_ahead(deadlines)
@@ -207,38 +211,42 @@ impl Election {
 
     pub(super) fn advance_claims(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let Some(desired) = self.desired.clone() else { return };
-        for name in desired.claims.keys() {
-            if !self.tenures.contains_key(name) {
+        let names = self.open_claims();
+        for name in &names {
+            // A claim that nobody asks for is looked at as long as it is ours to give up.
+            let ours = || self.claims.get(name).is_some_and(|s| self.owner(s) == Owner::Me);
+            if !self.tenures.contains_key(name) && (desired.claims.contains_key(name) || ours()) {
                 self.tenures.insert(name.clone(), Tenure::new(now));
             }
         }
-        let asked: BTreeSet<LeaseName> = desired.claims.keys().cloned().collect();
-        // A claim that nobody asks for is looked at as long as it is ours to give up.
-        for (name, entry) in self.claims.iter() {
-            let ours = entry.stored.as_ref().is_some_and(|stored| self.owner(stored) == Owner::Me);
-            if ours && !self.tenures.contains_key(name) {
-                self.tenures.insert(name.clone(), Tenure::new(now));
-            }
-        }
-        let names: Vec<LeaseName> = self.tenures.keys().cloned().collect();
+        self.open.stale |= self.counts_any(&names);
         for name in &names {
             self.settle_owner(now, name, actions);
         }
         if self.own.id.is_some() {
-            self.resolve_doubts(now, actions);
-            self.rank_orphans(now, &desired);
+            self.resolve_doubts(now, &names, actions);
+            self.rank_orphans(now, &names, &desired);
             self.keep_link(now, &names);
             for name in &names {
                 self.advance_claim(now, name, desired.claims.get(name), &desired, actions);
             }
-            self.advance_handovers(now, &desired, actions);
+            self.advance_handovers(now, &names, &desired, actions);
             self.refresh_in_turn(now, actions);
         }
-        self.tenures.retain(|name, tenure| {
-            tenure.mine || tenure.yielding.is_some() || asked.contains(name)
-        });
-        let tenures = &self.tenures;
-        self.claims.prune(|name| tenures.contains_key(name));
+        self.open.stale |= self.counts_any(&names);
+        for name in &names {
+            let kept = |tenure: &Tenure| tenure.mine || tenure.yielding.is_some();
+            if !desired.claims.contains_key(name) && !self.tenures.get(name).is_some_and(kept) {
+                self.tenures.remove(name);
+                self.claims.prune(name);
+            }
+        }
+        self.close_settled(now, &names, &desired);
+    }
+
+    /// Whether what is served rests on any of these claims.
+    fn counts_any(&self, names: &[LeaseName]) -> bool {
+        names.iter().any(|name| self.tenures.get(name).is_some_and(Tenure::counts))
     }
 
     /// Brings what this node believes to own in line with what is stored.
@@ -297,6 +305,7 @@ impl Election {
     }
 
     pub(super) fn lose_all_claims(&mut self, cause: &str, actions: &mut Vec<Action>) {
+        self.open.note_all();
         for (name, tenure) in &mut self.tenures {
             tenure.yielding = None;
             if tenure.provisional.take().is_some() {
@@ -610,7 +619,9 @@ impl Election {
 
     pub(super) fn with(&mut self, name: &LeaseName, change: impl FnOnce(&mut Tenure)) {
         if let Some(tenure) = self.tenures.get_mut(name) {
+            self.open.stale |= tenure.counts();
             change(tenure);
+            self.open.stale |= tenure.counts();
         }
     }
 

@@ -16,6 +16,7 @@ use super::conflict::Conflicts;
 use super::event::{Action, Answer, Event, Fact, Frame, Interface, RequestId, Target, Write};
 use super::listening::Listening;
 use super::old_owners::OldOwners;
+use super::open::Open;
 use super::peers::Peers;
 use super::provisional::Api;
 use super::record::OwnRecord;
@@ -64,6 +65,7 @@ pub struct Election {
     pub(super) own: OwnSession,
     pub(super) peers: Peers,
     pub(super) tenures: BTreeMap<LeaseName, Tenure>,
+    pub(super) open: Open,
     pub(super) conflicts: Conflicts,
     pub(super) voices: Voices,
     pub(super) silences: Silences,
@@ -147,6 +149,7 @@ impl Election {
             kernel: KernelView::default(),
             peers: Peers::default(),
             tenures: BTreeMap::new(),
+            open: Open::default(),
             conflicts: Conflicts::default(),
             voices: Voices::default(),
             silences: Silences::default(),
@@ -189,26 +192,40 @@ impl Election {
             Event::Claims(all) => {
                 self.api.listed_claims();
                 self.claims.list(now, all);
+                self.open.note_all();
             }
             Event::Claim(stored) => {
                 let name = stored.name.clone();
                 self.claims.watched(now, &name, Some(stored));
+                self.open.note(&name);
             }
             Event::ClaimGone(name) => {
                 self.claims.watched(now, &name, None);
+                self.open.note(&name);
             }
             Event::Listed { asked, sessions, claims } => {
                 self.api.listed_sessions();
                 self.api.listed_claims();
                 self.sessions.listed_at(now, asked, sessions);
                 self.claims.listed_at(now, asked, claims);
+                self.open.note_all();
             }
-            Event::Desired(desired) => self.desired = Some(desired),
-            Event::Interfaces(interfaces) => self.interfaces = interfaces,
+            Event::Desired(desired) => {
+                self.open.note_desired(&desired);
+                self.desired = Some(desired);
+            }
+            Event::Interfaces(interfaces) => {
+                self.open.note_all();
+                self.interfaces = interfaces;
+            }
             Event::Hearing(hearing) => self.hearing = hearing,
             Event::Heard(heard) => self.heard(now, &heard, actions),
             Event::Voices(voices) => self.hear_voices(now, voices, actions),
-            Event::Kernel(view) => self.kernel = view,
+            Event::Kernel(view) => {
+                self.open.note_changed(&self.kernel.ours, &view.ours);
+                self.open.note_changed(&self.kernel.foreign, &view.foreign);
+                self.kernel = view;
+            }
             Event::Answered { request, answer } => self.answered(now, request, &answer, actions),
             Event::Terminate => self.own.terminate(now),
             Event::Tick => {}
@@ -339,6 +356,9 @@ impl Election {
             }
             _ => {}
         }
+        if matches!(&pending.target, Target::Claim(_)) {
+            self.open.note(&name);
+        }
         match &pending.target {
             Target::Session(name) if *name == self.own_name => {
                 self.session_answered(now, &pending, answer, actions);
@@ -354,8 +374,20 @@ impl Election {
     /// Publishes what is served, and the record for the next process, where they changed.
     fn publish(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let complete = self.is_informed() && self.own.is_settled();
+        let until = self.own.renewed_until();
+        let served_until = Some((self.own.kernel_until, until, now >= until));
+        let moved = std::mem::replace(&mut self.open.served_until, served_until) != served_until;
+        let yielded = self.conflicts.has_yielded();
+        let stale = std::mem::replace(&mut self.open.yielded, yielded)
+            || yielded
+            || self.open.stale
+            || !self.serving.complete;
+        if complete && !stale && !moved {
+            return;
+        }
         let vips = if complete { self.served_vips(now) } else { self.adopted_vips(now) };
         if vips != self.serving.vips || complete != self.serving.complete {
+            self.open.note_changed(&self.serving.vips, &vips);
             self.serving = Serving { generation: self.serving.generation + 1, vips, complete };
             actions.push(Action::Serve(self.serving.clone()));
         }
@@ -363,6 +395,11 @@ impl Election {
             return;
         }
         self.adopted = None;
+        self.open.stale = false;
+        if !stale {
+            return;
+        }
+        self.open.holding = self.tenures.values().any(|tenure| tenure.mine);
         let record = OwnRecord {
             node: self.config.node.clone(),
             incarnation: self.config.incarnation.clone(),
@@ -425,6 +462,9 @@ impl Election {
 
     /// Ends the process once what it was asked to leave behind is in place.
     fn finish(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if !self.own.is_ending() {
+            return;
+        }
         let kept = self.serving.vips.iter().all(|(address, vip)| {
             // The kernel counts whole seconds.
             self.kernel

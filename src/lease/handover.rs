@@ -89,18 +89,20 @@ impl Yielding {
 impl Election {
     pub(super) fn handover_deadline(&self) -> Option<Instant> {
         let free = |name: &LeaseName| !self.is_pending(&Target::Claim(name.clone()));
-        let handovers = self
-            .tenures
-            .iter()
+        let open = || self.open.iter().filter_map(|name| Some((name, self.tenures.get(name)?)));
+        let handovers = open()
             .filter(|(name, tenure)| tenure.mine && free(name))
             .filter_map(|(_, tenure)| tenure.handover.as_ref().map(|handover| handover.until));
-        let yields =
-            self.tenures.values().filter_map(|t| t.yielding.as_ref().and_then(Yielding::deadline));
+        let yields = open().filter_map(|(_, t)| t.yielding.as_ref().and_then(Yielding::deadline));
         self.first_ahead(handovers.chain(yields))
     }
 
     /// Why this node is to hand `claim` over, if it is to.
-    fn must_move(&self, claim: &DesiredClaim, desired: &Desired) -> Option<&'static str> {
+    pub(super) fn must_move(
+        &self,
+        claim: &DesiredClaim,
+        desired: &Desired,
+    ) -> Option<&'static str> {
         if self.own.is_leaving() {
             return Some("speaker leaves");
         }
@@ -134,13 +136,15 @@ impl Election {
     pub(super) fn advance_handovers(
         &mut self,
         now: Instant,
+        names: &[LeaseName],
         desired: &Desired,
         actions: &mut Vec<Action>,
     ) {
-        self.advance_yields(now, desired, actions);
+        self.advance_yields(now, names, desired, actions);
         let mut moving: Vec<(LeaseName, Arc<Stored<Claim>>, &DesiredClaim, &'static str)> =
             Vec::new();
-        for (name, claim) in &desired.claims {
+        for name in names {
+            let Some(claim) = desired.claims.get(name) else { continue };
             let Some(tenure) = self.tenures.get(name).filter(|t| t.mine && t.leaving.is_none())
             else {
                 continue;
@@ -157,6 +161,9 @@ impl Election {
                 }
                 None => self.with(name, |tenure| tenure.handover = None),
             }
+        }
+        if moving.is_empty() {
+            return;
         }
         let successors = self.choose_successors(now, &moving, desired);
         for (name, stored, claim, cause) in moving {
@@ -301,11 +308,15 @@ impl Election {
         }
     }
 
-    fn advance_yields(&mut self, now: Instant, desired: &Desired, actions: &mut Vec<Action>) {
-        let yields = self.tenures.iter().filter(|(_, tenure)| tenure.yielding.is_some());
-        let names: Vec<LeaseName> = yields.map(|(name, _)| name.clone()).collect();
+    fn advance_yields(
+        &mut self,
+        now: Instant,
+        names: &[LeaseName],
+        desired: &Desired,
+        actions: &mut Vec<Action>,
+    ) {
         for name in names {
-            self.advance_yield(now, &name, desired, actions);
+            self.advance_yield(now, name, desired, actions);
         }
     }
 

@@ -5,14 +5,14 @@
 //! request on it is answered, or something changes that all claims rest on. So an event costs what it
 //! concerns, and not as much as there are claims.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
-use leasehold_crds::lease::{LeaseName, SessionId, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
 
 use super::claims::{Owner, Tenure};
 use super::election::Election;
 use super::ending::Ending;
-use super::serving::KernelView;
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
 
@@ -26,8 +26,16 @@ pub(super) struct Open {
     sessions: u64,
     session: Option<SessionId>,
     ending: Ending,
-    /// What is served may differ from what was published.
+    /// What is served may differ from what was published: a claim that is held has changed, …
     pub(super) stale: bool,
+    /// … or the time until which it is served.
+    pub(super) served_until: Option<(Instant, Instant, bool)>,
+    /// … or an address was yielded to another speaker, or is one no longer.
+    pub(super) yielded: bool,
+    /// Whether this node holds any claim.
+    pub(super) holding: bool,
+    /// The claims that govern each address that is asked for.
+    governing: BTreeMap<IpAddr, Vec<LeaseName>>,
 }
 
 impl Default for Open {
@@ -39,6 +47,10 @@ impl Default for Open {
             session: None,
             ending: Ending::No,
             stale: true,
+            served_until: None,
+            yielded: false,
+            holding: false,
+            governing: BTreeMap::new(),
         }
     }
 }
@@ -56,15 +68,39 @@ impl Open {
         self.all = true;
     }
 
-    /// The kernel is seen to hold something else. When its addresses end decides nothing.
-    pub(super) fn note_kernel(&mut self, before: &KernelView, view: &KernelView) {
-        self.all |= !before.ours.keys().eq(view.ours.keys())
-            || before.foreign != view.foreign
-            || before.refused != view.refused;
+    /// The next pass looks at the claims of the addresses of which one map says something and the
+    /// other does not.
+    pub(super) fn note_changed<T, U>(
+        &mut self,
+        before: &BTreeMap<IpAddr, T>,
+        now: &BTreeMap<IpAddr, U>,
+    ) {
+        let gone = before.keys().filter(|address| !now.contains_key(address));
+        let new = now.keys().filter(|address| !before.contains_key(address));
+        for address in gone.chain(new) {
+            self.names.extend(self.governing.get(address).into_iter().flatten().cloned());
+        }
     }
 
+    /// The cluster asks for something else.
+    pub(super) fn note_desired(&mut self, desired: &Desired) {
+        self.all = true;
+        self.governing.clear();
+        for (name, claim) in &desired.claims {
+            for address in &claim.addresses {
+                self.governing.entry(*address).or_default().push(name.clone());
+            }
+        }
+    }
+
+    /// The claims that are not settled, in the order of their names.
     pub(super) fn iter(&self) -> impl Iterator<Item = &LeaseName> {
         self.names.iter()
+    }
+
+    /// The claims that are asked for with this address.
+    pub(super) fn governing(&self, address: IpAddr) -> &[LeaseName] {
+        self.governing.get(&address).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
@@ -88,7 +124,12 @@ impl Election {
     }
 
     /// Keeps of the claims that were looked at those that the next pass has to look at again.
-    pub(super) fn close_settled(&mut self, now: Instant, looked_at: &[LeaseName], desired: &Desired) {
+    pub(super) fn close_settled(
+        &mut self,
+        now: Instant,
+        looked_at: &[LeaseName],
+        desired: &Desired,
+    ) {
         for name in looked_at {
             if self.is_settled(now, name, desired.claims.get(name)) {
                 self.open.names.remove(name);
@@ -99,8 +140,7 @@ impl Election {
     fn is_settled(&self, now: Instant, name: &LeaseName, claim: Option<&DesiredClaim>) -> bool {
         let stored = self.claims.get(name);
         let Some(tenure) = self.tenures.get(name) else {
-            return claim.is_none()
-                && stored.is_none_or(|stored| !self.is_in_doubt(stored));
+            return claim.is_none() && stored.is_none_or(|stored| !self.is_in_doubt(stored));
         };
         let (Some(stored), Some(claim)) = (stored, claim) else { return false };
         let idle = !tenure.must_read
@@ -122,13 +162,12 @@ impl Election {
     fn is_served_as_asked(
         &self,
         tenure: &Tenure,
-        stored: &Stored<leasehold_crds::lease::Claim>,
+        stored: &Stored<Claim>,
         claim: &DesiredClaim,
     ) -> bool {
         let has = |address| self.is_served(address) && self.kernel.ours.contains_key(&address);
-        let stays = self.desired.as_ref().is_some_and(|desired| {
-            self.must_move(claim, desired).is_none()
-        });
+        let stays =
+            self.desired.as_ref().is_some_and(|desired| self.must_move(claim, desired).is_none());
         tenure.mine
             && tenure.leaving.is_none()
             && tenure.missing.is_none()

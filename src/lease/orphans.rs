@@ -36,9 +36,10 @@ pub(super) struct LastOwner {
 
 impl Election {
     /// Notes which claims have become orphans and places them jointly.
-    pub(super) fn rank_orphans(&mut self, now: Instant, desired: &Desired) {
+    pub(super) fn rank_orphans(&mut self, now: Instant, names: &[LeaseName], desired: &Desired) {
         let mut new = Vec::new();
-        for (name, claim) in &desired.claims {
+        for name in names {
+            let Some((name, claim)) = desired.claims.get_key_value(name) else { continue };
             let Some(tenure) = self.tenures.get(name) else { continue };
             let owned = self.claims.get(name).is_some_and(|s| self.owner(s) != Owner::Nobody);
             if owned && self.silences.forsaken(name).is_none() || tenure.mine {
@@ -121,9 +122,10 @@ impl Election {
             .iter()
             .filter_map(|orphan| self.claims.get(orphan.name)?.record.session.as_ref())
             .collect();
+        let orphans: BTreeSet<&LeaseName> = orphans.iter().map(|orphan| orphan.name).collect();
         self.tenures
             .iter()
-            .filter(|(name, _)| orphans.iter().all(|orphan| orphan.name != *name))
+            .filter(|(name, _)| !orphans.contains(name))
             .filter_map(|(name, tenure)| {
                 let former = tenure.former.as_ref().filter(|f| ended.contains(&f.session))?;
                 Some((name, &former.node, &tenure.last.as_ref()?.node))

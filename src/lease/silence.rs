@@ -110,6 +110,9 @@ impl Election {
                 }
             }
         }
+        for name in self.silences.forsaken.keys().chain(forsaken.keys()) {
+            self.open.note(name);
+        }
         self.silences.forsaken = forsaken;
     }
 
