@@ -21,7 +21,7 @@ use super::peers::Peers;
 use super::provisional::Api;
 use super::record::OwnRecord;
 use super::serving::{KernelView, ServedVip, Serving};
-use super::session::OwnSession;
+use super::session::{OwnSession, links};
 use super::silence::Silences;
 use super::voices::Voices;
 use crate::clock::Instant;
@@ -58,6 +58,8 @@ pub struct Election {
     /// What the cluster asks for; none until it is known.
     pub(super) desired: Option<Arc<Desired>>,
     pub(super) interfaces: BTreeMap<InterfaceName, Interface>,
+    /// Those of them that can announce, as the own session says it.
+    pub(super) links: Vec<SessionInterface>,
     pub(super) hearing: BTreeMap<InterfaceName, Instant>,
     /// When it was last asked whether anybody answers.
     pub(super) asked_around: BTreeMap<InterfaceName, Instant>,
@@ -144,6 +146,7 @@ impl Election {
             claims: Cache::default(),
             desired: None,
             interfaces: BTreeMap::new(),
+            links: Vec::new(),
             hearing: BTreeMap::new(),
             asked_around: BTreeMap::new(),
             kernel: KernelView::default(),
@@ -193,15 +196,16 @@ impl Election {
                 self.api.listed_claims();
                 self.claims.list(now, all);
                 self.open.note_all();
+                self.listening.stale = true;
             }
             Event::Claim(stored) => {
                 let name = stored.name.clone();
                 self.claims.watched(now, &name, Some(stored));
-                self.open.note(&name);
+                self.note_claim(name);
             }
             Event::ClaimGone(name) => {
                 self.claims.watched(now, &name, None);
-                self.open.note(&name);
+                self.note_claim(name);
             }
             Event::Listed { asked, sessions, claims } => {
                 self.api.listed_sessions();
@@ -209,6 +213,7 @@ impl Election {
                 self.sessions.listed_at(now, asked, sessions);
                 self.claims.listed_at(now, asked, claims);
                 self.open.note_all();
+                self.listening.stale = true;
             }
             Event::Desired(desired) => {
                 self.open.note_desired(&desired);
@@ -216,6 +221,7 @@ impl Election {
             }
             Event::Interfaces(interfaces) => {
                 self.open.note_all();
+                self.links = links(&interfaces);
                 self.interfaces = interfaces;
             }
             Event::Hearing(hearing) => self.hearing = hearing,
@@ -327,6 +333,12 @@ impl Election {
         self.finish(now, actions);
     }
 
+    /// Something was said of a claim.
+    fn note_claim(&mut self, name: LeaseName) {
+        self.open.note(&name);
+        self.listening.changed.insert(name);
+    }
+
     fn answered(
         &mut self,
         now: Instant,
@@ -357,7 +369,7 @@ impl Election {
             _ => {}
         }
         if matches!(&pending.target, Target::Claim(_)) {
-            self.open.note(&name);
+            self.note_claim(name.clone());
         }
         match &pending.target {
             Target::Session(name) if *name == self.own_name => {
@@ -385,6 +397,10 @@ impl Election {
         if complete && !stale && !moved {
             return;
         }
+        if std::mem::take(&mut self.open.stale) {
+            self.open.holding = self.held().next().is_some();
+            self.open.dropping = self.drops_any();
+        }
         let vips = if complete { self.served_vips(now) } else { self.adopted_vips(now) };
         if vips != self.serving.vips || complete != self.serving.complete {
             self.open.note_changed(&self.serving.vips, &vips);
@@ -395,11 +411,9 @@ impl Election {
             return;
         }
         self.adopted = None;
-        self.open.stale = false;
         if !stale {
             return;
         }
-        self.open.holding = self.tenures.values().any(|tenure| tenure.mine);
         let record = OwnRecord {
             node: self.config.node.clone(),
             incarnation: self.config.incarnation.clone(),

@@ -109,7 +109,6 @@ pub enum Target {
 }
 
 /// A compare-and-swap on one lease.
-#[expect(clippy::large_enum_variant, reason = "four or fewer exist at a time")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// On a session.
@@ -162,7 +161,6 @@ pub enum Frame {
 }
 
 /// What the core asks for.
-#[expect(clippy::large_enum_variant, reason = "carried out as soon as they are made")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send this compare-and-swap at once.

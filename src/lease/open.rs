@@ -4,6 +4,10 @@
 //! it, or this node does and serves it as it is asked to. It stays settled until its lease changes, a
 //! request on it is answered, or something changes that all claims rest on. So an event costs what it
 //! concerns, and not as much as there are claims.
+//!
+//! Whatever else a pass reads of a settled claim has to be noted here where it changes: sessions,
+//! the own session and its ending, what is asked for, interfaces, and of which addresses the kernel
+//! and what is served say anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,6 +21,7 @@ use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
 
 /// The claims that are not settled, as far as is known.
+#[expect(clippy::struct_excessive_bools, reason = "each says one thing, and all combine")]
 #[derive(Debug)]
 pub(super) struct Open {
     names: BTreeSet<LeaseName>,
@@ -34,6 +39,8 @@ pub(super) struct Open {
     pub(super) yielded: bool,
     /// Whether this node holds any claim.
     pub(super) holding: bool,
+    /// Whether any of them lapses when the session is not renewed.
+    pub(super) dropping: bool,
     /// The claims that govern each address that is asked for.
     governing: BTreeMap<IpAddr, Vec<LeaseName>>,
 }
@@ -50,6 +57,7 @@ impl Default for Open {
             served_until: None,
             yielded: false,
             holding: false,
+            dropping: false,
             governing: BTreeMap::new(),
         }
     }
