@@ -398,8 +398,9 @@ impl Election {
             return;
         }
         if std::mem::take(&mut self.open.stale) {
-            self.open.holding = self.held().next().is_some();
-            self.open.dropping = self.drops_any();
+            let (holding, dropping) = (self.held().count() > 0, self.drops_any());
+            self.open.holding = holding;
+            self.open.dropping = dropping;
         }
         let vips = if complete { self.served_vips(now) } else { self.adopted_vips(now) };
         if vips != self.serving.vips || complete != self.serving.complete {
