@@ -1,7 +1,8 @@
-//! Names that are parsed once, at the edge.
+//! Names that are parsed once, at the edge, and cost nothing to clone.
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +53,7 @@ macro_rules! name {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $type(String);
+        pub struct $type(Arc<str>);
 
         impl $type {
             /// The name as text.
@@ -66,7 +67,7 @@ macro_rules! name {
 
             fn from_str(name: &str) -> Result<Self, NameError> {
                 check(name, $max, $allowed, $accept)?;
-                Ok(Self(name.to_owned()))
+                Ok(Self(name.into()))
             }
         }
 
@@ -75,13 +76,13 @@ macro_rules! name {
 
             fn try_from(name: String) -> Result<Self, NameError> {
                 check(&name, $max, $allowed, $accept)?;
-                Ok(Self(name))
+                Ok(Self(name.into()))
             }
         }
 
         impl From<$type> for String {
             fn from(name: $type) -> Self {
-                name.0
+                name.0.as_ref().to_owned()
             }
         }
 
@@ -115,6 +116,13 @@ name!(
     "lower-case letters, digits, `-` and `.`",
     |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.'
 );
+
+impl NodeName {
+    /// The text, for another name that says the same.
+    pub(crate) fn shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,6 @@
 //! Reading and writing leases: one request, one answer, no retry.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -83,11 +84,12 @@ impl Leases {
         match tokio::time::timeout(self.timeout, both).await {
             Ok(Ok((sessions, claims))) => Some(Event::Listed {
                 asked,
-                sessions: sessions.iter().filter_map(Stored::from_lease).collect(),
+                sessions: sessions.iter().filter_map(Stored::from_lease).map(Arc::new).collect(),
                 claims: claims
                     .iter()
                     .filter(|lease| is_claim(lease))
                     .filter_map(Stored::from_lease)
+                    .map(Arc::new)
                     .collect(),
             }),
             Ok(Err(_)) | Err(_) => None,
@@ -98,7 +100,7 @@ impl Leases {
         &self,
         namespace: &Namespace,
         change: Change<T>,
-        found: fn(Stored<T>) -> Answer,
+        found: fn(Arc<Stored<T>>) -> Answer,
     ) -> Answer {
         let params = PostParams::default();
         // For people to read; no decision rests on it.
@@ -131,7 +133,7 @@ impl Leases {
         &self,
         namespace: &Namespace,
         name: &LeaseName,
-        found: fn(Stored<T>) -> Answer,
+        found: fn(Arc<Stored<T>>) -> Answer,
     ) -> Answer {
         match self.answer(namespace.api.get(name.as_str())).await {
             Ok(lease) => stored(&lease, found),
@@ -160,8 +162,9 @@ impl Leases {
     }
 }
 
-fn stored<T: Record>(lease: &Lease, found: fn(Stored<T>) -> Answer) -> Answer {
+fn stored<T: Record>(lease: &Lease, found: fn(Arc<Stored<T>>) -> Answer) -> Answer {
     // The API server never sends a lease without name, uid and version.
     Stored::from_lease(lease)
+        .map(Arc::new)
         .map_or_else(|| Answer::Unknown("the answer has no uid or version".to_owned()), found)
 }

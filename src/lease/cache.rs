@@ -4,7 +4,9 @@
 //! over until it has delivered the very version that was answered: versions are opaque, but a watch
 //! delivers all of them in order. An answer that the watch has overtaken is passed over instead.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use leasehold_crds::lease::{LeaseName, Record, Stored};
 
@@ -26,7 +28,7 @@ pub(super) struct Cache<T> {
 #[derive(Clone, Debug)]
 pub(super) struct Entry<T> {
     /// What is stored, as far as is known; `None`: nothing.
-    pub(super) stored: Option<Stored<T>>,
+    pub(super) stored: Option<Arc<Stored<T>>>,
     /// When this node last saw it change.
     pub(super) changed: Instant,
     /// The greatest number of transitions ever seen under the name.
@@ -63,7 +65,11 @@ impl<T: Record + PartialEq> Cache<T> {
         self.entries.get(name)
     }
 
-    pub(super) fn get(&self, name: &LeaseName) -> Option<&Stored<T>> {
+    pub(super) fn get<Name>(&self, name: &Name) -> Option<&Arc<Stored<T>>>
+    where
+        Name: Ord + ?Sized,
+        LeaseName: Borrow<Name>,
+    {
         self.entries.get(name).and_then(|entry| entry.stored.as_ref())
     }
 
@@ -90,15 +96,15 @@ impl<T: Record + PartialEq> Cache<T> {
         self.entries.iter()
     }
 
-    pub(super) fn stored(&self) -> impl Iterator<Item = &Stored<T>> {
+    pub(super) fn stored(&self) -> impl Iterator<Item = &Arc<Stored<T>>> {
         self.entries.values().filter_map(|entry| entry.stored.as_ref())
     }
 
     /// A complete list with which a watch begins: what is newer will follow.
-    pub(super) fn list(&mut self, now: Instant, all: Vec<Stored<T>>) {
+    pub(super) fn list(&mut self, now: Instant, all: Vec<Arc<Stored<T>>>) {
         self.listed = true;
         self.revision += 1;
-        let mut all: BTreeMap<LeaseName, Stored<T>> =
+        let mut all: BTreeMap<LeaseName, Arc<Stored<T>>> =
             all.into_iter().map(|stored| (stored.name.clone(), stored)).collect();
         for (name, entry) in &mut self.entries {
             entry.awaiting = None;
@@ -110,10 +116,10 @@ impl<T: Record + PartialEq> Cache<T> {
     }
 
     /// A complete list that was asked for at `asked`. What has changed here since then is newer.
-    pub(super) fn listed_at(&mut self, now: Instant, asked: Instant, all: Vec<Stored<T>>) {
+    pub(super) fn listed_at(&mut self, now: Instant, asked: Instant, all: Vec<Arc<Stored<T>>>) {
         self.listed = true;
         self.revision += 1;
-        let mut all: BTreeMap<LeaseName, Stored<T>> =
+        let mut all: BTreeMap<LeaseName, Arc<Stored<T>>> =
             all.into_iter().map(|stored| (stored.name.clone(), stored)).collect();
         for (name, entry) in &mut self.entries {
             let stored = all.remove(name);
@@ -137,7 +143,7 @@ impl<T: Record + PartialEq> Cache<T> {
         &mut self,
         now: Instant,
         name: &LeaseName,
-        stored: Option<Stored<T>>,
+        stored: Option<Arc<Stored<T>>>,
     ) -> bool {
         let Some(entry) = self.entries.get_mut(name) else {
             let Some(stored) = stored else { return false };
@@ -159,7 +165,7 @@ impl<T: Record + PartialEq> Cache<T> {
             }
             return false;
         }
-        self.revision += u64::from(entry.says_else(stored.as_ref()));
+        self.revision += u64::from(entry.says_else(stored.as_deref()));
         entry.set(now, stored)
     }
 
@@ -169,7 +175,7 @@ impl<T: Record + PartialEq> Cache<T> {
         now: Instant,
         sent: Instant,
         name: &LeaseName,
-        stored: Option<Stored<T>>,
+        stored: Option<Arc<Stored<T>>>,
     ) -> bool {
         let Some(entry) = self.entries.get_mut(name) else {
             let Some(stored) = stored else { return false };
@@ -192,7 +198,7 @@ impl<T: Record + PartialEq> Cache<T> {
                 if !newest {
                     return false;
                 }
-                self.revision += u64::from(entry.says_else(stored.as_ref()));
+                self.revision += u64::from(entry.says_else(stored.as_deref()));
                 return entry.set(now, stored);
             }
             let known = entry.stored.as_ref().map(|stored| &stored.resource_version);
@@ -200,13 +206,15 @@ impl<T: Record + PartialEq> Cache<T> {
                 entry.awaiting = Some(found.resource_version.clone());
             }
         }
-        self.revision += u64::from(entry.says_else(stored.as_ref()));
+        self.revision += u64::from(entry.says_else(stored.as_deref()));
         entry.set(now, stored)
     }
 
-    /// Forgets leases that are gone and that `keep` does not name.
-    pub(super) fn prune(&mut self, keep: impl Fn(&LeaseName) -> bool) {
-        self.entries.retain(|name, entry| entry.stored.is_some() || keep(name));
+    /// Forgets a lease if it is gone.
+    pub(super) fn prune(&mut self, name: &LeaseName) {
+        if self.entries.get(name).is_some_and(|entry| entry.stored.is_none()) {
+            self.entries.remove(name);
+        }
     }
 }
 
@@ -231,7 +239,7 @@ impl<T: Record + PartialEq> Entry<T> {
         }
     }
 
-    fn new(now: Instant, stored: Stored<T>) -> Self {
+    fn new(now: Instant, stored: Arc<Stored<T>>) -> Self {
         let highest = stored.record.transitions();
         let uid = Some(stored.uid.clone());
         Self {
@@ -254,7 +262,7 @@ impl<T: Record + PartialEq> Entry<T> {
         }
     }
 
-    fn set(&mut self, now: Instant, stored: Option<Stored<T>>) -> bool {
+    fn set(&mut self, now: Instant, stored: Option<Arc<Stored<T>>>) -> bool {
         if self.stored == stored {
             return false;
         }
@@ -277,14 +285,14 @@ mod tests {
 
     use super::*;
 
-    fn at(version: &str, transitions: i32) -> Stored<Session> {
-        Stored {
+    fn at(version: &str, transitions: i32) -> Arc<Stored<Session>> {
+        Arc::new(Stored {
             name: "node-1".parse().unwrap(),
             uid: "u".to_owned(),
             resource_version: version.to_owned(),
             acquired: None,
             record: Session { transitions, ..Session::default() },
-        }
+        })
     }
 
     #[test]

@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::conflict::Probing;
-use super::election::{Election, Pending, Purpose, id_of};
+use super::election::{Election, Pending, Purpose, is_under};
 use super::eligible::{Ineligible, SEEN};
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::handover::{Handover, Yielding};
@@ -145,6 +146,11 @@ impl Tenure {
         self.last = owner;
     }
 
+    /// This node serves it, or is about to, or has done so until a moment ago.
+    pub(super) const fn counts(&self) -> bool {
+        self.mine || self.yielding.is_some() || self.provisional.is_some()
+    }
+
     /// Forgets everything that came with owning the claim.
     fn end(&mut self) {
         self.mine = false;
@@ -170,42 +176,36 @@ impl Election {
         if *holder == self.config.node {
             return if self.own.id.as_ref() == Some(session) { Owner::Me } else { Owner::Nobody };
         }
-        if self.is_over(holder, session) && !self.is_in_doubt(stored) {
+        if !self.is_live(holder, session) && !self.is_in_doubt(stored) {
             return Owner::Nobody;
         }
         Owner::Other(holder.clone())
     }
 
-    /// Whether `session` of `holder` is not the one that lives, as far as is known.
-    fn is_over(&self, holder: &NodeName, session: &SessionId) -> bool {
-        self.live_session(holder).as_ref() != Some(session)
-    }
-
     /// Whether `stored` is held under a session that this node does not know: the watch on the claims
     /// may be ahead of the one on the sessions. Until the session was read, its holder owns it.
-    fn is_in_doubt(&self, stored: &Stored<Claim>) -> bool {
+    pub(super) fn is_in_doubt(&self, stored: &Stored<Claim>) -> bool {
         let (Some(holder), Some(session)) = (&stored.record.holder, &stored.record.session) else {
             return false;
         };
-        let name = LeaseName::session(holder);
-        if *holder == self.config.node || !self.is_over(holder, session) {
+        if *holder == self.config.node || self.is_live(holder, session) {
             return false;
         }
-        let known = self.sessions.get(&name);
+        let known = self.sessions.get(holder.as_str());
         let later = known.is_some_and(|known| {
             known.uid == session.uid && known.record.transitions > session.transitions
         });
-        let same = known.is_some_and(|known| id_of(known) == *session);
+        let same = known.is_some_and(|known| is_under(known, session));
         let seen = self.claims.entry(&stored.name).map(|entry| entry.changed);
-        let read = self.peers.read(&name);
+        let read = self.peers.read(holder);
         !later && !same && read.is_none_or(|read| seen.is_some_and(|seen| read < seen))
     }
 
     /// Reads the sessions that claims name and that this node does not know.
-    fn resolve_doubts(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let doubtful: BTreeSet<LeaseName> = self
-            .claims
-            .stored()
+    fn resolve_doubts(&mut self, now: Instant, names: &[LeaseName], actions: &mut Vec<Action>) {
+        let doubtful: BTreeSet<LeaseName> = names
+            .iter()
+            .filter_map(|name| self.claims.get(name))
             .filter(|stored| self.is_in_doubt(stored))
             .filter_map(|stored| stored.record.holder.as_ref().map(LeaseName::session))
             .collect();
@@ -220,9 +220,8 @@ impl Election {
     pub(super) fn claims_deadline(&self) -> Option<Instant> {
         self.own.id.as_ref()?;
         let mut deadlines = Vec::new();
-        let mut holding = false;
-        for (name, tenure) in &self.tenures {
-            holding |= tenure.mine;
+        for name in self.open.iter() {
+            let Some(tenure) = self.tenures.get(name) else { continue };
             if self.is_pending(&Target::Claim(name.clone())) {
                 continue;
             }
@@ -238,7 +237,7 @@ impl Election {
             deadlines.extend(tenure.unasked.map(|since| since + UNASKED));
             deadlines.push(tenure.retry);
         }
-        deadlines.extend(holding.then_some(self.refresh.due));
+        deadlines.extend(self.open.holding.then_some(self.refresh.due));
         deadlines.extend(self.asking_around());
         deadlines.extend(self.handover_deadline());
         self.first_ahead(deadlines)
@@ -250,39 +249,43 @@ impl Election {
 
     pub(super) fn advance_claims(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let Some(desired) = self.desired.clone() else { return };
-        for name in desired.claims.keys() {
-            if !self.tenures.contains_key(name) {
+        let names = self.open_claims();
+        for name in &names {
+            // A claim that nobody asks for is looked at as long as it is ours to give up.
+            let ours = || self.claims.get(name).is_some_and(|s| self.owner(s) == Owner::Me);
+            if !self.tenures.contains_key(name) && (desired.claims.contains_key(name) || ours()) {
                 self.tenures.insert(name.clone(), Tenure::new(now));
             }
         }
-        let asked: BTreeSet<LeaseName> = desired.claims.keys().cloned().collect();
-        // A claim that nobody asks for is looked at as long as it is ours to give up.
-        for (name, entry) in self.claims.iter() {
-            let ours = entry.stored.as_ref().is_some_and(|stored| self.owner(stored) == Owner::Me);
-            if ours && !self.tenures.contains_key(name) {
-                self.tenures.insert(name.clone(), Tenure::new(now));
-            }
-        }
-        let names: Vec<LeaseName> = self.tenures.keys().cloned().collect();
+        self.open.stale |= self.counts_any(&names);
         for name in &names {
             self.note_holder(name);
             self.settle_owner(now, name, actions);
         }
         if self.own.id.is_some() {
-            self.resolve_doubts(now, actions);
-            self.rank_orphans(now, &desired);
+            self.resolve_doubts(now, &names, actions);
+            self.rank_orphans(now, &names, &desired);
             self.keep_link(now, &names);
             for name in &names {
                 self.advance_claim(now, name, desired.claims.get(name), &desired, actions);
             }
-            self.advance_handovers(now, &desired, actions);
+            self.advance_handovers(now, &names, &desired, actions);
             self.refresh_in_turn(now, actions);
         }
-        self.tenures.retain(|name, tenure| {
-            tenure.mine || tenure.yielding.is_some() || asked.contains(name)
-        });
-        let tenures = &self.tenures;
-        self.claims.prune(|name| tenures.contains_key(name));
+        self.open.stale |= self.counts_any(&names);
+        for name in &names {
+            let kept = |tenure: &Tenure| tenure.mine || tenure.yielding.is_some();
+            if !desired.claims.contains_key(name) && !self.tenures.get(name).is_some_and(kept) {
+                self.tenures.remove(name);
+                self.claims.prune(name);
+            }
+        }
+        self.close_settled(now, &names, &desired);
+    }
+
+    /// Whether what is served rests on any of these claims.
+    fn counts_any(&self, names: &[LeaseName]) -> bool {
+        names.iter().any(|name| self.tenures.get(name).is_some_and(Tenure::counts))
     }
 
     /// Brings what this node believes to own in line with what is stored.
@@ -323,7 +326,7 @@ impl Election {
                 if std::mem::take(&mut tenure.vacant) {
                     self.probe_first(now, name, &stored, actions);
                 }
-                let cause = stored.record.cause;
+                let cause = stored.record.cause.clone();
                 Self::report(Fact::Claimed { claim: name.clone(), cause }, actions);
             }
             Owner::Other(node) if tenure.mine => {
@@ -347,6 +350,7 @@ impl Election {
     }
 
     pub(super) fn lose_all_claims(&mut self, cause: &str, actions: &mut Vec<Action>) {
+        self.open.note_all();
         for (name, tenure) in &mut self.tenures {
             tenure.yielding = None;
             if tenure.provisional.take().is_some() {
@@ -433,8 +437,7 @@ impl Election {
         let unasked = !stored.record.addresses.is_subset(&claim.addresses);
         let Some(tenure) = self.tenures.get_mut(name) else { return };
         tenure.unasked = unasked.then(|| tenure.unasked.unwrap_or(now));
-        let due =
-            now >= tenure.retry && tenure.unasked.is_some_and(|since| now >= since + UNASKED);
+        let due = now >= tenure.retry && tenure.unasked.is_some_and(|since| now >= since + UNASKED);
         // What is listed no longer goes from the kernel before it goes from the claim.
         let gone =
             stored.record.addresses.difference(&claim.addresses).all(|a| self.is_removed(*a));
@@ -450,7 +453,7 @@ impl Election {
         &mut self,
         now: Instant,
         name: &LeaseName,
-        stored: &Stored<Claim>,
+        stored: &Arc<Stored<Claim>>,
         cause: &str,
         actions: &mut Vec<Action>,
     ) {
@@ -475,7 +478,7 @@ impl Election {
             cause: format!("released by {}: {cause}", self.config.node),
             ..stored.record.clone()
         };
-        self.put_claim(now, name, Some(stored.clone()), record, Purpose::Release, actions);
+        self.put_claim(now, name, Some(Arc::clone(stored)), record, Purpose::Release, actions);
     }
 
     fn take_claim(
@@ -511,7 +514,7 @@ impl Election {
         let Some(tenure) = self.tenures.get(name) else { return };
         let Some(orphan) = &tenure.orphan else { return };
         if self.is_api_gone(now, forsaken.unwrap_or(since)) {
-            self.take_provisionally(now, name, claim, stored.as_ref(), actions);
+            self.take_provisionally(now, name, claim, stored.as_deref(), actions);
             return;
         }
         if served && (self.is_settling() || forsaken.is_some() && self.is_returning(name)) {
@@ -531,14 +534,14 @@ impl Election {
             }
             (_, true) => "lease was deleted or edited".to_owned(),
             (None, _) => "new service".to_owned(),
-            (Some(last), _) => self.why_vacant(last, stored.as_ref()),
+            (Some(last), _) => self.why_vacant(last, stored.as_deref()),
         };
         self.put_taken(now, name, claim, stored, &cause, actions);
     }
 
     /// How the last owner lost the claim, as its session or the claim itself says.
     fn why_vacant(&self, last: &NodeName, stored: Option<&Stored<Claim>>) -> String {
-        let session = self.sessions.get(&LeaseName::session(last));
+        let session = self.sessions.get(last.as_str());
         let ended = session.filter(|session| session.record.holder.is_none());
         let released = stored.filter(|stored| stored.record.holder.is_none());
         let cause = ended.map(|s| &s.record.cause).or_else(|| released.map(|s| &s.record.cause));
@@ -554,7 +557,7 @@ impl Election {
         now: Instant,
         name: &LeaseName,
         claim: &DesiredClaim,
-        base: Option<Stored<Claim>>,
+        base: Option<Arc<Stored<Claim>>>,
         cause: &str,
         actions: &mut Vec<Action>,
     ) {
@@ -566,8 +569,7 @@ impl Election {
         else {
             return;
         };
-        let list =
-            base.as_ref().map_or_else(|| self.own_list(name), |base| List::of(&base.record));
+        let list = base.as_ref().map_or_else(|| self.own_list(name), |base| List::of(&base.record));
         if list.addresses.is_empty() {
             return;
         }
@@ -621,7 +623,7 @@ impl Election {
         &mut self,
         now: Instant,
         name: &LeaseName,
-        base: Option<Stored<Claim>>,
+        base: Option<Arc<Stored<Claim>>>,
         record: Claim,
         purpose: Purpose,
         actions: &mut Vec<Action>,
@@ -668,7 +670,9 @@ impl Election {
 
     pub(super) fn with(&mut self, name: &LeaseName, change: impl FnOnce(&mut Tenure)) {
         if let Some(tenure) = self.tenures.get_mut(name) {
+            self.open.stale |= tenure.counts();
             change(tenure);
+            self.open.stale |= tenure.counts();
         }
     }
 

@@ -14,7 +14,7 @@ use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
-use super::claims::Owner;
+use super::claims::{Owner, Tenure};
 use super::election::{Election, Pending, Purpose};
 use super::event::{Action, Answer, Fact, Frame, Heard, Interface, Target};
 use crate::clock::Instant;
@@ -60,6 +60,10 @@ impl Conflicts {
         self.speakers.contains(&mac)
     }
 
+    pub(super) fn has_yielded(&self) -> bool {
+        !self.yielded.is_empty()
+    }
+
     pub(super) fn yielded(&self, address: IpAddr) -> bool {
         self.yielded.contains_key(&address)
     }
@@ -90,8 +94,8 @@ struct Dispute {
 
 impl Election {
     pub(super) fn conflicts_deadline(&self) -> Option<Instant> {
-        let probes = self.tenures.values().filter_map(|tenure| {
-            let probing = tenure.probing.as_ref()?;
+        let probes = self.open.iter().filter_map(|name| {
+            let probing = self.tenures.get(name)?.probing.as_ref()?;
             Some(probing.second.unwrap_or(probing.until))
         });
         let asks = self.old_owners.deadlines();
@@ -194,12 +198,9 @@ impl Election {
     }
 
     fn advance_probes(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let names: Vec<LeaseName> = self
-            .tenures
-            .iter()
-            .filter(|(_, t)| t.probing.is_some())
-            .map(|(n, _)| n.clone())
-            .collect();
+        let probing =
+            |name: &&LeaseName| self.tenures.get(*name).is_some_and(|t| t.probing.is_some());
+        let names: Vec<LeaseName> = self.open.iter().filter(probing).cloned().collect();
         for name in names {
             let Some(probing) = self.tenures.get(&name).and_then(|t| t.probing.as_ref()) else {
                 continue;
@@ -244,6 +245,7 @@ impl Election {
         }
         let address = heard.frame.ip;
         let claims = self.claims_of(address);
+        self.open.stale |= !claims.is_empty();
         for name in claims {
             let Some(tenure) = self.tenures.get_mut(&name) else { continue };
             if tenure.yielding.as_ref().is_some_and(|yielding| yielding.is_served_by(mac)) {
@@ -266,15 +268,8 @@ impl Election {
 
     /// The claims under which `address` is, was or will be served here.
     fn claims_of(&self, address: IpAddr) -> Vec<LeaseName> {
-        let Some(desired) = &self.desired else { return Vec::new() };
-        self.tenures
-            .iter()
-            .filter(|(_, t)| t.mine || t.yielding.is_some() || t.provisional.is_some())
-            .filter(|(name, _)| {
-                desired.claims.get(*name).is_some_and(|c| c.addresses.contains(&address))
-            })
-            .map(|(name, _)| name.clone())
-            .collect()
+        let held = |name: &&LeaseName| self.tenures.get(*name).is_some_and(Tenure::counts);
+        self.open.governing(address).iter().filter(held).cloned().collect()
     }
 
     /// An address that a node has without our mark, and the node: to serve it would take the node

@@ -16,11 +16,12 @@ use super::conflict::Conflicts;
 use super::event::{Action, Answer, Event, Fact, Frame, Interface, RequestId, Target, Write};
 use super::listening::Listening;
 use super::old_owners::OldOwners;
+use super::open::Open;
 use super::peers::Peers;
 use super::provisional::Api;
 use super::record::OwnRecord;
 use super::serving::{KernelView, ServedVip, Serving};
-use super::session::OwnSession;
+use super::session::{OwnSession, links};
 use super::silence::Silences;
 use super::speakers::Speakers;
 use super::voices::Voices;
@@ -58,6 +59,8 @@ pub struct Election {
     /// What the cluster asks for; none until it is known.
     pub(super) desired: Option<Arc<Desired>>,
     pub(super) interfaces: BTreeMap<InterfaceName, Interface>,
+    /// Those of them that can announce, as the own session says it.
+    pub(super) links: Vec<SessionInterface>,
     pub(super) hearing: BTreeMap<InterfaceName, Instant>,
     /// When it was last asked whether anybody answers.
     pub(super) asked_around: BTreeMap<InterfaceName, Instant>,
@@ -65,6 +68,7 @@ pub struct Election {
     pub(super) own: OwnSession,
     pub(super) peers: Peers,
     pub(super) tenures: BTreeMap<LeaseName, Tenure>,
+    pub(super) open: Open,
     pub(super) conflicts: Conflicts,
     pub(super) speakers: Speakers,
     pub(super) voices: Voices,
@@ -144,11 +148,13 @@ impl Election {
             claims: Cache::default(),
             desired: None,
             interfaces: BTreeMap::new(),
+            links: Vec::new(),
             hearing: BTreeMap::new(),
             asked_around: BTreeMap::new(),
             kernel: KernelView::default(),
             peers: Peers::default(),
             tenures: BTreeMap::new(),
+            open: Open::default(),
             conflicts: Conflicts::default(),
             speakers: Speakers::default(),
             voices: Voices::default(),
@@ -192,26 +198,43 @@ impl Election {
             Event::Claims(all) => {
                 self.api.listed_claims();
                 self.claims.list(now, all);
+                self.open.note_all();
+                self.listening.stale = true;
             }
             Event::Claim(stored) => {
                 let name = stored.name.clone();
                 self.claims.watched(now, &name, Some(stored));
+                self.note_claim(name);
             }
             Event::ClaimGone(name) => {
                 self.claims.watched(now, &name, None);
+                self.note_claim(name);
             }
             Event::Listed { asked, sessions, claims } => {
                 self.api.listed_sessions();
                 self.api.listed_claims();
                 self.sessions.listed_at(now, asked, sessions);
                 self.claims.listed_at(now, asked, claims);
+                self.open.note_all();
+                self.listening.stale = true;
             }
-            Event::Desired(desired) => self.desired = Some(desired),
-            Event::Interfaces(interfaces) => self.interfaces = interfaces,
+            Event::Desired(desired) => {
+                self.open.note_desired(&desired);
+                self.desired = Some(desired);
+            }
+            Event::Interfaces(interfaces) => {
+                self.open.note_all();
+                self.links = links(&interfaces);
+                self.interfaces = interfaces;
+            }
             Event::Hearing(hearing) => self.hearing = hearing,
             Event::Heard(heard) => self.heard(now, &heard, actions),
             Event::Voices(voices) => self.hear_voices(now, voices, actions),
-            Event::Kernel(view) => self.kernel = view,
+            Event::Kernel(view) => {
+                self.open.note_changed(&self.kernel.ours, &view.ours);
+                self.open.note_changed(&self.kernel.foreign, &view.foreign);
+                self.kernel = view;
+            }
             Event::Answered { request, answer } => self.answered(now, request, &answer, actions),
             Event::Terminate => self.own.terminate(now),
             Event::Tick => {}
@@ -314,6 +337,12 @@ impl Election {
         self.finish(now, actions);
     }
 
+    /// Something was said of a claim.
+    fn note_claim(&mut self, name: LeaseName) {
+        self.open.note(&name);
+        self.listening.changed.insert(name);
+    }
+
     fn answered(
         &mut self,
         now: Instant,
@@ -343,6 +372,9 @@ impl Election {
             }
             _ => {}
         }
+        if matches!(&pending.target, Target::Claim(_)) {
+            self.note_claim(name.clone());
+        }
         match &pending.target {
             Target::Session(name) if *name == self.own_name => {
                 self.session_answered(now, &pending, answer, actions);
@@ -358,8 +390,25 @@ impl Election {
     /// Publishes what is served, and the record for the next process, where they changed.
     fn publish(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let complete = self.is_informed() && self.own.is_settled();
+        let until = self.own.renewed_until();
+        let served_until = Some((self.own.kernel_until, until, now >= until));
+        let moved = std::mem::replace(&mut self.open.served_until, served_until) != served_until;
+        let yielded = self.conflicts.has_yielded();
+        let stale = std::mem::replace(&mut self.open.yielded, yielded)
+            || yielded
+            || self.open.stale
+            || !self.serving.complete;
+        if complete && !stale && !moved {
+            return;
+        }
+        if std::mem::take(&mut self.open.stale) {
+            let (holding, dropping) = (self.held().count() > 0, self.drops_any());
+            self.open.holding = holding;
+            self.open.dropping = dropping;
+        }
         let vips = if complete { self.served_vips(now) } else { self.adopted_vips(now) };
         if vips != self.serving.vips || complete != self.serving.complete {
+            self.open.note_changed(&self.serving.vips, &vips);
             self.serving = Serving { generation: self.serving.generation + 1, vips, complete };
             actions.push(Action::Serve(self.serving.clone()));
         }
@@ -367,6 +416,9 @@ impl Election {
             return;
         }
         self.adopted = None;
+        if !stale {
+            return;
+        }
         let record = OwnRecord {
             node: self.config.node.clone(),
             incarnation: self.config.incarnation.clone(),
@@ -429,6 +481,9 @@ impl Election {
 
     /// Ends the process once what it was asked to leave behind is in place.
     fn finish(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if !self.own.is_ending() {
+            return;
+        }
         let kept = self.serving.vips.iter().all(|(address, vip)| {
             // The kernel counts whole seconds.
             self.kernel
@@ -517,7 +572,7 @@ impl Election {
     }
 
     /// Sessions that live, ours included.
-    pub(super) fn live_sessions(&self) -> impl Iterator<Item = (&NodeName, &Stored<Session>)> {
+    pub(super) fn live_sessions(&self) -> impl Iterator<Item = (&NodeName, &Arc<Stored<Session>>)> {
         self.sessions.stored().filter_map(|stored| {
             let holder = stored.record.holder()?;
             (holder.as_str() == stored.name.as_str()).then_some((holder, stored))
@@ -525,9 +580,14 @@ impl Election {
     }
 
     /// The session that `node` holds now.
-    pub(super) fn live_session(&self, node: &NodeName) -> Option<SessionId> {
-        let stored = self.sessions.get(&LeaseName::session(node))?;
-        (stored.record.holder.as_ref() == Some(node)).then(|| id_of(stored))
+    pub(super) fn live_session(&self, node: &NodeName) -> Option<&Arc<Stored<Session>>> {
+        let stored = self.sessions.get(node.as_str())?;
+        (stored.record.holder.as_ref() == Some(node)).then_some(stored)
+    }
+
+    /// Whether `session` is the one that `node` holds now.
+    pub(super) fn is_live(&self, node: &NodeName, session: &SessionId) -> bool {
+        self.live_session(node).is_some_and(|stored| is_under(stored, session))
     }
 
     /// Whether a renewal that was sent a short time ago was answered: what the API says is current.
@@ -544,6 +604,11 @@ impl Election {
     pub(super) fn report(fact: Fact, actions: &mut Vec<Action>) {
         actions.push(Action::Report(fact));
     }
+}
+
+/// Whether `stored` stands for `session`.
+pub(super) fn is_under(stored: &Stored<Session>, session: &SessionId) -> bool {
+    stored.record.transitions == session.transitions && stored.uid == session.uid
 }
 
 /// The session that `stored` stands for.

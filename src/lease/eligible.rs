@@ -2,6 +2,7 @@
 //! the addresses.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
@@ -96,18 +97,17 @@ impl Election {
     /// Gives up what lost its carrier: all claims with one write where all are concerned.
     pub(super) fn keep_link(&mut self, now: Instant, names: &[LeaseName]) {
         let mut lost = Vec::new();
-        let mut held = 0_usize;
         for name in names {
             let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.mine) else {
                 continue;
             };
-            held += 1;
             let carried = tenure.interface.as_ref().and_then(|name| self.interfaces.get(name));
             if tenure.interface.is_some() && !carried.is_some_and(|interface| interface.carrier) {
                 lost.push(name.clone());
             }
         }
-        let all = lost.len() > 1 && lost.len() == held;
+        let held = || self.tenures.values().filter(|tenure| tenure.mine).count();
+        let all = lost.len() > 1 && lost.len() == held();
         self.own.release = all && !self.own.is_ending();
         for name in lost {
             if let Some(tenure) = self.tenures.get_mut(&name)
@@ -125,7 +125,7 @@ impl Election {
         now: Instant,
         name: &LeaseName,
         claim: &DesiredClaim,
-        stored: &Stored<Claim>,
+        stored: &Arc<Stored<Claim>>,
         actions: &mut Vec<Action>,
     ) -> bool {
         if self.address_of_a_node(claim).is_some() {

@@ -1,5 +1,6 @@
 //! The end of the process: everything stays where it is, or goes to other nodes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Session, Stored};
@@ -60,7 +61,7 @@ impl Election {
         &mut self,
         now: Instant,
         asked: Instant,
-        stored: Stored<Session>,
+        stored: Arc<Stored<Session>>,
         actions: &mut Vec<Action>,
     ) {
         if now.saturating_since(asked) > EXIT {
@@ -86,7 +87,7 @@ impl Election {
     pub(super) fn leave(
         &mut self,
         now: Instant,
-        stored: Stored<Session>,
+        stored: Arc<Stored<Session>>,
         actions: &mut Vec<Action>,
     ) {
         let Ending::Leaving { until } = self.own.ending else { return };
@@ -103,7 +104,7 @@ impl Election {
     pub(super) fn release_session(
         &mut self,
         now: Instant,
-        stored: Stored<Session>,
+        stored: Arc<Stored<Session>>,
         cause: &str,
         actions: &mut Vec<Action>,
     ) {

@@ -19,15 +19,15 @@ use crate::desired::Desired;
 #[derive(Clone, Debug)]
 pub enum Event {
     /// All sessions, complete as of one moment; a watch goes on from there.
-    Sessions(Vec<Stored<Session>>),
+    Sessions(Vec<Arc<Stored<Session>>>),
     /// A session was created or changed.
-    Session(Stored<Session>),
+    Session(Arc<Stored<Session>>),
     /// A session was deleted.
     SessionGone(LeaseName),
     /// All claims, complete as of one moment; a watch goes on from there.
-    Claims(Vec<Stored<Claim>>),
+    Claims(Vec<Arc<Stored<Claim>>>),
     /// A claim was created or changed.
-    Claim(Stored<Claim>),
+    Claim(Arc<Stored<Claim>>),
     /// A claim was deleted.
     ClaimGone(LeaseName),
     /// The answer to [`Action::List`].
@@ -35,9 +35,9 @@ pub enum Event {
         /// When the lists were asked for.
         asked: Instant,
         /// All sessions.
-        sessions: Vec<Stored<Session>>,
+        sessions: Vec<Arc<Stored<Session>>>,
         /// All claims.
-        claims: Vec<Stored<Claim>>,
+        claims: Vec<Arc<Stored<Claim>>>,
     },
     /// What the cluster asks for; sent once everything that it is made from has been listed.
     Desired(Arc<Desired>),
@@ -109,7 +109,6 @@ pub enum Target {
 }
 
 /// A compare-and-swap on one lease.
-#[expect(clippy::large_enum_variant, reason = "four or fewer exist at a time")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// On a session.
@@ -124,7 +123,7 @@ pub struct Change<T> {
     /// Its name.
     pub name: LeaseName,
     /// What it must still be; `None`: it must not exist.
-    pub base: Option<Stored<T>>,
+    pub base: Option<Arc<Stored<T>>>,
     /// What it is to say.
     pub record: T,
 }
@@ -133,9 +132,9 @@ pub struct Change<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The session as it is now stored.
-    Session(Stored<Session>),
+    Session(Arc<Stored<Session>>),
     /// The claim as it is now stored.
-    Claim(Stored<Claim>),
+    Claim(Arc<Stored<Claim>>),
     /// There is no such lease.
     Absent,
     /// It is not what it had to be; nothing was written.
@@ -162,7 +161,6 @@ pub enum Frame {
 }
 
 /// What the core asks for.
-#[expect(clippy::large_enum_variant, reason = "carried out as soon as they are made")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send this compare-and-swap at once.

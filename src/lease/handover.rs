@@ -6,6 +6,7 @@
 //! serve.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored, Successor};
@@ -13,7 +14,7 @@ use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
 use super::claims::Owner;
-use super::election::{Election, Purpose};
+use super::election::{Election, Purpose, id_of};
 use super::event::{Action, Target};
 use super::rank::{Orphan as Ranked, rank};
 use crate::clock::Instant;
@@ -88,18 +89,20 @@ impl Yielding {
 impl Election {
     pub(super) fn handover_deadline(&self) -> Option<Instant> {
         let free = |name: &LeaseName| !self.is_pending(&Target::Claim(name.clone()));
-        let handovers = self
-            .tenures
-            .iter()
+        let open = || self.open.iter().filter_map(|name| Some((name, self.tenures.get(name)?)));
+        let handovers = open()
             .filter(|(name, tenure)| tenure.mine && free(name))
             .filter_map(|(_, tenure)| tenure.handover.as_ref().map(|handover| handover.until));
-        let yields =
-            self.tenures.values().filter_map(|t| t.yielding.as_ref().and_then(Yielding::deadline));
+        let yields = open().filter_map(|(_, t)| t.yielding.as_ref().and_then(Yielding::deadline));
         self.first_ahead(handovers.chain(yields))
     }
 
     /// Why this node is to hand `claim` over, if it is to.
-    fn must_move(&self, claim: &DesiredClaim, desired: &Desired) -> Option<&'static str> {
+    pub(super) fn must_move(
+        &self,
+        claim: &DesiredClaim,
+        desired: &Desired,
+    ) -> Option<&'static str> {
         if self.own.is_leaving() {
             return Some("speaker leaves");
         }
@@ -133,12 +136,15 @@ impl Election {
     pub(super) fn advance_handovers(
         &mut self,
         now: Instant,
+        names: &[LeaseName],
         desired: &Desired,
         actions: &mut Vec<Action>,
     ) {
-        self.advance_yields(now, desired, actions);
-        let mut moving: Vec<(LeaseName, Stored<Claim>, &DesiredClaim, &'static str)> = Vec::new();
-        for (name, claim) in &desired.claims {
+        self.advance_yields(now, names, desired, actions);
+        let mut moving: Vec<(LeaseName, Arc<Stored<Claim>>, &DesiredClaim, &'static str)> =
+            Vec::new();
+        for name in names {
+            let Some(claim) = desired.claims.get(name) else { continue };
             let Some(tenure) = self.tenures.get(name).filter(|t| t.mine && t.leaving.is_none())
             else {
                 continue;
@@ -156,6 +162,9 @@ impl Election {
                 None => self.with(name, |tenure| tenure.handover = None),
             }
         }
+        if moving.is_empty() {
+            return;
+        }
         let successors = self.choose_successors(now, &moving, desired);
         for (name, stored, claim, cause) in moving {
             let successor = successors.get(&name).and_then(|ranking| ranking.first());
@@ -168,7 +177,7 @@ impl Election {
         &mut self,
         now: Instant,
         name: &LeaseName,
-        stored: Stored<Claim>,
+        stored: Arc<Stored<Claim>>,
         actions: &mut Vec<Action>,
     ) {
         let due = self.tenures.get(name).is_some_and(|tenure| now >= tenure.retry);
@@ -184,7 +193,7 @@ impl Election {
     fn choose_successors(
         &self,
         now: Instant,
-        moving: &[(LeaseName, Stored<Claim>, &DesiredClaim, &'static str)],
+        moving: &[(LeaseName, Arc<Stored<Claim>>, &DesiredClaim, &'static str)],
         desired: &Desired,
     ) -> BTreeMap<LeaseName, Vec<NodeName>> {
         let orphans: Vec<Ranked<'_>> = moving
@@ -213,7 +222,7 @@ impl Election {
         &mut self,
         now: Instant,
         name: &LeaseName,
-        stored: &Stored<Claim>,
+        stored: &Arc<Stored<Claim>>,
         claim: &DesiredClaim,
         cause: &str,
         successor: Option<&NodeName>,
@@ -238,7 +247,7 @@ impl Election {
             }
         }
         let Some((node, session)) =
-            successor.and_then(|node| Some((node.clone(), self.live_session(node)?)))
+            successor.and_then(|node| Some((node.clone(), id_of(self.live_session(node)?))))
         else {
             self.stay_or_leave(now, name, stored, claim, cause, actions);
             return;
@@ -252,7 +261,7 @@ impl Election {
             cause: format!("handing over: {cause}"),
             ..stored.record.clone()
         };
-        self.put_claim(now, name, Some(stored.clone()), record, Purpose::Refresh, actions);
+        self.put_claim(now, name, Some(Arc::clone(stored)), record, Purpose::Refresh, actions);
     }
 
     /// Nobody is willing. A node that is merely cordoned keeps what it has: an address that answers
@@ -261,7 +270,7 @@ impl Election {
         &mut self,
         now: Instant,
         name: &LeaseName,
-        stored: &Stored<Claim>,
+        stored: &Arc<Stored<Claim>>,
         claim: &DesiredClaim,
         cause: &str,
         actions: &mut Vec<Action>,
@@ -281,7 +290,7 @@ impl Election {
         now: Instant,
         name: &LeaseName,
         claim: &DesiredClaim,
-        stored: &Stored<Claim>,
+        stored: &Arc<Stored<Claim>>,
         desired: &Desired,
         actions: &mut Vec<Action>,
     ) {
@@ -295,15 +304,19 @@ impl Election {
             let holder = stored.record.holder.as_ref().map(ToString::to_string).unwrap_or_default();
             let why = stored.record.cause.strip_prefix("handing over: ").unwrap_or("handed over");
             let cause = format!("moved from {holder}: {why}");
-            self.put_taken(now, name, claim, Some(stored.clone()), &cause, actions);
+            self.put_taken(now, name, claim, Some(Arc::clone(stored)), &cause, actions);
         }
     }
 
-    fn advance_yields(&mut self, now: Instant, desired: &Desired, actions: &mut Vec<Action>) {
-        let yields = self.tenures.iter().filter(|(_, tenure)| tenure.yielding.is_some());
-        let names: Vec<LeaseName> = yields.map(|(name, _)| name.clone()).collect();
+    fn advance_yields(
+        &mut self,
+        now: Instant,
+        names: &[LeaseName],
+        desired: &Desired,
+        actions: &mut Vec<Action>,
+    ) {
         for name in names {
-            self.advance_yield(now, &name, desired, actions);
+            self.advance_yield(now, name, desired, actions);
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -14,7 +15,7 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
 use super::claims::Owner;
-use super::election::{Election, id_of};
+use super::election::{Election, is_under};
 use super::event::{Action, Fact};
 use super::rank::weight;
 use super::voices::{Ownership, Voice, VoiceId, Voices, Watched, Watchlist};
@@ -37,71 +38,127 @@ impl Election {
     /// What this node has to listen to now, if that has changed.
     pub(super) fn listen(&mut self, actions: &mut Vec<Action>) {
         let takes_part = self.is_informed() && self.own.id.is_some() && !self.own.is_ending();
-        let made_from = (self.sessions.revision(), self.claims.revision(), takes_part);
+        let made_from = (self.sessions.revision(), takes_part);
         let same = std::mem::replace(&mut self.listening.made_from, made_from) == made_from;
-        if !std::mem::take(&mut self.listening.stale) && same {
-            return;
-        }
-        let watchlist = if takes_part { self.watchlist() } else { Watchlist::default() };
-        if watchlist != self.listening.watchlist {
-            self.listening.watchlist = watchlist.clone();
-            actions.push(Action::Listen(watchlist));
+        let claims = self.claims.revision();
+        let same_claims = std::mem::replace(&mut self.listening.claims, claims) == claims;
+        let changed = if std::mem::take(&mut self.listening.stale) || !same {
+            self.watch_all(takes_part)
+        } else {
+            takes_part && !same_claims && self.watch_changed()
+        };
+        if changed {
+            actions.push(Action::Listen(self.listening.watchlist.clone()));
         }
     }
 
-    fn watchlist(&self) -> Watchlist {
-        let mut places: BTreeMap<(&NodeName, &InterfaceName), Option<Place>> = BTreeMap::new();
-        let mut owners: BTreeMap<VoiceId, Watched> = BTreeMap::new();
-        for stored in self.claims.stored() {
-            let Owner::Other(_) = self.owner(stored) else { continue };
-            let (Some(node), Some(theirs), Some(session)) =
-                (&stored.record.holder, &stored.record.interface, &stored.record.session)
+    /// Makes the watchlist anew; returns whether it has changed.
+    fn watch_all(&mut self, takes_part: bool) -> bool {
+        let mut voices = Voiced::default();
+        let mut watchlist = Watchlist::default();
+        if takes_part {
+            let mut places = BTreeMap::new();
+            for stored in self.claims.stored() {
+                self.voice(stored, &mut voices, &mut places);
+            }
+            let watched = |(id, claims)| Some((VoiceId::clone(id), self.watched(id, claims)?));
+            watchlist.owners = voices.claims.iter().filter_map(watched).collect();
+            let interfaces = self.sessions.stored().flat_map(|stored| &stored.record.interfaces);
+            let own = self.interfaces.values().map(|interface| interface.mac);
+            watchlist.speakers = interfaces.map(|theirs| theirs.mac).chain(own).collect();
+        }
+        self.listening.voiced = voices;
+        self.listening.changed.clear();
+        let changed = watchlist != self.listening.watchlist;
+        self.listening.watchlist = watchlist;
+        changed
+    }
+
+    /// Brings the watchlist in line with the claims that have changed; returns whether it has changed.
+    fn watch_changed(&mut self) -> bool {
+        let mut voices = std::mem::take(&mut self.listening.voiced);
+        let mut names = std::mem::take(&mut self.listening.changed);
+        names.extend(voices.doubtful.iter().cloned());
+        let mut concerned = BTreeSet::new();
+        for name in names {
+            concerned.extend(voices.remove(&name));
+            if let Some(stored) = self.claims.get(&name) {
+                concerned.extend(self.voice(stored, &mut voices, &mut BTreeMap::new()));
+            }
+        }
+        let mut changed = false;
+        for id in concerned {
+            let watched = voices.claims.get(&id).and_then(|claims| self.watched(&id, claims));
+            let owners = &mut self.listening.watchlist.owners;
+            if owners.get(&id) == watched.as_ref() {
+                continue;
+            }
+            changed = true;
+            match watched {
+                Some(watched) => drop(owners.insert(id, watched)),
+                None => drop(owners.remove(&id)),
+            }
+        }
+        self.listening.voiced = voices;
+        changed
+    }
+
+    /// Notes by which voice the owner of `stored` is heard, if this node is to hear it.
+    fn voice(
+        &self,
+        stored: &Stored<Claim>,
+        voices: &mut Voiced,
+        places: &mut BTreeMap<(NodeName, InterfaceName), Option<Place>>,
+    ) -> Option<VoiceId> {
+        let Owner::Other(node) = self.owner(stored) else { return None };
+        if self.is_in_doubt(stored) {
+            voices.doubtful.insert(stored.name.clone());
+        }
+        let (theirs, session) =
+            (stored.record.interface.as_ref()?, stored.record.session.as_ref()?);
+        self.desired_claim(&stored.name).filter(|claim| claim.detection.wire)?;
+        let place = places
+            .entry((node.clone(), theirs.clone()))
+            .or_insert_with(|| self.place(&node, theirs))
+            .as_ref()?;
+        let (interface, mac) = (place.interface.clone(), place.mac);
+        let id = VoiceId { interface, node, session: session.clone(), mac };
+        voices.insert(&stored.name, &id);
+        Some(id)
+    }
+
+    /// What is asked of one owner, who has these claims.
+    fn watched(&self, id: &VoiceId, claims: &BTreeSet<LeaseName>) -> Option<Watched> {
+        let mut watched: Option<Watched> = None;
+        for name in claims {
+            let (Some(stored), Some(claim)) = (self.claims.get(name), self.desired_claim(name))
             else {
                 continue;
             };
-            let Some(claim) = self.desired_claim(&stored.name) else { continue };
-            if !claim.detection.wire {
-                continue;
-            }
-            let place =
-                places.entry((node, theirs)).or_insert_with(|| self.place(node, theirs)).clone();
-            let Some(place) = place else { continue };
-            let id = VoiceId {
-                interface: place.interface,
-                node: node.clone(),
-                session: session.clone(),
-                mac: place.mac,
-            };
-            let watched = owners.entry(id).or_insert_with(|| Watched {
+            let watched = watched.get_or_insert_with(|| Watched {
                 polled: false,
                 detection: claim.detection,
                 vips: BTreeMap::new(),
-                own: place.own,
+                own: BTreeSet::new(),
             });
             if claim.detection.rank_step() < watched.detection.rank_step() {
                 watched.detection = claim.detection;
             }
             let transitions = stored.record.transitions;
             for ip in stored.record.addresses.intersection(&claim.addresses) {
-                let ownership = Ownership { claim: stored.name.clone(), transitions };
-                watched.vips.insert(*ip, ownership);
+                watched.vips.insert(*ip, Ownership { claim: name.clone(), transitions });
             }
         }
-        owners.retain(|_, watched| !watched.vips.is_empty());
-        let here: BTreeMap<&InterfaceName, Vec<&NodeName>> =
-            self.interfaces.keys().map(|name| (name, self.speakers_on(name))).collect();
-        for (id, watched) in &mut owners {
-            let speakers = here.get(&id.interface).map(Vec::as_slice).unwrap_or_default();
-            watched.polled = pollers(&id.node, speakers).contains(&&self.config.node);
-        }
-        let interfaces = self.sessions.stored().flat_map(|stored| &stored.record.interfaces);
-        let own = self.interfaces.values().map(|interface| interface.mac);
-        Watchlist { owners, speakers: interfaces.map(|theirs| theirs.mac).chain(own).collect() }
+        let mut watched = watched.filter(|watched| !watched.vips.is_empty())?;
+        watched.polled = self.pollers(&id.node, &id.interface).contains(&&self.config.node);
+        let stored = claims.first().and_then(|name| self.claims.get(name))?;
+        watched.own = self.place(&id.node, stored.record.interface.as_ref()?)?.own;
+        Some(watched)
     }
 
     /// Where this node meets the interface `theirs` of `node`.
     fn place(&self, node: &NodeName, theirs: &InterfaceName) -> Option<Place> {
-        let stored = self.sessions.get(&LeaseName::session(node))?;
+        let stored = self.sessions.get(node.as_str())?;
         let theirs = stored.record.interfaces.iter().find(|listed| listed.name == *theirs)?;
         let nets = networks(theirs);
         let interface = self.meets(&nets)?.clone();
@@ -199,9 +256,9 @@ impl Election {
     }
 
     /// The session that is live under the identity in `id`, if it is.
-    pub(super) fn session_of(&self, id: &VoiceId) -> Option<&Stored<Session>> {
-        let stored = self.sessions.get(&LeaseName::session(&id.node))?;
-        let live = stored.record.holder.as_ref() == Some(&id.node) && id_of(stored) == id.session;
+    pub(super) fn session_of(&self, id: &VoiceId) -> Option<&Arc<Stored<Session>>> {
+        let stored = self.sessions.get(id.node.as_str())?;
+        let live = stored.record.holder.as_ref() == Some(&id.node) && is_under(stored, &id.session);
         live.then_some(stored)
     }
 }
@@ -210,13 +267,45 @@ impl Election {
 #[derive(Debug, Default)]
 pub(super) struct Listening {
     watchlist: Watchlist,
-    /// The revisions of sessions and claims that it was made from, and whether this node takes part.
-    made_from: (u64, u64, bool),
+    /// The revision of the sessions that it was made from, and whether this node takes part.
+    made_from: (u64, bool),
+    /// The revision of the claims that it was made from, …
+    claims: u64,
+    /// … and the claims of which something was said since.
+    pub(super) changed: BTreeSet<LeaseName>,
+    voiced: Voiced,
     /// Something else that it is made from may have changed.
     pub(super) stale: bool,
     /// Blind segments, and from when on that is reported: at first every segment is.
     blind: BTreeMap<InterfaceName, Instant>,
     reported: BTreeSet<InterfaceName>,
+}
+
+/// By which voice the owner of each claim is heard.
+#[derive(Debug, Default)]
+struct Voiced {
+    voices: BTreeMap<LeaseName, VoiceId>,
+    claims: BTreeMap<VoiceId, BTreeSet<LeaseName>>,
+    /// Claims whose owner may turn out to be none although nothing is said of them.
+    doubtful: BTreeSet<LeaseName>,
+}
+
+impl Voiced {
+    fn insert(&mut self, claim: &LeaseName, id: &VoiceId) {
+        self.voices.insert(claim.clone(), id.clone());
+        self.claims.entry(id.clone()).or_default().insert(claim.clone());
+    }
+
+    fn remove(&mut self, claim: &LeaseName) -> Option<VoiceId> {
+        self.doubtful.remove(claim);
+        let id = self.voices.remove(claim)?;
+        let claims = self.claims.get_mut(&id)?;
+        claims.remove(claim);
+        if claims.is_empty() {
+            self.claims.remove(&id);
+        }
+        Some(id)
+    }
 }
 
 pub(super) fn networks(interface: &SessionInterface) -> Vec<IpNet> {

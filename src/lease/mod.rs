@@ -23,6 +23,7 @@
 //! | `silence` | the wire path: fencing owners that fell silent |
 //! | `provisional` | taking over while the API server is gone |
 //! | `claims` | validity, taking, holding, releasing |
+//! | `open` | which claims a pass looks at |
 //! | `orphans` | claims without an owner, and whose turn it is |
 //! | `eligible` | whether this node can serve a claim |
 //! | `refresh` | the turn of refreshes |
@@ -45,6 +46,7 @@ mod event;
 mod handover;
 mod listening;
 mod old_owners;
+mod open;
 mod orphans;
 mod peers;
 mod provisional;

@@ -14,7 +14,7 @@ use leasehold_crds::lease::{LeaseName, SessionId};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
-use super::election::Election;
+use super::election::{Election, is_under};
 use super::event::{Action, Fact, Frame, Heard};
 use super::listening::networks;
 use super::peers::FENCED_BY;
@@ -37,9 +37,14 @@ const STILL_THERE: Duration = Duration::from_millis(500);
 /// For how many addresses it is asked at once when it is there again.
 const WHEN_BACK: usize = 50;
 
-/// Old owners of what this node serves, by interface and MAC address.
+/// Old owners of what this node serves.
 #[derive(Debug, Default)]
-pub(super) struct OldOwners(BTreeMap<(InterfaceName, MacAddr), OldOwner>);
+pub(super) struct OldOwners {
+    /// By interface and MAC address.
+    asked: BTreeMap<(InterfaceName, MacAddr), OldOwner>,
+    /// Claims that were taken from somebody who may not know, or are served provisionally.
+    claims: BTreeSet<LeaseName>,
+}
 
 /// The owner of a claim before another one.
 #[derive(Clone, Debug)]
@@ -81,8 +86,13 @@ struct Fenced {
 }
 
 impl OldOwners {
+    /// The claim was taken from somebody, or is about to be.
+    pub(super) fn note(&mut self, claim: &LeaseName) {
+        self.claims.insert(claim.clone());
+    }
+
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Instant> {
-        self.0.values().map(|old| old.ask)
+        self.asked.values().map(|old| old.ask)
     }
 }
 
@@ -184,6 +194,9 @@ impl Election {
         });
         let shown = named.map(|((node, session), mac)| Former::new(node, session, mac, None));
         let holder = record.holder.clone();
+        if lost.is_some() {
+            self.old_owners.note(name);
+        }
         self.with(name, |tenure| {
             tenure.untold.retain(|former| {
                 let lost = lost.as_ref().is_some_and(|lost| lost.node == former.node);
@@ -198,7 +211,7 @@ impl Election {
     pub(super) fn ask_old_owners(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.follow_formers(now);
         self.find_old_owners(now);
-        let mut old_owners = std::mem::take(&mut self.old_owners.0);
+        let mut old_owners = std::mem::take(&mut self.old_owners.asked);
         for ((interface, mac), old) in &mut old_owners {
             if now < old.ask {
                 continue;
@@ -213,7 +226,7 @@ impl Election {
                 Self::ask(interface, address, *mac, actions);
             }
         }
-        self.old_owners.0 = old_owners;
+        self.old_owners.asked = old_owners;
     }
 
     fn ask(interface: &InterfaceName, ip: IpAddr, mac: MacAddr, actions: &mut Vec<Action>) {
@@ -223,9 +236,12 @@ impl Election {
 
     /// Forgets those that have shown that they know, or are no more.
     fn follow_formers(&mut self, now: Instant) {
-        let mut tenures = std::mem::take(&mut self.tenures);
-        for tenure in tenures.values_mut() {
-            tenure.untold.retain_mut(|former| {
+        let mut claims = std::mem::take(&mut self.old_owners.claims);
+        claims.retain(|name| {
+            let Some(tenure) = self.tenures.get_mut(name) else { return false };
+            let provisional = tenure.provisional.is_some();
+            let mut untold = std::mem::take(&mut tenure.untold);
+            untold.retain_mut(|former| {
                 let version = self.session_version(&former.node);
                 if version != former.version {
                     former.version = version;
@@ -233,8 +249,13 @@ impl Election {
                 }
                 !self.knows(now, former)
             });
-        }
-        self.tenures = tenures;
+            let stays = provisional || !untold.is_empty();
+            if let Some(tenure) = self.tenures.get_mut(name) {
+                tenure.untold = untold;
+            }
+            stays
+        });
+        self.old_owners.claims = claims;
     }
 
     /// Whether a former owner has shown that it knows, or is no more: it removes what it lost before
@@ -242,10 +263,10 @@ impl Election {
     fn knows(&self, now: Instant, former: &Former) -> bool {
         let gone = self.desired.as_ref().is_some_and(|d| !d.nodes.contains_key(&former.node));
         let live = self.live_session(&former.node);
-        if live.as_ref() == Some(&former.session) {
+        if live.is_some_and(|stored| is_under(stored, &former.session)) {
             // It was not fenced. Two renewals later its watch is known to be alive (it checks that
             // itself), and has told it.
-            let old = self.old_owners.0.iter().filter(|((_, mac), _)| *mac == former.mac);
+            let old = self.old_owners.asked.iter().filter(|((_, mac), _)| *mac == former.mac);
             let mut answered = old.filter_map(|(_, old)| old.answered);
             let quiet = answered.all(|at| now.saturating_since(at) > QUIET);
             return gone || former.renewals >= ACKNOWLEDGED && quiet;
@@ -257,7 +278,8 @@ impl Election {
     fn find_old_owners(&mut self, now: Instant) {
         let mut taken: BTreeMap<(InterfaceName, MacAddr), BTreeMap<IpAddr, LeaseName>> =
             BTreeMap::new();
-        for (name, tenure) in &self.tenures {
+        for name in &self.old_owners.claims {
+            let Some(tenure) = self.tenures.get(name) else { continue };
             let provisional = tenure.provisional.is_some() && tenure.probing.is_none();
             if !tenure.mine && !provisional {
                 continue;
@@ -273,13 +295,13 @@ impl Election {
             }
         }
         let mut fenced = self.fenced_nodes();
-        let mut before = std::mem::take(&mut self.old_owners.0);
+        let mut before = std::mem::take(&mut self.old_owners.asked);
         let keys: BTreeSet<_> = taken.keys().chain(fenced.keys()).cloned().collect();
         for key in keys {
             let mut old = before.remove(&key).unwrap_or_else(|| OldOwner::new(now));
             old.taken = taken.remove(&key).unwrap_or_default();
             old.fenced = fenced.remove(&key);
-            self.old_owners.0.insert(key, old);
+            self.old_owners.asked.insert(key, old);
         }
     }
 
@@ -337,7 +359,7 @@ impl Election {
     ) {
         let (interface, mac, ip) = (&heard.interface, heard.frame.mac, heard.frame.ip);
         let key = (interface.clone(), mac);
-        let Some(mut old) = self.old_owners.0.remove(&key) else { return };
+        let Some(mut old) = self.old_owners.asked.remove(&key) else { return };
         let in_doubt = self.in_doubt(interface, &old);
         if old.speaks(now) {
             for address in in_doubt.iter().take(WHEN_BACK) {
@@ -351,6 +373,7 @@ impl Election {
             let version = self.session_version(&fenced.node);
             let former = Former::new(&fenced.node, &fenced.session, mac, version);
             self.with(&claim, |tenure| tenure.untold.push(former));
+            self.old_owners.note(&claim);
             old.taken.insert(ip, claim);
         }
         if let Some(claim) = old.taken.get(&ip) {
@@ -367,7 +390,7 @@ impl Election {
                 old.announce = now + old.pause();
             }
         }
-        self.old_owners.0.insert(key, old);
+        self.old_owners.asked.insert(key, old);
     }
 
     pub(super) fn session_version(&self, node: &NodeName) -> Option<String> {

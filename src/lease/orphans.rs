@@ -42,15 +42,16 @@ fn lists(stored: &Stored<Claim>, claim: &DesiredClaim) -> bool {
 
 impl Election {
     /// Notes which claims have become orphans and places them jointly.
-    pub(super) fn rank_orphans(&mut self, now: Instant, desired: &Desired) {
-        for (name, tenure) in &mut self.tenures {
+    pub(super) fn rank_orphans(&mut self, now: Instant, names: &[LeaseName], desired: &Desired) {
+        for name in names {
             let listed = self.claims.get(name).zip(desired.claims.get(name));
             if listed.is_none_or(|(stored, claim)| !lists(stored, claim)) {
-                tenure.orphan = None;
+                self.with(name, |tenure| tenure.orphan = None);
             }
         }
         let mut new = Vec::new();
-        for (name, claim) in &desired.claims {
+        for name in names {
+            let Some((name, claim)) = desired.claims.get_key_value(name) else { continue };
             let Some(tenure) = self.tenures.get(name) else { continue };
             if tenure.mine || self.claims.get(name).is_none_or(|stored| !lists(stored, claim)) {
                 continue;
@@ -136,9 +137,10 @@ impl Election {
             .iter()
             .filter_map(|orphan| self.claims.get(orphan.name)?.record.session.as_ref())
             .collect();
+        let orphans: BTreeSet<&LeaseName> = orphans.iter().map(|orphan| orphan.name).collect();
         self.tenures
             .iter()
-            .filter(|(name, _)| orphans.iter().all(|orphan| orphan.name != *name))
+            .filter(|(name, _)| !orphans.contains(name))
             .filter_map(|(name, tenure)| {
                 let former = tenure.former.as_ref().filter(|f| ended.contains(&f.session))?;
                 Some((name, &former.node, &tenure.last.as_ref()?.node))
@@ -224,7 +226,7 @@ impl Election {
         let Some(last) = self.tenures.get(name).and_then(|tenure| tenure.last.as_ref()) else {
             return false;
         };
-        let session = self.sessions.get(&LeaseName::session(&last.node));
+        let session = self.sessions.get(last.node.as_str());
         let claim = self.claims.get(name);
         match session {
             Some(session) if session.uid != last.session.uid => true,

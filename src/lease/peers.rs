@@ -51,9 +51,9 @@ pub(super) fn duration(session: &Session, config: &Config) -> Duration {
 }
 
 impl Peers {
-    /// When the last read of the session `name` that was answered had been sent.
-    pub(super) fn read(&self, name: &LeaseName) -> Option<Instant> {
-        self.reads.get(name).copied()
+    /// When the last read of the session of `node` that was answered had been sent.
+    pub(super) fn read(&self, node: &NodeName) -> Option<Instant> {
+        self.reads.get(node.as_str()).copied()
     }
 
     /// Whether the session `name` may be read now because a claim names one that is not known.

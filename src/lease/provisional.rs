@@ -147,6 +147,7 @@ impl Election {
             tenure.interface = Some(interface.clone());
             tenure.provisional = Some(provisional.clone());
         });
+        self.old_owners.note(name);
         self.probe_on(now, name, &interface, &stored.record.addresses, actions);
     }
 
@@ -250,8 +251,8 @@ impl Election {
     }
 
     pub(super) fn provisional_deadline(&self) -> Option<Instant> {
-        let returning = self.tenures.values().filter_map(|tenure| {
-            let returned = tenure.provisional.as_ref()?.returned?;
+        let returning = self.open.iter().filter_map(|name| {
+            let returned = self.tenures.get(name)?.provisional.as_ref()?.returned?;
             Some(returned + RETURN)
         });
         self.first_ahead(returning.chain(self.api.unsettled.then_some(self.api.probe)))
@@ -279,11 +280,9 @@ impl Election {
             }
             return;
         }
-        let served: Vec<(LeaseName, Provisional)> = self
-            .tenures
-            .iter()
-            .filter_map(|(name, tenure)| Some((name.clone(), tenure.provisional.clone()?)))
-            .collect();
+        let provisional = |name: &LeaseName| self.tenures.get(name)?.provisional.clone();
+        let served: Vec<(LeaseName, Provisional)> =
+            self.open.iter().filter_map(|name| Some((name.clone(), provisional(name)?))).collect();
         for (name, provisional) in &served {
             self.settle_one(now, name, provisional);
         }

@@ -1,13 +1,15 @@
 //! The own session: acquiring, renewing, losing, releasing, and the end of the process.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Session, SessionId, SessionInterface, Stored};
+use leasehold_crds::names::InterfaceName;
 
 use super::election::{Config, Election, KERNEL_GRACE, Pending, Purpose, id_of};
 use super::ending::{EXIT, Ending};
-use super::event::{Action, Answer, Change, Fact, Target, Write};
+use super::event::{Action, Answer, Change, Fact, Interface, Target, Write};
 use crate::clock::Instant;
 
 /// How long the watch may take to deliver an own renewal.
@@ -151,6 +153,19 @@ impl OwnSession {
     }
 }
 
+/// Those of a node's interfaces that can announce, as its session says it.
+pub(super) fn links(interfaces: &BTreeMap<InterfaceName, Interface>) -> Vec<SessionInterface> {
+    interfaces
+        .iter()
+        .filter(|(_, interface)| interface.carrier)
+        .map(|(name, interface)| SessionInterface {
+            name: name.clone(),
+            mac: interface.mac,
+            addresses: interface.addresses.iter().map(ToString::to_string).collect(),
+        })
+        .collect()
+}
+
 impl Election {
     pub(super) fn session_deadline(&self) -> Option<Instant> {
         let own = &self.own;
@@ -161,7 +176,7 @@ impl Election {
                 deadlines.extend(self.foreign_tenure_ends());
             }
         }
-        if self.drops_any() {
+        if self.open.dropping {
             deadlines.push(own.renewed_until());
         }
         deadlines.extend(own.echoes.front().map(|(_, due)| *due).filter(|_| !own.watch_void));
@@ -232,7 +247,7 @@ impl Election {
         }
     }
 
-    fn own_stored(&self) -> Option<Stored<Session>> {
+    fn own_stored(&self) -> Option<Arc<Stored<Session>>> {
         self.sessions.get(&self.own_name).cloned()
     }
 
@@ -248,23 +263,10 @@ impl Election {
             transitions,
             duration_seconds: self.lease_seconds(),
             incarnation: Some(self.config.incarnation.clone()),
-            interfaces: self.own_interfaces(),
+            interfaces: self.links.clone(),
             restarting: false,
             cause: cause.to_owned(),
         }
-    }
-
-    /// The interfaces of this node that can announce.
-    fn own_interfaces(&self) -> Vec<SessionInterface> {
-        self.interfaces
-            .iter()
-            .filter(|(_, interface)| interface.carrier)
-            .map(|(name, interface)| SessionInterface {
-                name: name.clone(),
-                mac: interface.mac,
-                addresses: interface.addresses.iter().map(ToString::to_string).collect(),
-            })
-            .collect()
     }
 
     /// Whether somebody edited the session that this process holds. A fence is none, even one of a
@@ -317,7 +319,7 @@ impl Election {
             self.release_session(now, stored, "carrier lost", actions);
         } else if self.own.is_leaving() {
             self.leave(now, stored, actions);
-        } else if now >= self.own.due || self.own_interfaces() != stored.record.interfaces {
+        } else if now >= self.own.due || self.links != stored.record.interfaces {
             match self.own.ending {
                 Ending::Restarting { asked } => self.lengthen(now, asked, stored, actions),
                 Ending::Restarted { .. } | Ending::Left | Ending::Done => {}
@@ -388,7 +390,7 @@ impl Election {
     pub(super) fn put_session(
         &mut self,
         now: Instant,
-        base: Option<Stored<Session>>,
+        base: Option<Arc<Stored<Session>>>,
         transitions: i32,
         cause: &str,
         actions: &mut Vec<Action>,
@@ -471,7 +473,7 @@ impl Election {
     }
 
     /// Whether anything that is held lapses when the session is not renewed.
-    fn drops_any(&self) -> bool {
+    pub(super) fn drops_any(&self) -> bool {
         let drops = |name| {
             self.desired_claim(name)
                 .is_some_and(|claim| claim.on_api_outage == crate::desired::OnApiOutage::Drop)

@@ -6,6 +6,7 @@
 //! life, and what it owns on the silent segment is taken claim by claim, by its pollers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
@@ -108,6 +109,9 @@ impl Election {
                     forsaken.insert(name, Forsaken { id: id.clone(), since });
                 }
             }
+        }
+        for name in self.silences.forsaken.keys().chain(forsaken.keys()) {
+            self.open.note(name);
         }
         self.silences.forsaken = forsaken;
     }
@@ -268,7 +272,7 @@ impl Election {
 
     /// The valid claims of `node`.
     fn owned_by(&self, node: &NodeName) -> Vec<Owned> {
-        let theirs = |stored: &&Stored<Claim>| {
+        let theirs = |stored: &&Arc<Stored<Claim>>| {
             stored.record.holder.as_ref() == Some(node)
                 && matches!(self.owner(stored), Owner::Other(_))
         };
@@ -290,7 +294,7 @@ impl Election {
 /// A valid claim of a silent owner.
 #[derive(Debug)]
 struct Owned {
-    stored: Stored<Claim>,
+    stored: Arc<Stored<Claim>>,
     /// Where this node would hear its owner.
     voice: Option<VoiceId>,
     /// Silence counts for it.

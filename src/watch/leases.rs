@@ -1,6 +1,7 @@
 //! The watches on sessions and claims.
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -20,8 +21,8 @@ use crate::report::health::{Health, Part};
 struct Kind<T> {
     part: Part,
     is_one: fn(&Lease) -> bool,
-    all: fn(Vec<Stored<T>>) -> Event,
-    one: fn(Stored<T>) -> Event,
+    all: fn(Vec<Arc<Stored<T>>>) -> Event,
+    one: fn(Arc<Stored<T>>) -> Event,
     gone: fn(LeaseName) -> Event,
 }
 
@@ -71,8 +72,13 @@ async fn follow<T: Record>(
                 continue;
             }
             Ok(watcher::Event::InitApply(lease)) => {
-                initial
-                    .extend(Some(lease).filter(kind.is_one).as_ref().and_then(Stored::from_lease));
+                initial.extend(
+                    Some(lease)
+                        .filter(kind.is_one)
+                        .as_ref()
+                        .and_then(Stored::from_lease)
+                        .map(Arc::new),
+                );
                 continue;
             }
             Ok(watcher::Event::InitDone) => {
@@ -80,8 +86,11 @@ async fn follow<T: Record>(
                 (kind.all)(std::mem::take(&mut initial))
             }
             Ok(watcher::Event::Apply(lease)) => {
-                let Some(stored) =
-                    Some(lease).filter(kind.is_one).as_ref().and_then(Stored::from_lease)
+                let Some(stored) = Some(lease)
+                    .filter(kind.is_one)
+                    .as_ref()
+                    .and_then(Stored::from_lease)
+                    .map(Arc::new)
                 else {
                     continue;
                 };

@@ -1,7 +1,9 @@
 //! The names by which leases, sessions and boots are told apart.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,17 +12,17 @@ use crate::names::{NameError, NodeName};
 /// The name of a lease: a DNS subdomain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct LeaseName(String);
+pub struct LeaseName(Arc<str>);
 
 impl LeaseName {
     /// The claim of a service: `<namespace>.<service>`. Neither part can hold a dot.
     pub fn claim(namespace: &str, service: &str) -> Self {
-        Self(format!("{namespace}.{service}"))
+        Self(format!("{namespace}.{service}").into())
     }
 
     /// The session of a node's speaker: the node's name.
     pub fn session(node: &NodeName) -> Self {
-        Self(node.to_string())
+        Self(node.shared())
     }
 
     /// The name as text.
@@ -34,7 +36,7 @@ impl FromStr for LeaseName {
 
     fn from_str(name: &str) -> Result<Self, NameError> {
         // Leases and Nodes follow the same rule.
-        name.parse::<NodeName>().map(|name| Self(name.into()))
+        name.parse::<NodeName>().map(|name| Self(name.shared()))
     }
 }
 
@@ -48,7 +50,13 @@ impl TryFrom<String> for LeaseName {
 
 impl From<LeaseName> for String {
     fn from(name: LeaseName) -> Self {
-        name.0
+        name.0.as_ref().to_owned()
+    }
+}
+
+impl Borrow<str> for LeaseName {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

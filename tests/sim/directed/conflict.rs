@@ -65,13 +65,13 @@ fn an_announcement_by_the_new_owner_makes_the_old_one_read_and_yield() {
     // The watch of the owner is late: it learns of the change by the wire alone.
     world.hosts.of(&owner).watch_delay = secs(2);
     let (mac, node) = (world.hosts[new].mac, world.hosts[new].node.clone());
-    let session = world.store.sessions[&new.parse().unwrap()].clone();
+    let session = world.store.sessions[new].clone();
     world.edit_claim(1, |claim| {
         claim.transitions += 1;
         claim.holder = Some(node);
         claim.mac = Some(mac);
         claim.session = Some(leasehold_crds::lease::SessionId {
-            uid: session.uid,
+            uid: session.uid.clone(),
             transitions: session.record.transitions,
         });
     });

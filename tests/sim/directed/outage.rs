@@ -127,7 +127,7 @@ fn a_hung_watch_is_noticed_and_lists_take_its_place() {
     world.hosts.of("a").watch_hung = true;
     world.run(secs(5));
     let number = (1..=6).find(|n| world.owner(*n).as_deref() == Some("a")).unwrap();
-    let stored = &world.store.sessions[&"b".parse().unwrap()];
+    let stored = &world.store.sessions["b"];
     let session = SessionId { uid: stored.uid.clone(), transitions: stored.record.transitions };
     world.edit_claim(number, |claim| {
         claim.holder = Some("b".parse().unwrap());

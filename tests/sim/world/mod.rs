@@ -56,7 +56,6 @@ pub(crate) enum Happening {
     Apply(Serving),
 }
 
-#[expect(clippy::large_enum_variant, reason = "a few hundred exist at a time")]
 #[derive(Debug)]
 enum Item {
     /// For one process of one host.
@@ -104,7 +103,7 @@ enum Work {
 struct Due {
     at: Instant,
     count: u64,
-    item: Item,
+    item: Box<Item>,
 }
 
 impl PartialEq for Due {
@@ -192,7 +191,7 @@ impl World {
         self.now = self.now.max(at);
         if item == Some(at) {
             if let Some(Reverse(due)) = self.agenda.pop() {
-                self.happen(due.item);
+                self.happen(*due.item);
             }
         } else if let Some((_, id)) = host.filter(|(due, _)| *due == at) {
             self.wake(id);
@@ -203,7 +202,11 @@ impl World {
 
     fn later(&mut self, delay: Duration, item: Item) {
         self.count += 1;
-        self.agenda.push(Reverse(Due { at: self.now + delay, count: self.count, item }));
+        self.agenda.push(Reverse(Due {
+            at: self.now + delay,
+            count: self.count,
+            item: Box::new(item),
+        }));
     }
 
     /// Something for the present process of `host`.

@@ -1,6 +1,7 @@
 //! The API server's store: versions, uids, and what it makes of a PUT.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -9,8 +10,8 @@ use leasehold_crds::lease::{Claim, LeaseName, Record, Session, SessionId, Stored
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
-    pub(crate) sessions: BTreeMap<LeaseName, Stored<Session>>,
-    pub(crate) claims: BTreeMap<LeaseName, Stored<Claim>>,
+    pub(crate) sessions: BTreeMap<LeaseName, Arc<Stored<Session>>>,
+    pub(crate) claims: BTreeMap<LeaseName, Arc<Stored<Claim>>>,
     /// Counts all changes; uids and versions are made from it.
     pub(crate) version: u64,
 }
@@ -54,9 +55,11 @@ impl Store {
         self.version += 1;
         match target {
             Target::Session(name) => {
-                self.sessions.remove(name).map(|old| Event::SessionGone(old.name))
+                self.sessions.remove(name).map(|old| Event::SessionGone(old.name.clone()))
             }
-            Target::Claim(name) => self.claims.remove(name).map(|old| Event::ClaimGone(old.name)),
+            Target::Claim(name) => {
+                self.claims.remove(name).map(|old| Event::ClaimGone(old.name.clone()))
+            }
         }
     }
 
@@ -78,11 +81,11 @@ impl Store {
         self.claims.clone_from(&backup.claims);
         for stored in self.sessions.values_mut() {
             self.version += 1;
-            stored.resource_version = self.version.to_string();
+            Arc::make_mut(stored).resource_version = self.version.to_string();
         }
         for stored in self.claims.values_mut() {
             self.version += 1;
-            stored.resource_version = self.version.to_string();
+            Arc::make_mut(stored).resource_version = self.version.to_string();
         }
     }
 
@@ -109,7 +112,7 @@ impl Store {
         let Claim { holder: Some(holder), session: Some(under), .. } = &claim.record else {
             return false;
         };
-        self.sessions.get(&LeaseName::session(holder)).is_some_and(|session| {
+        self.sessions.get(holder.as_str()).is_some_and(|session| {
             session.record.holder.as_ref() == Some(holder)
                 && session.uid == under.uid
                 && session.record.transitions == under.transitions
@@ -128,10 +131,10 @@ impl Store {
 /// what kube-apiserver does with Leases: without a version it overwrites, and without a uid it
 /// creates what is not there.
 fn put<T: Record + Clone>(
-    all: &mut BTreeMap<LeaseName, Stored<T>>,
+    all: &mut BTreeMap<LeaseName, Arc<Stored<T>>>,
     change: &Change<T>,
     version: &mut u64,
-) -> Option<Stored<T>> {
+) -> Option<Arc<Stored<T>>> {
     let wall = Timestamp::UNIX_EPOCH;
     let mut lease: Lease = match &change.base {
         Some(base) => base.replace_with(&change.record, "sim", wall),
@@ -156,20 +159,21 @@ fn put<T: Record + Clone>(
     *version += 1;
     lease.metadata.uid = Some(uid);
     lease.metadata.resource_version = Some(version.to_string());
-    let new = Stored::from_lease(&lease).unwrap();
-    all.insert(change.name.clone(), new.clone());
+    let new = Arc::new(Stored::from_lease(&lease).unwrap());
+    all.insert(change.name.clone(), Arc::clone(&new));
     Some(new)
 }
 
 fn edited<T: Clone>(
-    all: &mut BTreeMap<LeaseName, Stored<T>>,
+    all: &mut BTreeMap<LeaseName, Arc<Stored<T>>>,
     name: &LeaseName,
     edit: impl FnOnce(&mut T),
     version: &mut u64,
-) -> Stored<T> {
+) -> Arc<Stored<T>> {
     *version += 1;
-    let stored = all.get_mut(name).unwrap();
+    let shared = all.get_mut(name).unwrap();
+    let stored = Arc::make_mut(shared);
     edit(&mut stored.record);
     stored.resource_version = version.to_string();
-    stored.clone()
+    Arc::clone(shared)
 }

@@ -93,13 +93,22 @@ impl World {
         let text = match event {
             Event::Tick | Event::Hearing(_) => return,
             Event::Sessions(all) => {
-                format!("lists: {}", all.iter().map(session).collect::<Vec<_>>().join(", "))
+                format!(
+                    "lists: {}",
+                    all.iter().map(|one| session(one)).collect::<Vec<_>>().join(", ")
+                )
             }
             Event::Claims(all) => {
-                format!("lists: {}", all.iter().map(claim).collect::<Vec<_>>().join(", "))
+                format!(
+                    "lists: {}",
+                    all.iter().map(|one| claim(one)).collect::<Vec<_>>().join(", ")
+                )
             }
             Event::Listed { sessions, claims, .. } => {
-                let all = sessions.iter().map(session).chain(claims.iter().map(claim));
+                let all = sessions
+                    .iter()
+                    .map(|one| session(one))
+                    .chain(claims.iter().map(|one| claim(one)));
                 format!("read all: {}", all.collect::<Vec<_>>().join(", "))
             }
             Event::Session(stored) => format!("sees session {}", session(stored)),
