@@ -40,9 +40,11 @@ pub(super) struct Tenure {
     pub(super) ownership: u64,
     /// The interface that carries the addresses while they are mine.
     pub(super) interface: Option<InterfaceName>,
-    /// What the lease listed while it was mine: with it the claim is created anew should somebody
-    /// delete the lease.
+    /// What the lease listed while it was mine.
     list: List,
+    /// What is served although no lease lists it: somebody deleted the lease, and the operator has not
+    /// listed the addresses again.
+    unlisted: BTreeSet<IpAddr>,
     /// Since when it lists an address that no service asks for.
     unasked: Option<Instant>,
     /// Since when the addresses are to be in the kernel and are not.
@@ -112,6 +114,7 @@ impl Tenure {
             ownership: 0,
             interface: None,
             list: List::default(),
+            unlisted: BTreeSet::new(),
             unasked: None,
             missing: None,
             leaving: None,
@@ -154,6 +157,7 @@ impl Tenure {
     /// Forgets everything that came with owning the claim.
     fn end(&mut self) {
         self.mine = false;
+        self.unlisted.clear();
         self.unasked = None;
         self.missing = None;
         self.leaving = None;
@@ -345,8 +349,30 @@ impl Election {
                     tenure.list = List::of(&stored.record);
                 }
             }
+            Owner::Nobody if tenure.mine && stored.is_none() => {
+                tenure.unlisted.append(&mut tenure.list.addresses);
+            }
             Owner::Other(_) | Owner::Nobody => {}
         }
+        self.give_up_listed(name);
+    }
+
+    /// Of what no lease listed, what one lists now is governed by that.
+    fn give_up_listed(&mut self, name: &LeaseName) {
+        let Some(tenure) = self.tenures.get_mut(name) else { return };
+        if tenure.unlisted.is_empty() {
+            return;
+        }
+        for stored in self.claims.stored() {
+            tenure.unlisted.retain(|address| !stored.record.addresses.contains(address));
+        }
+    }
+
+    /// Somebody else has `address`, which the lease of this claim of ours does not list.
+    pub(super) fn give_up_unlisted(&mut self, name: &LeaseName, address: IpAddr) {
+        self.with(name, |tenure| {
+            tenure.unlisted.remove(&address);
+        });
     }
 
     pub(super) fn lose_all_claims(&mut self, cause: &str, actions: &mut Vec<Action>) {
@@ -457,7 +483,9 @@ impl Election {
         cause: &str,
         actions: &mut Vec<Action>,
     ) {
-        let removed = stored.record.addresses.iter().all(|address| self.is_removed(*address));
+        let unlisted = self.tenures.get(name).map(|tenure| &tenure.unlisted);
+        let mut addresses = stored.record.addresses.iter().chain(unlisted.into_iter().flatten());
+        let removed = addresses.all(|address| self.is_removed(*address));
         let whole_session = self.own.release;
         let room = self.has_room();
         let Some(tenure) = self.tenures.get_mut(name) else { return };
@@ -569,8 +597,13 @@ impl Election {
         else {
             return;
         };
-        let list = base.as_ref().map_or_else(|| self.own_list(name), |base| List::of(&base.record));
-        if list.addresses.is_empty() {
+        // One that is created anew lists nothing: its addresses may be another claim's meanwhile.
+        let services = self.tenures.get(name).map(|tenure| tenure.list.services.clone());
+        let list = base.as_ref().map_or_else(
+            || List { services: services.unwrap_or_default(), addresses: BTreeSet::new() },
+            |base| List::of(&base.record),
+        );
+        if base.is_some() && list.addresses.is_empty() {
             return;
         }
         let record = Claim {
@@ -591,16 +624,6 @@ impl Election {
             tenure.vacant = !served && (released || tenure.last.is_none());
         });
         self.put_claim(now, name, base, record, Purpose::Take, actions);
-    }
-
-    /// What a claim listed while it was ours and its lease existed, but for what another claim lists now.
-    fn own_list(&self, name: &LeaseName) -> List {
-        let Some(tenure) = self.tenures.get(name) else { return List::default() };
-        let mut list = tenure.list.clone();
-        for other in self.claims.stored().filter(|stored| stored.name != *name) {
-            list.addresses.retain(|address| !other.record.addresses.contains(address));
-        }
-        list
     }
 
     /// What a claim of ours says now.
@@ -676,11 +699,12 @@ impl Election {
         }
     }
 
-    /// What the claim `name` lists. Exclusion is per address: only what the stored claim lists is served
-    /// under it.
-    fn listed<'a>(&'a self, name: &LeaseName, tenure: &'a Tenure) -> &'a BTreeSet<IpAddr> {
+    /// Whether `address` may be served under the claim. Exclusion is per address: only what the stored
+    /// claim lists is, and what it listed before somebody deleted it.
+    fn may_serve(&self, name: &LeaseName, tenure: &Tenure, address: IpAddr) -> bool {
         let stored = self.claims.get(name);
-        stored.map_or(&tenure.list.addresses, |stored| &stored.record.addresses)
+        let listed = stored.map_or(&tenure.list.addresses, |stored| &stored.record.addresses);
+        listed.contains(&address) || tenure.unlisted.contains(&address)
     }
 
     /// The addresses that this node is to have now.
@@ -698,9 +722,8 @@ impl Election {
             if drops && now >= self.own.renewed_until() {
                 continue;
             }
-            let listed = self.listed(name, tenure);
-            for address in claim.addresses.intersection(listed) {
-                if self.conflicts.yielded(*address) {
+            for address in &claim.addresses {
+                if !self.may_serve(name, tenure, *address) || self.conflicts.yielded(*address) {
                     continue;
                 }
                 vips.insert(
@@ -727,8 +750,8 @@ impl Election {
                 let claim = self.desired_claim(name)?;
                 let interface = tenure.interface.clone()?;
                 let drops = claim.on_api_outage == OnApiOutage::Drop;
-                let listed = self.listed(name, tenure);
-                let addresses = claim.addresses.intersection(listed).copied().collect();
+                let served = |address: &&IpAddr| self.may_serve(name, tenure, **address);
+                let addresses = claim.addresses.iter().filter(served).copied().collect();
                 Some((name.clone(), HeldClaim { addresses, interface, drops }))
             })
             .collect()

@@ -388,6 +388,11 @@ impl Election {
         else {
             return;
         };
+        if !stored.record.addresses.contains(&dispute.address) {
+            let address = dispute.address;
+            self.give_up_unlisted(name, address);
+            return;
+        }
         let over =
             |last: Option<Instant>, pause| last.is_none_or(|at| now.saturating_since(at) >= pause);
         let defends = over(dispute.defended, DEFEND);
