@@ -1,8 +1,11 @@
-//! Sessions and claims: what the speakers write into `coordination.k8s.io/v1` Leases.
+//! Sessions and claims: what is written into `coordination.k8s.io/v1` Leases.
 //!
 //! A *session* lease says that a speaker lives; a *claim* lease says which speaker owns the
 //! addresses of a service. A claim is valid exactly while the session that it names, by uid and
 //! number of transitions, has a holder.
+//!
+//! The speakers write them, with one exception: only the operator adds to the addresses that a claim
+//! lists, and only what no other claim lists.
 //!
 //! Leases can be edited by anybody with the right to: what cannot be read counts as absent, and
 //! never makes a claim valid.

@@ -22,8 +22,9 @@
 //! | [`client`] | calls to the API server, and what their answers mean |
 //! | [`clock`] | the clocks |
 //!
-//! The Service is the only record: its status has the addresses, its annotations the pool that they
-//! are from and the claim that governs them, all written at once. A replica that becomes active
+//! The Service is the record: its status has the addresses, its annotations the pool that they are
+//! from and the claim that governs them, all written at once. What is on record is then listed in the
+//! claim, which no speaker can take before. A replica that becomes active
 //! reads everything anew before it writes.
 
 pub mod allocate;

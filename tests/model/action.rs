@@ -187,11 +187,16 @@ impl<'a> Options<'a> {
     }
 
     /// Gives the address to the other claim: off the list of the old one, which must not be valid;
-    /// on record; on the list of the new one.
+    /// on record; on the list of the new one. Lists it again where somebody deleted the lease.
     fn operator(&mut self) {
         let state = self.state;
         let Some(recorded) = state.service.now().map(|stored| stored.record) else { return };
         let over = state.address_owner(recorded).is_none();
+        let lists = |claim: ClaimName| state.claims[claim].now().is_some_and(|c| c.record.lists);
+        let missing = !lists(recorded) && !lists(recorded.other());
+        if state.operator == Operator::Idle && missing && self.rules.only_the_operator_lists {
+            self.actions.push(Action::List(recorded));
+        }
         match state.operator {
             Operator::Idle if state.left.reassignments == 0 || !over => {}
             Operator::Idle if self.rules.only_the_operator_lists => {
@@ -346,7 +351,7 @@ impl<'a> Options<'a> {
         let owner = self.state.owner(self.rules, node, claim);
         let held = Some((node, own));
         let transitions = me.highest_claims[claim] + 1;
-        let listed = known.map_or(tenure.mine, |known| known.record.lists);
+        let listed = known.is_some_and(|known| known.record.lists);
         let lists = listed || !self.rules.only_the_operator_lists;
         let taken = Claim { transitions, held, successor: None, lists };
         if tenure.mine {
@@ -362,7 +367,9 @@ impl<'a> Options<'a> {
         } else if tenure.yielding.is_some() {
             self.put_claim(node, claim, taken, Purpose::TakeBack);
         } else if owner == Owner::Nobody {
-            self.put_claim(node, claim, taken, Purpose::TakeOrphan);
+            if lists {
+                self.put_claim(node, claim, taken, Purpose::TakeOrphan);
+            }
         } else if let Some(known) = known {
             if !self.rules.fence_before_take {
                 self.put_claim(node, claim, taken, Purpose::TakeOrphan);

@@ -31,9 +31,8 @@ pub struct Rules {
     /// A lease that was deleted and created anew may have a lower number.
     pub numbers_belong_to_a_lease: bool,
     /// Only the operator puts the address on a claim's list or takes it off, by replacing the lease.
-    /// The one rule here that the speakers do not keep yet: they list what the Services ask for, so an
-    /// address that changes its claim while a speaker's view of the Services is old can have two owners
-    /// until that view is current.
+    /// Otherwise an address that changes its claim while a speaker's view of the Services is old has two
+    /// owners until that view is current.
     pub only_the_operator_lists: bool,
     /// What a restarted speaker remembers of its session counts among the numbers it has seen.
     pub numbers_outlive_a_restart: bool,

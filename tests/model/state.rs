@@ -132,8 +132,10 @@ impl State {
     pub fn serves(&self, speaker: Node) -> bool {
         ClaimName::ALL.into_iter().any(|claim| {
             let tenure = &self.speakers[speaker].tenures[claim];
-            let lists = self.known_claim(speaker, claim).is_none_or(|known| known.record.lists);
-            let mine = tenure.mine && !tenure.leaving && lists;
+            let lists = |claim| self.known_claim(speaker, claim).map(|known| known.record.lists);
+            // What was listed before somebody deleted the lease is served until another lease lists it.
+            let may = lists(claim).unwrap_or(true) || !lists(claim.other()).unwrap_or(false);
+            let mine = tenure.mine && !tenure.leaving && may;
             self.is_asked_for(speaker, claim) && (mine || tenure.yielding.is_some())
         })
     }

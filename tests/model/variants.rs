@@ -76,7 +76,7 @@ const fn thorough(name: &'static str, bounds: Bounds) -> Variant {
 }
 
 /// Those of two speakers.
-pub const TWO_SPEAKERS: [Variant; 20] = [
+pub const TWO_SPEAKERS: [Variant; 21] = [
     quick("fences", FENCES),
     quick(
         "fences, again and again",
@@ -95,6 +95,10 @@ pub const TWO_SPEAKERS: [Variant; 20] = [
     thorough(
         "the address changes its claim, fences",
         Bounds { claims: 2, claim_transitions: 2, reassignments: 1, ..FENCES },
+    ),
+    thorough(
+        "the address changes its claim, a lease deleted",
+        Bounds { deletions: 1, ..REASSIGNED },
     ),
     thorough("two planned moves, silent owners", Bounds { moves: 2, forsaken: true, ..FENCES }),
     thorough(

@@ -15,7 +15,7 @@
 //!    nothing; the others get the lowest free address of the first pool, by name, that has room for
 //!    all families.
 //! 3. Never given out: an address of a node, one that another service has or is just losing, and one
-//!    that the valid claim of another service still lists.
+//!    that the claim of another service still lists.
 
 mod failure;
 mod plan;
