@@ -1,29 +1,24 @@
-//! The claims: which are valid, who takes the orphans, and what this node holds.
+//! The claims: in each pass those that are open are settled, taken, held or given up.
 //!
 //! Everything here is level-triggered: each pass looks at what is stored, what is asked for and
 //! what this node believes to hold, and does what is missing.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
-use leasehold_crds::names::{InterfaceName, NodeName};
 
-use super::conflict::Probing;
-use super::election::{Election, Pending, Purpose, is_under};
-use super::eligible::{Ineligible, SEEN};
+use super::election::{Election, Pending, Purpose};
+use super::eligible::SEEN;
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::handover::{Handover, Yielding};
-use super::old_owners::Former;
-use super::orphans::{LastOwner, Orphan};
-use super::provisional::Provisional;
-use super::record::HeldClaim;
+use super::listed::List;
+use super::orphans::LastOwner;
 use super::refresh::IN_FLIGHT;
-use super::serving::ServedVip;
+use super::tenure::Tenure;
+use super::validity::Owner;
 use crate::clock::Instant;
-use crate::desired::{Desired, DesiredClaim, OnApiOutage};
+use crate::desired::{Desired, DesiredClaim};
 
 /// How long after a failed request on a claim the next is sent.
 const RETRY: Duration = Duration::from_millis(250);
@@ -31,196 +26,7 @@ const RETRY: Duration = Duration::from_millis(250);
 /// may be behind the operator, which has just put it there.
 const UNASKED: Duration = Duration::from_secs(1);
 
-/// What this node knows and does about one claim.
-#[derive(Debug)]
-pub(super) struct Tenure {
-    /// This node is the owner, as far as it knows.
-    pub(super) mine: bool,
-    /// Which ownership this is.
-    pub(super) ownership: u64,
-    /// The interface that carries the addresses while they are mine.
-    pub(super) interface: Option<InterfaceName>,
-    /// What the lease listed while it was mine.
-    list: List,
-    /// What is served although no lease lists it: somebody deleted the lease, and the operator has not
-    /// listed the addresses again.
-    unlisted: BTreeSet<IpAddr>,
-    /// Since when it lists an address that no service asks for.
-    unasked: Option<Instant>,
-    /// Since when the addresses are to be in the kernel and are not.
-    pub(super) missing: Option<Instant>,
-    /// The claim is being given up, for this reason.
-    pub(super) leaving: Option<String>,
-    pub(super) handover: Option<Handover>,
-    pub(super) yielding: Option<Yielding>,
-    pub(super) probing: Option<Probing>,
-    /// This node serves it, or is about to, although another is the owner.
-    pub(super) provisional: Option<Provisional>,
-    pub(super) orphan: Option<Orphan>,
-    /// The last valid ownership that was seen.
-    pub(super) last: Option<LastOwner>,
-    /// The one before, if the claim was taken from it.
-    pub(super) former: Option<LastOwner>,
-    /// Whom the claim names.
-    pub(super) shown: Option<Former>,
-    /// Those from whom it was taken, by whomever, and who may not know.
-    pub(super) untold: Vec<Former>,
-    /// When this node asked for the claim nobody had ever held it, or its holder had released it:
-    /// nobody is to have its addresses.
-    pub(super) vacant: bool,
-    pub(super) must_read: bool,
-    pub(super) retry: Instant,
-    pub(super) ineligible: Option<Ineligible>,
-    /// The address that cannot be served because a node has it, as far as it was reported.
-    pub(super) address_of_a_node: Option<IpAddr>,
-    /// Nodes that did not serve what was handed to them.
-    pub(super) excluded: BTreeMap<NodeName, Instant>,
-}
-
-/// The services of a claim, and their addresses. Only the operator puts an address there, and only when
-/// no other claim lists it: however old a speaker's view of the services is, an address is never on the
-/// lists of two claims.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct List {
-    services: Vec<String>,
-    addresses: BTreeSet<IpAddr>,
-}
-
-impl List {
-    fn is_of(&self, record: &Claim) -> bool {
-        self.addresses == record.addresses && self.services == record.services
-    }
-
-    fn of(record: &Claim) -> Self {
-        Self { services: record.services.clone(), addresses: record.addresses.clone() }
-    }
-}
-
-/// Who owns a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
-    /// This node, under its present session.
-    Me,
-    /// Another node whose session lives.
-    Other(NodeName),
-    /// Nobody.
-    Nobody,
-}
-
-impl Tenure {
-    pub(super) fn new(now: Instant) -> Self {
-        Self {
-            mine: false,
-            ownership: 0,
-            interface: None,
-            list: List::default(),
-            unlisted: BTreeSet::new(),
-            unasked: None,
-            missing: None,
-            leaving: None,
-            handover: None,
-            yielding: None,
-            probing: None,
-            provisional: None,
-            orphan: None,
-            last: None,
-            former: None,
-            shown: None,
-            untold: Vec::new(),
-            vacant: false,
-            must_read: false,
-            retry: now,
-            ineligible: None,
-            address_of_a_node: None,
-            excluded: BTreeMap::new(),
-        }
-    }
-
-    /// The claim has a valid owner.
-    fn note_owner(&mut self, owner: Option<LastOwner>) {
-        let changed = |before: &LastOwner| {
-            owner.as_ref().is_some_and(|owner| {
-                owner.session != before.session && before.successor.as_ref() != Some(&owner.node)
-            })
-        };
-        if let Some(before) = self.last.take_if(|before| changed(before)) {
-            self.former = Some(before);
-        }
-        self.last = owner;
-    }
-
-    /// This node serves it, or is about to, or has done so until a moment ago.
-    pub(super) const fn counts(&self) -> bool {
-        self.mine || self.yielding.is_some() || self.provisional.is_some()
-    }
-
-    /// Forgets everything that came with owning the claim.
-    fn end(&mut self) {
-        self.mine = false;
-        self.unlisted.clear();
-        self.unasked = None;
-        self.missing = None;
-        self.leaving = None;
-        self.handover = None;
-        self.probing = None;
-    }
-}
-
 impl Election {
-    /// Who owns `stored`, and under which session.
-    pub(super) fn owner(&self, stored: &Stored<Claim>) -> Owner {
-        let record = &stored.record;
-        let (Some(holder), Some(session)) = (&record.holder, &record.session) else {
-            return Owner::Nobody;
-        };
-        // A number below one that was seen of this lease is an edit or a restored backup.
-        if self.claims.is_set_back(stored) {
-            return Owner::Nobody;
-        }
-        if *holder == self.config.node {
-            return if self.own.id.as_ref() == Some(session) { Owner::Me } else { Owner::Nobody };
-        }
-        if !self.is_live(holder, session) && !self.is_in_doubt(stored) {
-            return Owner::Nobody;
-        }
-        Owner::Other(holder.clone())
-    }
-
-    /// Whether `stored` is held under a session that this node does not know: the watch on the claims
-    /// may be ahead of the one on the sessions. Until the session was read, its holder owns it.
-    pub(super) fn is_in_doubt(&self, stored: &Stored<Claim>) -> bool {
-        let (Some(holder), Some(session)) = (&stored.record.holder, &stored.record.session) else {
-            return false;
-        };
-        if *holder == self.config.node || self.is_live(holder, session) {
-            return false;
-        }
-        let known = self.sessions.get(holder.as_str());
-        let later = known.is_some_and(|known| {
-            known.uid == session.uid && known.record.transitions > session.transitions
-        });
-        let same = known.is_some_and(|known| is_under(known, session));
-        let seen = self.claims.entry(&stored.name).map(|entry| entry.changed);
-        let read = self.peers.read(holder);
-        !later && !same && read.is_none_or(|read| seen.is_some_and(|seen| read < seen))
-    }
-
-    /// Reads the sessions that claims name and that this node does not know.
-    fn resolve_doubts(&mut self, now: Instant, names: &[LeaseName], actions: &mut Vec<Action>) {
-        let doubtful: BTreeSet<LeaseName> = names
-            .iter()
-            .filter_map(|name| self.claims.get(name))
-            .filter(|stored| self.is_in_doubt(stored))
-            .filter_map(|stored| stored.record.holder.as_ref().map(LeaseName::session))
-            .collect();
-        for name in doubtful {
-            let target = Target::Session(name.clone());
-            if !self.is_pending(&target) && self.peers.may_read(now, &name) {
-                self.read(now, target, actions);
-            }
-        }
-    }
-
     pub(super) fn claims_deadline(&self) -> Option<Instant> {
         self.own.id.as_ref()?;
         let mut deadlines = Vec::new();
@@ -357,24 +163,6 @@ impl Election {
         self.give_up_listed(name);
     }
 
-    /// Of what no lease listed, what one lists now is governed by that.
-    fn give_up_listed(&mut self, name: &LeaseName) {
-        let Some(tenure) = self.tenures.get_mut(name) else { return };
-        if tenure.unlisted.is_empty() {
-            return;
-        }
-        for stored in self.claims.stored() {
-            tenure.unlisted.retain(|address| !stored.record.addresses.contains(address));
-        }
-    }
-
-    /// Somebody else has `address`, which the lease of this claim of ours does not list.
-    pub(super) fn give_up_unlisted(&mut self, name: &LeaseName, address: IpAddr) {
-        self.with(name, |tenure| {
-            tenure.unlisted.remove(&address);
-        });
-    }
-
     pub(super) fn lose_all_claims(&mut self, cause: &str, actions: &mut Vec<Action>) {
         self.open.note_all();
         for (name, tenure) in &mut self.tenures {
@@ -509,123 +297,6 @@ impl Election {
         self.put_claim(now, name, Some(Arc::clone(stored)), record, Purpose::Release, actions);
     }
 
-    fn take_claim(
-        &mut self,
-        now: Instant,
-        name: &LeaseName,
-        claim: &DesiredClaim,
-        desired: &Desired,
-        actions: &mut Vec<Action>,
-    ) {
-        let Some(tenure) = self.tenures.get(name) else { return };
-        if now < tenure.retry || !self.has_room() {
-            return;
-        }
-        let stored = self.claims.get(name).cloned();
-        let forsaken = self.silences.forsaken(name).map(|forsaken| forsaken.since);
-        let owned = stored.as_ref().filter(|stored| self.owner(stored) != Owner::Nobody);
-        if let Some(stored) = owned.filter(|_| forsaken.is_none()) {
-            self.succeed(now, name, claim, stored, desired, actions);
-            return;
-        }
-        let Some(orphan) = &tenure.orphan else { return };
-        // Who serves it already need not wait for its turn.
-        let served = self.serves_provisionally(name);
-        let turn = self.turn(orphan, tenure);
-        if !served && (now < turn || !orphan.ranking.contains(&self.config.node)) {
-            return;
-        }
-        let since = orphan.since;
-        if !served && !self.hears_since(now, since, claim, actions) {
-            return;
-        }
-        let Some(tenure) = self.tenures.get(name) else { return };
-        let Some(orphan) = &tenure.orphan else { return };
-        if self.is_api_gone(now, forsaken.unwrap_or(since)) {
-            self.take_provisionally(now, name, claim, stored.as_deref(), actions);
-            return;
-        }
-        if served && (self.is_settling() || forsaken.is_some() && self.is_returning(name)) {
-            return;
-        }
-        let (first, edited) = (orphan.ranking.first() == Some(&self.config.node), orphan.edited);
-        if first {
-            self.report_address_of_a_node(name, claim, actions);
-        }
-        let Some(tenure) = self.tenures.get(name) else { return };
-        if self.may_take(now, tenure, claim).is_none() {
-            return;
-        }
-        let cause = match (self.last_owner(name), edited) {
-            (Some(last), _) if forsaken.is_some() => {
-                format!("taken over: {last} does not answer for it any more")
-            }
-            (_, true) => "lease was deleted or edited".to_owned(),
-            (None, _) => "new service".to_owned(),
-            (Some(last), _) => self.why_vacant(last, stored.as_deref()),
-        };
-        self.put_taken(now, name, claim, stored, &cause, actions);
-    }
-
-    /// How the last owner lost the claim, as its session or the claim itself says.
-    fn why_vacant(&self, last: &NodeName, stored: Option<&Stored<Claim>>) -> String {
-        let session = self.sessions.get(last.as_str());
-        let ended = session.filter(|session| session.record.holder.is_none());
-        let released = stored.filter(|stored| stored.record.holder.is_none());
-        let cause = ended.map(|s| &s.record.cause).or_else(|| released.map(|s| &s.record.cause));
-        cause.filter(|cause| !cause.is_empty()).map_or_else(
-            || format!("the session of {last} under which it was held is over"),
-            |cause| format!("taken over: {cause}"),
-        )
-    }
-
-    /// Makes this node the owner.
-    pub(super) fn put_taken(
-        &mut self,
-        now: Instant,
-        name: &LeaseName,
-        claim: &DesiredClaim,
-        base: Option<Arc<Stored<Claim>>>,
-        cause: &str,
-        actions: &mut Vec<Action>,
-    ) {
-        let held = self.tenures.get(name).filter(|tenure| tenure.mine);
-        let kept = held.and_then(|tenure| tenure.interface.as_ref());
-        let kept = kept.and_then(|name| Some((name.clone(), self.interfaces.get(name)?.mac)));
-        let chosen = || self.local_interface(claim).map(|(name, link)| (name.clone(), link.mac));
-        let (Some((interface, mac)), Some(session)) = (kept.or_else(chosen), self.own.id.clone())
-        else {
-            return;
-        };
-        // One that is created anew lists nothing: its addresses may be another claim's meanwhile.
-        let services = self.tenures.get(name).map(|tenure| tenure.list.services.clone());
-        let list = base.as_ref().map_or_else(
-            || List { services: services.unwrap_or_default(), addresses: BTreeSet::new() },
-            |base| List::of(&base.record),
-        );
-        if base.is_some() && list.addresses.is_empty() {
-            return;
-        }
-        let record = Claim {
-            holder: Some(self.config.node.clone()),
-            transitions: self.next_claim_transitions(name),
-            duration_seconds: self.claim_duration(),
-            services: list.services,
-            addresses: list.addresses,
-            interface: Some(interface),
-            mac: Some(mac),
-            session: Some(session),
-            cause: cause.to_owned(),
-            successor: None,
-        };
-        let released = base.as_ref().is_some_and(|base| base.record.holder.is_none());
-        self.with(name, |tenure| {
-            let served = tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
-            tenure.vacant = !served && (released || tenure.last.is_none());
-        });
-        self.put_claim(now, name, base, record, Purpose::Take, actions);
-    }
-
     /// What a claim of ours says now.
     pub(super) fn held_record(&self, stored: &Stored<Claim>) -> Claim {
         let tenure = self.tenures.get(&stored.name);
@@ -636,10 +307,6 @@ impl Election {
             interface,
             ..stored.record.clone()
         }
-    }
-
-    pub(super) fn next_claim_transitions(&self, name: &LeaseName) -> i32 {
-        self.claims.highest(name).saturating_add(1)
     }
 
     pub(super) fn put_claim(
@@ -697,63 +364,5 @@ impl Election {
             change(tenure);
             self.open.stale |= tenure.counts();
         }
-    }
-
-    /// Whether `address` may be served under the claim. Exclusion is per address: only what the stored
-    /// claim lists is, and what it listed before somebody deleted it.
-    fn may_serve(&self, name: &LeaseName, tenure: &Tenure, address: IpAddr) -> bool {
-        let stored = self.claims.get(name);
-        let listed = stored.map_or(&tenure.list.addresses, |stored| &stored.record.addresses);
-        listed.contains(&address) || tenure.unlisted.contains(&address)
-    }
-
-    /// The addresses that this node is to have now.
-    pub(super) fn served_vips(&self, now: Instant) -> BTreeMap<IpAddr, ServedVip> {
-        let mut vips = BTreeMap::new();
-        for (name, tenure) in &self.tenures {
-            let yielding = tenure.yielding.is_some();
-            let mine = tenure.mine && tenure.leaving.is_none();
-            if !((mine || tenure.provisional.is_some()) && tenure.probing.is_none() || yielding) {
-                continue;
-            }
-            let Some(interface) = tenure.interface.clone() else { continue };
-            let Some(claim) = self.desired_claim(name) else { continue };
-            let drops = claim.on_api_outage == OnApiOutage::Drop;
-            if drops && now >= self.own.renewed_until() {
-                continue;
-            }
-            for address in &claim.addresses {
-                if !self.may_serve(name, tenure, *address) || self.conflicts.yielded(*address) {
-                    continue;
-                }
-                vips.insert(
-                    *address,
-                    ServedVip {
-                        claim: name.clone(),
-                        interface: interface.clone(),
-                        until: if drops { self.own.dropped_at() } else { self.own.kernel_until },
-                        ownership: tenure.ownership,
-                        announced: !yielding,
-                    },
-                );
-            }
-        }
-        vips
-    }
-
-    /// What the next process is to keep alive.
-    pub(super) fn held_claims(&self) -> BTreeMap<LeaseName, HeldClaim> {
-        self.tenures
-            .iter()
-            .filter(|(_, tenure)| tenure.mine && tenure.leaving.is_none())
-            .filter_map(|(name, tenure)| {
-                let claim = self.desired_claim(name)?;
-                let interface = tenure.interface.clone()?;
-                let drops = claim.on_api_outage == OnApiOutage::Drop;
-                let served = |address: &&IpAddr| self.may_serve(name, tenure, **address);
-                let addresses = claim.addresses.iter().filter(served).copied().collect();
-                Some((name.clone(), HeldClaim { addresses, interface, drops }))
-            })
-            .collect()
     }
 }

@@ -14,9 +14,10 @@ use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
-use super::claims::{Owner, Tenure};
 use super::election::{Election, Pending, Purpose};
 use super::event::{Action, Answer, Fact, Frame, Heard, Interface, Target};
+use super::tenure::Tenure;
+use super::validity::Owner;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 

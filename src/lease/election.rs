@@ -11,7 +11,6 @@ use leasehold_crds::lease::{
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::cache::Cache;
-use super::claims::Tenure;
 use super::conflict::Conflicts;
 use super::event::{Action, Answer, Event, Fact, Frame, Interface, RequestId, Target, Write};
 use super::listening::Listening;
@@ -24,6 +23,7 @@ use super::serving::{KernelView, ServedVip, Serving};
 use super::session::{OwnSession, links};
 use super::silence::Silences;
 use super::speakers::Speakers;
+use super::tenure::Tenure;
 use super::voices::Voices;
 use crate::clock::Instant;
 use crate::desired::Desired;

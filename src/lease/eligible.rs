@@ -9,9 +9,9 @@ use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 
-use super::claims::Tenure;
 use super::election::Election;
 use super::event::{Action, Fact, Frame, Interface};
+use super::tenure::Tenure;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 

@@ -14,10 +14,10 @@ use leasehold_crds::lease::{Claim, LeaseName, Session, SessionInterface, Stored}
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
-use super::claims::Owner;
 use super::election::{Election, is_under};
 use super::event::{Action, Fact};
 use super::rank::weight;
+use super::validity::Owner;
 use super::voices::{Ownership, Voice, VoiceId, Voices, Watched, Watchlist};
 use crate::clock::Instant;
 

@@ -22,7 +22,11 @@
 //! | `listening` | to which owners this node listens |
 //! | `silence` | the wire path: fencing owners that fell silent |
 //! | `provisional` | taking over while the API server is gone |
-//! | `claims` | validity, taking, holding, releasing |
+//! | `claims` | a pass over the claims: settling, holding, releasing |
+//! | `tenure` | what this node knows and does about one claim |
+//! | `validity` | who owns a claim |
+//! | `taking` | taking a claim |
+//! | `listed` | what claims list, and which of it is served here |
 //! | `open` | which claims a pass looks at |
 //! | `orphans` | claims without an owner, and whose turn it is |
 //! | `eligible` | whether this node can serve a claim |
@@ -44,6 +48,7 @@ mod eligible;
 mod ending;
 mod event;
 mod handover;
+mod listed;
 mod listening;
 mod old_owners;
 mod open;
@@ -57,6 +62,9 @@ mod serving;
 mod session;
 mod silence;
 mod speakers;
+mod taking;
+mod tenure;
+mod validity;
 mod voices;
 
 pub use election::{Config, Election};

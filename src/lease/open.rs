@@ -14,9 +14,10 @@ use std::net::IpAddr;
 
 use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
 
-use super::claims::{Owner, Tenure};
 use super::election::Election;
 use super::ending::Ending;
+use super::tenure::Tenure;
+use super::validity::Owner;
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
 

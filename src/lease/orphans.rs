@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
+use leasehold_crds::lease::{LeaseName, SessionId};
 use leasehold_crds::names::NodeName;
 
-use super::claims::{Owner, Tenure};
 use super::election::Election;
 use super::eligible::fits;
+use super::listed::lists;
 use super::rank::{Orphan as Ranked, rank};
+use super::tenure::Tenure;
+use super::validity::Owner;
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
 
@@ -32,12 +34,6 @@ pub(super) struct LastOwner {
     pub(super) transitions: i32,
     /// To whom it was being handed over.
     pub(super) successor: Option<NodeName>,
-}
-
-/// Whether the lease lists any address that is asked for: until the operator has put one there, there
-/// is nothing to take.
-fn lists(stored: &Stored<Claim>, claim: &DesiredClaim) -> bool {
-    !stored.record.addresses.is_disjoint(&claim.addresses)
 }
 
 impl Election {

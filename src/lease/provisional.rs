@@ -10,9 +10,10 @@ use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
-use super::claims::{Owner, Tenure};
 use super::election::{Election, Pending};
 use super::event::{Action, Answer, Fact, Frame, Heard};
+use super::tenure::Tenure;
+use super::validity::Owner;
 use crate::clock::Instant;
 use crate::desired::{DesiredClaim, OnApiOutage};
 

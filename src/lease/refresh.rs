@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use leasehold_crds::lease::LeaseName;
 
-use super::claims::{Owner, Tenure};
 use super::election::{Election, Pending, Purpose};
 use super::event::{Action, Target};
+use super::tenure::Tenure;
+use super::validity::Owner;
 use crate::clock::Instant;
 
 /// How many claim writes may be unanswered at once.

@@ -1,0 +1,116 @@
+//! What claims list, and which of it is served here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
+
+use super::election::Election;
+use super::record::HeldClaim;
+use super::serving::ServedVip;
+use super::tenure::Tenure;
+use crate::clock::Instant;
+use crate::desired::{DesiredClaim, OnApiOutage};
+
+/// The services of a claim, and their addresses. Only the operator puts an address there, and only when
+/// no other claim lists it: however old a speaker's view of the services is, an address is never on the
+/// lists of two claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct List {
+    pub(super) services: Vec<String>,
+    pub(super) addresses: BTreeSet<IpAddr>,
+}
+
+impl List {
+    pub(super) fn is_of(&self, record: &Claim) -> bool {
+        self.addresses == record.addresses && self.services == record.services
+    }
+
+    pub(super) fn of(record: &Claim) -> Self {
+        Self { services: record.services.clone(), addresses: record.addresses.clone() }
+    }
+}
+
+/// Whether the lease lists any address that is asked for: until the operator has put one there, there
+/// is nothing to take.
+pub(super) fn lists(stored: &Stored<Claim>, claim: &DesiredClaim) -> bool {
+    !stored.record.addresses.is_disjoint(&claim.addresses)
+}
+
+impl Election {
+    /// Of what no lease listed, what one lists now is governed by that.
+    pub(super) fn give_up_listed(&mut self, name: &LeaseName) {
+        let Some(tenure) = self.tenures.get_mut(name) else { return };
+        if tenure.unlisted.is_empty() {
+            return;
+        }
+        for stored in self.claims.stored() {
+            tenure.unlisted.retain(|address| !stored.record.addresses.contains(address));
+        }
+    }
+
+    /// Somebody else has `address`, which the lease of this claim of ours does not list.
+    pub(super) fn give_up_unlisted(&mut self, name: &LeaseName, address: IpAddr) {
+        self.with(name, |tenure| {
+            tenure.unlisted.remove(&address);
+        });
+    }
+
+    /// Whether `address` may be served under the claim. Exclusion is per address: only what the stored
+    /// claim lists is, and what it listed before somebody deleted it.
+    fn may_serve(&self, name: &LeaseName, tenure: &Tenure, address: IpAddr) -> bool {
+        let stored = self.claims.get(name);
+        let listed = stored.map_or(&tenure.list.addresses, |stored| &stored.record.addresses);
+        listed.contains(&address) || tenure.unlisted.contains(&address)
+    }
+
+    /// The addresses that this node is to have now.
+    pub(super) fn served_vips(&self, now: Instant) -> BTreeMap<IpAddr, ServedVip> {
+        let mut vips = BTreeMap::new();
+        for (name, tenure) in &self.tenures {
+            let yielding = tenure.yielding.is_some();
+            let mine = tenure.mine && tenure.leaving.is_none();
+            if !((mine || tenure.provisional.is_some()) && tenure.probing.is_none() || yielding) {
+                continue;
+            }
+            let Some(interface) = tenure.interface.clone() else { continue };
+            let Some(claim) = self.desired_claim(name) else { continue };
+            let drops = claim.on_api_outage == OnApiOutage::Drop;
+            if drops && now >= self.own.renewed_until() {
+                continue;
+            }
+            for address in &claim.addresses {
+                if !self.may_serve(name, tenure, *address) || self.conflicts.yielded(*address) {
+                    continue;
+                }
+                vips.insert(
+                    *address,
+                    ServedVip {
+                        claim: name.clone(),
+                        interface: interface.clone(),
+                        until: if drops { self.own.dropped_at() } else { self.own.kernel_until },
+                        ownership: tenure.ownership,
+                        announced: !yielding,
+                    },
+                );
+            }
+        }
+        vips
+    }
+
+    /// What the next process is to keep alive.
+    pub(super) fn held_claims(&self) -> BTreeMap<LeaseName, HeldClaim> {
+        self.tenures
+            .iter()
+            .filter(|(_, tenure)| tenure.mine && tenure.leaving.is_none())
+            .filter_map(|(name, tenure)| {
+                let claim = self.desired_claim(name)?;
+                let interface = tenure.interface.clone()?;
+                let drops = claim.on_api_outage == OnApiOutage::Drop;
+                let served = |address: &&IpAddr| self.may_serve(name, tenure, **address);
+                let addresses = claim.addresses.iter().filter(served).copied().collect();
+                Some((name.clone(), HeldClaim { addresses, interface, drops }))
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,137 @@
+//! Taking a claim: whose turn it is, and what the lease says then.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::names::NodeName;
+
+use super::election::{Election, Purpose};
+use super::event::Action;
+use super::listed::List;
+use super::validity::Owner;
+use crate::clock::Instant;
+use crate::desired::{Desired, DesiredClaim};
+
+impl Election {
+    pub(super) fn take_claim(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        claim: &DesiredClaim,
+        desired: &Desired,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(tenure) = self.tenures.get(name) else { return };
+        if now < tenure.retry || !self.has_room() {
+            return;
+        }
+        let stored = self.claims.get(name).cloned();
+        let forsaken = self.silences.forsaken(name).map(|forsaken| forsaken.since);
+        let owned = stored.as_ref().filter(|stored| self.owner(stored) != Owner::Nobody);
+        if let Some(stored) = owned.filter(|_| forsaken.is_none()) {
+            self.succeed(now, name, claim, stored, desired, actions);
+            return;
+        }
+        let Some(orphan) = &tenure.orphan else { return };
+        // Who serves it already need not wait for its turn.
+        let served = self.serves_provisionally(name);
+        let turn = self.turn(orphan, tenure);
+        if !served && (now < turn || !orphan.ranking.contains(&self.config.node)) {
+            return;
+        }
+        let since = orphan.since;
+        if !served && !self.hears_since(now, since, claim, actions) {
+            return;
+        }
+        let Some(tenure) = self.tenures.get(name) else { return };
+        let Some(orphan) = &tenure.orphan else { return };
+        if self.is_api_gone(now, forsaken.unwrap_or(since)) {
+            self.take_provisionally(now, name, claim, stored.as_deref(), actions);
+            return;
+        }
+        if served && (self.is_settling() || forsaken.is_some() && self.is_returning(name)) {
+            return;
+        }
+        let (first, edited) = (orphan.ranking.first() == Some(&self.config.node), orphan.edited);
+        if first {
+            self.report_address_of_a_node(name, claim, actions);
+        }
+        let Some(tenure) = self.tenures.get(name) else { return };
+        if self.may_take(now, tenure, claim).is_none() {
+            return;
+        }
+        let cause = match (self.last_owner(name), edited) {
+            (Some(last), _) if forsaken.is_some() => {
+                format!("taken over: {last} does not answer for it any more")
+            }
+            (_, true) => "lease was deleted or edited".to_owned(),
+            (None, _) => "new service".to_owned(),
+            (Some(last), _) => self.why_vacant(last, stored.as_deref()),
+        };
+        self.put_taken(now, name, claim, stored, &cause, actions);
+    }
+
+    /// How the last owner lost the claim, as its session or the claim itself says.
+    fn why_vacant(&self, last: &NodeName, stored: Option<&Stored<Claim>>) -> String {
+        let session = self.sessions.get(last.as_str());
+        let ended = session.filter(|session| session.record.holder.is_none());
+        let released = stored.filter(|stored| stored.record.holder.is_none());
+        let cause = ended.map(|s| &s.record.cause).or_else(|| released.map(|s| &s.record.cause));
+        cause.filter(|cause| !cause.is_empty()).map_or_else(
+            || format!("the session of {last} under which it was held is over"),
+            |cause| format!("taken over: {cause}"),
+        )
+    }
+
+    /// Makes this node the owner.
+    pub(super) fn put_taken(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        claim: &DesiredClaim,
+        base: Option<Arc<Stored<Claim>>>,
+        cause: &str,
+        actions: &mut Vec<Action>,
+    ) {
+        let held = self.tenures.get(name).filter(|tenure| tenure.mine);
+        let kept = held.and_then(|tenure| tenure.interface.as_ref());
+        let kept = kept.and_then(|name| Some((name.clone(), self.interfaces.get(name)?.mac)));
+        let chosen = || self.local_interface(claim).map(|(name, link)| (name.clone(), link.mac));
+        let (Some((interface, mac)), Some(session)) = (kept.or_else(chosen), self.own.id.clone())
+        else {
+            return;
+        };
+        // One that is created anew lists nothing: its addresses may be another claim's meanwhile.
+        let services = self.tenures.get(name).map(|tenure| tenure.list.services.clone());
+        let list = base.as_ref().map_or_else(
+            || List { services: services.unwrap_or_default(), addresses: BTreeSet::new() },
+            |base| List::of(&base.record),
+        );
+        if base.is_some() && list.addresses.is_empty() {
+            return;
+        }
+        let record = Claim {
+            holder: Some(self.config.node.clone()),
+            transitions: self.next_claim_transitions(name),
+            duration_seconds: self.claim_duration(),
+            services: list.services,
+            addresses: list.addresses,
+            interface: Some(interface),
+            mac: Some(mac),
+            session: Some(session),
+            cause: cause.to_owned(),
+            successor: None,
+        };
+        let released = base.as_ref().is_some_and(|base| base.record.holder.is_none());
+        self.with(name, |tenure| {
+            let served = tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
+            tenure.vacant = !served && (released || tenure.last.is_none());
+        });
+        self.put_claim(now, name, base, record, Purpose::Take, actions);
+    }
+
+    pub(super) fn next_claim_transitions(&self, name: &LeaseName) -> i32 {
+        self.claims.highest(name).saturating_add(1)
+    }
+}

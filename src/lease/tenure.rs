@@ -1,0 +1,120 @@
+//! What this node knows and does about one claim.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use leasehold_crds::names::{InterfaceName, NodeName};
+
+use super::conflict::Probing;
+use super::eligible::Ineligible;
+use super::handover::{Handover, Yielding};
+use super::listed::List;
+use super::old_owners::Former;
+use super::orphans::{LastOwner, Orphan};
+use super::provisional::Provisional;
+use crate::clock::Instant;
+
+/// What this node knows and does about one claim.
+#[derive(Debug)]
+pub(super) struct Tenure {
+    /// This node is the owner, as far as it knows.
+    pub(super) mine: bool,
+    /// Which ownership this is.
+    pub(super) ownership: u64,
+    /// The interface that carries the addresses while they are mine.
+    pub(super) interface: Option<InterfaceName>,
+    /// What the lease listed while it was mine.
+    pub(super) list: List,
+    /// What is served although no lease lists it: somebody deleted the lease, and the operator has not
+    /// listed the addresses again.
+    pub(super) unlisted: BTreeSet<IpAddr>,
+    /// Since when it lists an address that no service asks for.
+    pub(super) unasked: Option<Instant>,
+    /// Since when the addresses are to be in the kernel and are not.
+    pub(super) missing: Option<Instant>,
+    /// The claim is being given up, for this reason.
+    pub(super) leaving: Option<String>,
+    pub(super) handover: Option<Handover>,
+    pub(super) yielding: Option<Yielding>,
+    pub(super) probing: Option<Probing>,
+    /// This node serves it, or is about to, although another is the owner.
+    pub(super) provisional: Option<Provisional>,
+    pub(super) orphan: Option<Orphan>,
+    /// The last valid ownership that was seen.
+    pub(super) last: Option<LastOwner>,
+    /// The one before, if the claim was taken from it.
+    pub(super) former: Option<LastOwner>,
+    /// Whom the claim names.
+    pub(super) shown: Option<Former>,
+    /// Those from whom it was taken, by whomever, and who may not know.
+    pub(super) untold: Vec<Former>,
+    /// When this node asked for the claim nobody had ever held it, or its holder had released it:
+    /// nobody is to have its addresses.
+    pub(super) vacant: bool,
+    pub(super) must_read: bool,
+    pub(super) retry: Instant,
+    pub(super) ineligible: Option<Ineligible>,
+    /// The address that cannot be served because a node has it, as far as it was reported.
+    pub(super) address_of_a_node: Option<IpAddr>,
+    /// Nodes that did not serve what was handed to them.
+    pub(super) excluded: BTreeMap<NodeName, Instant>,
+}
+
+impl Tenure {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            mine: false,
+            ownership: 0,
+            interface: None,
+            list: List::default(),
+            unlisted: BTreeSet::new(),
+            unasked: None,
+            missing: None,
+            leaving: None,
+            handover: None,
+            yielding: None,
+            probing: None,
+            provisional: None,
+            orphan: None,
+            last: None,
+            former: None,
+            shown: None,
+            untold: Vec::new(),
+            vacant: false,
+            must_read: false,
+            retry: now,
+            ineligible: None,
+            address_of_a_node: None,
+            excluded: BTreeMap::new(),
+        }
+    }
+
+    /// The claim has a valid owner.
+    pub(super) fn note_owner(&mut self, owner: Option<LastOwner>) {
+        let changed = |before: &LastOwner| {
+            owner.as_ref().is_some_and(|owner| {
+                owner.session != before.session && before.successor.as_ref() != Some(&owner.node)
+            })
+        };
+        if let Some(before) = self.last.take_if(|before| changed(before)) {
+            self.former = Some(before);
+        }
+        self.last = owner;
+    }
+
+    /// This node serves it, or is about to, or has done so until a moment ago.
+    pub(super) const fn counts(&self) -> bool {
+        self.mine || self.yielding.is_some() || self.provisional.is_some()
+    }
+
+    /// Forgets everything that came with owning the claim.
+    pub(super) fn end(&mut self) {
+        self.mine = false;
+        self.unlisted.clear();
+        self.unasked = None;
+        self.missing = None;
+        self.leaving = None;
+        self.handover = None;
+        self.probing = None;
+    }
+}

@@ -1,0 +1,82 @@
+//! Which claims are valid: who owns them, as far as is known.
+
+use std::collections::BTreeSet;
+
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::names::NodeName;
+
+use super::election::{Election, is_under};
+use super::event::{Action, Target};
+use crate::clock::Instant;
+
+/// Who owns a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// This node, under its present session.
+    Me,
+    /// Another node whose session lives.
+    Other(NodeName),
+    /// Nobody.
+    Nobody,
+}
+
+impl Election {
+    /// Who owns `stored`, and under which session.
+    pub(super) fn owner(&self, stored: &Stored<Claim>) -> Owner {
+        let record = &stored.record;
+        let (Some(holder), Some(session)) = (&record.holder, &record.session) else {
+            return Owner::Nobody;
+        };
+        // A number below one that was seen of this lease is an edit or a restored backup.
+        if self.claims.is_set_back(stored) {
+            return Owner::Nobody;
+        }
+        if *holder == self.config.node {
+            return if self.own.id.as_ref() == Some(session) { Owner::Me } else { Owner::Nobody };
+        }
+        if !self.is_live(holder, session) && !self.is_in_doubt(stored) {
+            return Owner::Nobody;
+        }
+        Owner::Other(holder.clone())
+    }
+
+    /// Whether `stored` is held under a session that this node does not know: the watch on the claims
+    /// may be ahead of the one on the sessions. Until the session was read, its holder owns it.
+    pub(super) fn is_in_doubt(&self, stored: &Stored<Claim>) -> bool {
+        let (Some(holder), Some(session)) = (&stored.record.holder, &stored.record.session) else {
+            return false;
+        };
+        if *holder == self.config.node || self.is_live(holder, session) {
+            return false;
+        }
+        let known = self.sessions.get(holder.as_str());
+        let later = known.is_some_and(|known| {
+            known.uid == session.uid && known.record.transitions > session.transitions
+        });
+        let same = known.is_some_and(|known| is_under(known, session));
+        let seen = self.claims.entry(&stored.name).map(|entry| entry.changed);
+        let read = self.peers.read(holder);
+        !later && !same && read.is_none_or(|read| seen.is_some_and(|seen| read < seen))
+    }
+
+    /// Reads the sessions that claims name and that this node does not know.
+    pub(super) fn resolve_doubts(
+        &mut self,
+        now: Instant,
+        names: &[LeaseName],
+        actions: &mut Vec<Action>,
+    ) {
+        let doubtful: BTreeSet<LeaseName> = names
+            .iter()
+            .filter_map(|name| self.claims.get(name))
+            .filter(|stored| self.is_in_doubt(stored))
+            .filter_map(|stored| stored.record.holder.as_ref().map(LeaseName::session))
+            .collect();
+        for name in doubtful {
+            let target = Target::Session(name.clone());
+            if !self.is_pending(&target) && self.peers.may_read(now, &name) {
+                self.read(now, target, actions);
+            }
+        }
+    }
+}
