@@ -36,8 +36,6 @@ const AFTERWARDS: Duration = Duration::from_secs(4);
 /// Measures one repeat. The ground is left broken or whole, as the fault leaves it: the next
 /// repeat waits until all is well.
 pub(crate) async fn run(ground: &mut Ground, fault: Fault) -> Result<Felt> {
-    ground.deal_anew().await?;
-    ground.settle().await?;
     let owned = ground.owned()?;
     let victims = chance::pick(owned.keys().cloned().collect(), fault.victims())?;
     ensure!(victims.len() == fault.victims(), "only {victims:?} own anything");
