@@ -326,6 +326,7 @@ impl Election {
         self.advance_session(now, actions);
         if self.is_informed() {
             self.advance_peers(now, actions);
+            self.end_lapsed_provisional(now);
             self.settle_provisional(now, actions);
             self.advance_silences(now, actions);
             self.advance_claims(now, actions);
