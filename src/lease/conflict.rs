@@ -65,6 +65,10 @@ impl Conflicts {
         !self.yielded.is_empty()
     }
 
+    pub(super) fn all_yielded(&self) -> BTreeSet<IpAddr> {
+        self.yielded.keys().copied().collect()
+    }
+
     pub(super) fn yielded(&self, address: IpAddr) -> bool {
         self.yielded.contains_key(&address)
     }

@@ -1,6 +1,6 @@
 //! The state of the core, and the order in which its parts decide.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -326,6 +326,7 @@ impl Election {
         self.advance_session(now, actions);
         if self.is_informed() {
             self.advance_peers(now, actions);
+            self.end_lapsed_provisional(now);
             self.settle_provisional(now, actions);
             self.advance_silences(now, actions);
             self.advance_claims(now, actions);
@@ -407,9 +408,12 @@ impl Election {
             self.open.dropping = dropping;
         }
         let vips = if complete { self.served_vips(now) } else { self.adopted_vips(now) };
-        if vips != self.serving.vips || complete != self.serving.complete {
+        let yielded = if complete { BTreeSet::new() } else { self.conflicts.all_yielded() };
+        let same = vips == self.serving.vips && yielded == self.serving.yielded;
+        if !same || complete != self.serving.complete {
             self.open.note_changed(&self.serving.vips, &vips);
-            self.serving = Serving { generation: self.serving.generation + 1, vips, complete };
+            let generation = self.serving.generation + 1;
+            self.serving = Serving { generation, vips, complete, yielded };
             actions.push(Action::Serve(self.serving.clone()));
         }
         if !complete {

@@ -91,6 +91,11 @@ impl OldOwners {
         self.claims.insert(claim.clone());
     }
 
+    /// When the old owner with this MAC address last answered for anything that was taken from it.
+    pub(super) fn answered(&self, interface: &InterfaceName, mac: MacAddr) -> Option<Instant> {
+        self.asked.get(&(interface.clone(), mac)).and_then(|old| old.answered)
+    }
+
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Instant> {
         self.asked.values().map(|old| old.ask)
     }

@@ -14,6 +14,7 @@ use super::election::{Election, Pending};
 use super::event::{Action, Answer, Fact, Frame, Heard};
 use super::tenure::Tenure;
 use super::validity::Owner;
+use super::voices::VoiceId;
 use crate::clock::Instant;
 use crate::desired::{DesiredClaim, OnApiOutage};
 
@@ -85,6 +86,8 @@ impl Api {
 pub(super) struct Provisional {
     /// The owner that died.
     pub(super) from: NodeName,
+    /// Since when this node asks for it, or serves it.
+    since: Instant,
     /// The version of its session when it did: another one says that it lives.
     version: Option<String>,
     /// When this node first announced it against another speaker.
@@ -137,8 +140,13 @@ impl Election {
         };
         let Some((interface, _)) = self.may_take(now, tenure, claim) else { return };
         let version = self.session_version(from);
-        let provisional =
-            Provisional { from: from.clone(), version, contested: None, returned: None };
+        let provisional = Provisional {
+            from: from.clone(),
+            since: now,
+            version,
+            contested: None,
+            returned: None,
+        };
         let stored = stored.clone();
         self.ownerships += 1;
         let ownership = self.ownerships;
@@ -263,6 +271,30 @@ impl Election {
         self.speaker_with(mac).filter(|node| self.live_session(node).is_some())
     }
 
+    /// What the kernel has let lapse, or does not take, is nobody's again: while this process stood
+    /// still its owner may have come back, or another may have taken it.
+    pub(super) fn end_lapsed_provisional(&mut self, now: Instant) {
+        if !self.api.unsettled || self.kernel.applied < self.serving.generation {
+            return;
+        }
+        let lapsed = |name: &&LeaseName| {
+            let Some(stored) = self.claims.get(*name) else { return false };
+            self.serves_provisionally(name)
+                && stored.record.addresses.iter().any(|address| {
+                    self.is_served(*address) && !self.kernel.ours.contains_key(address)
+                })
+        };
+        let names: Vec<LeaseName> = self.open.iter().filter(lapsed).cloned().collect();
+        for name in names {
+            let addresses = self.claims.get(&name).map(|stored| &stored.record.addresses);
+            let refused = |address| self.kernel.refused.contains_key(address);
+            if addresses.is_some_and(|addresses| addresses.iter().any(refused)) {
+                self.exclude_self(now, &name);
+            }
+            self.end_provisional(&name, now);
+        }
+    }
+
     /// The API server answers again: lists first, then the leases decide.
     pub(super) fn settle_provisional(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if !self.api.unsettled {
@@ -329,6 +361,22 @@ impl Election {
     pub(super) fn is_returning(&self, name: &LeaseName) -> bool {
         let provisional = self.tenures.get(name).and_then(|tenure| tenure.provisional.as_ref());
         provisional.is_some_and(|provisional| provisional.returned.is_some())
+    }
+
+    /// Whether this node has served the claim in place of an owner that has answered for nothing of
+    /// the kind for so long, although it was asked.
+    pub(super) fn is_replaced_for(
+        &self,
+        now: Instant,
+        name: &LeaseName,
+        owner: &VoiceId,
+        long: Duration,
+    ) -> bool {
+        let provisional = self.tenures.get(name).and_then(|tenure| tenure.provisional.as_ref());
+        let since = provisional.map(|provisional| provisional.since);
+        let answered = self.old_owners.answered(&owner.interface, owner.mac);
+        self.serves_provisionally(name)
+            && since.max(answered).is_some_and(|at| now.saturating_since(at) >= long)
     }
 
     /// Whether this node serves an orphan already: it asks for it before all others.

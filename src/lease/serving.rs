@@ -1,6 +1,6 @@
 //! What the core wants the kernel to hold, and what it is told that the kernel holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use leasehold_crds::lease::LeaseName;
@@ -20,6 +20,8 @@ pub struct Serving {
     /// set until the state of the cluster is known: what a former process left behind then stays
     /// for as long as its lifetime lasts.
     pub complete: bool,
+    /// Addresses that another speaker has: they are removed even while that is not set.
+    pub yielded: BTreeSet<IpAddr>,
 }
 
 /// One address that this node serves.

@@ -136,12 +136,15 @@ impl Election {
         });
         // Its service has merely gone or moved: another address will be polled.
         let Some(polled) = polled.map(|owned| owned.stored.clone()) else { return Vec::new() };
+        let replaced =
+            |owned: &Owned| self.is_replaced_for(now, &owned.stored.name, id, OWNER_LIVES);
         let affected = |owned: &&Owned| {
             owned.voice.as_ref() == Some(id)
                 && owned.wire
                 // What lapses in an outage of the API server is silent, and nobody's.
                 && (!silence.node_answers
-                    || owned.held_without_api && owned.stored.name == polled.name)
+                    || owned.held_without_api
+                        && (owned.stored.name == polled.name || replaced(owned)))
         };
         let affected: Vec<&Owned> = owned.iter().filter(affected).collect();
         if self.is_api_gone(now, since) {
@@ -165,10 +168,13 @@ impl Election {
             self.fence_silent(now, id, actions);
             return Vec::new();
         }
-        if now < since + self.patience(id) {
-            return Vec::new();
-        }
-        affected.iter().map(|owned| (owned.stored.name.clone(), since)).collect()
+        let waited = now >= since + self.patience(id);
+        let taken = affected.iter().filter(|owned| {
+            waited
+                || silence.node_answers
+                    && self.is_replaced_for(now, &owned.stored.name, id, OWNER_LIVES)
+        });
+        taken.map(|owned| (owned.stored.name.clone(), since)).collect()
     }
 
     /// How long this node waits before it takes claims without a fence: for an owner that lives to

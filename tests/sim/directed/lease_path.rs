@@ -2,8 +2,8 @@
 
 use super::{Run, millis, runs, secs};
 use crate::world::World;
-use crate::world::controls::{session, vip};
-use leasehold::lease::Write;
+use crate::world::controls::{claim, session, vip};
+use leasehold::lease::{Target, Write};
 
 const ALL: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -142,6 +142,22 @@ fn a_node_that_hears_nobody_takes_nothing_while_others_live() {
     world.assert_served();
 }
 
+/// A lease that somebody deletes is vacant at once: others do not wait until its owner, which can have
+/// been stopped only just now, has not renewed for L.
+fn a_lease_that_is_deleted_while_its_owner_is_stopped_goes_to_another() {
+    let mut world = World::settled(&["a", "b", "c"], 3);
+    let number = (1..=3).find(|n| world.owner(*n).as_deref() == Some("a")).unwrap();
+    world.run(secs(20));
+    world.laws.overlap = None;
+    world.stop(world.hosts.id("a"), false);
+    world.delete(&Target::Claim(claim(number)));
+    world.run(secs(4));
+    assert_ne!(world.owner(number).as_deref(), Some("a"));
+    assert_eq!(world.having(vip(number)).len(), 2);
+    world.run(secs(4));
+    world.assert_served();
+}
+
 pub(super) const RUNS: &[Run] = runs![
     a_dead_node_is_fenced_once_and_its_claims_are_taken_evenly,
     two_dead_nodes_leave_nothing_unowned,
@@ -152,4 +168,5 @@ pub(super) const RUNS: &[Run] = runs![
     a_lost_carrier_removes_the_addresses_and_releases_the_session_with_one_write,
     a_lone_claim_on_a_lost_carrier_moves_too,
     a_node_that_hears_nobody_takes_nothing_while_others_live,
+    a_lease_that_is_deleted_while_its_owner_is_stopped_goes_to_another,
 ];

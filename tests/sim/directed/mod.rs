@@ -8,6 +8,7 @@ mod handover;
 mod lease_path;
 mod old_owners;
 mod outage;
+mod provisional;
 mod restart;
 mod session;
 
@@ -43,6 +44,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         lease_path::RUNS,
         old_owners::RUNS,
         outage::RUNS,
+        provisional::RUNS,
         restart::RUNS,
         session::RUNS,
     ]

@@ -152,6 +152,19 @@ fn nothing_is_claimed_or_removed_before_the_lists_are_in() {
     world.assert_served();
 }
 
+fn what_another_announces_is_removed_before_the_lists_are_in() {
+    let mut world = World::settled(&ALL, 9);
+    world.laws.overlap = Some(millis(60));
+    world.set_api_of("a", false);
+    world.kill("a");
+    world.start("a");
+    world.run(secs(20));
+    assert!(world.hosts["a"].kernel.ours.is_empty());
+    world.set_api_of("a", true);
+    world.run(secs(20));
+    world.assert_served();
+}
+
 fn sigterm_on_a_cordoned_node_hands_everything_over() {
     let mut world = World::settled(&ALL, 9);
     let since = world.now;
@@ -179,5 +192,6 @@ pub(super) const RUNS: &[Run] = runs![
     a_process_whose_session_was_fenced_meanwhile_removes_first,
     a_rebooted_node_acquires_anew,
     nothing_is_claimed_or_removed_before_the_lists_are_in,
+    what_another_announces_is_removed_before_the_lists_are_in,
     sigterm_on_a_cordoned_node_hands_everything_over,
 ];

@@ -23,6 +23,8 @@ const LIFETIME: Duration = Duration::from_millis(7_900);
 const GRACE: Duration = Duration::from_millis(33_400);
 /// By how much a kernel lifetime outlives the session, at most.
 const HUNG: Duration = Duration::from_millis(2_150);
+/// Why a claim was taken whose lease somebody deleted or edited.
+const EDITED: &str = "lease was deleted or edited";
 /// How long everything must have been well before everything must be served.
 const SETTLED: Duration = Duration::from_secs(15);
 const SERVED: Duration = Duration::from_secs(12);
@@ -70,7 +72,11 @@ impl World {
                 if self.is_informed(one) {
                     active.push(((Law::Served, ip, one, owner), PLANNED));
                 }
-                let hung = !self.hosts[one].paused
+                // What somebody deletes or edits is vacant at once: nobody waits for the end of the
+                // session then, and what is left of the lifetime may be all of it.
+                let waited = claim.is_some_and(|claim| claim.cause != EDITED);
+                let hung = waited
+                    && !self.hosts[one].paused
                     && stopped.is_some()
                     && !self.is_restarting(one)
                     && self.is_well_for(one, Health::Wire, Duration::from_secs(20))

@@ -1,0 +1,63 @@
+//! What is served provisionally, and how that ends.
+
+use super::{Run, runs, secs};
+use crate::world::World;
+use crate::world::controls::vip;
+use leasehold::lease::Fact;
+
+const ALL: [&str; 3] = ["a", "b", "c"];
+
+/// Everything that `a` owns is served by others, and the API server answers nobody.
+fn replaced(services: u8, replace: impl FnOnce(&mut World)) -> (World, Vec<u8>) {
+    let mut world = World::listening(&ALL, services);
+    let lost = world.owned_by("a");
+    let since = world.now;
+    world.set_api(false);
+    world.run(secs(3));
+    replace(&mut world);
+    world.run(secs(3));
+    let took = |(_, fact): &(&str, &Fact)| matches!(fact, Fact::TookProvisionally { .. });
+    assert_eq!(world.facts_since(since).filter(took).count(), lost.len());
+    (world, lost)
+}
+
+/// As for the addresses of an owner: they stay as long as they never lapsed.
+fn addresses_that_lapsed_are_not_served_again_without_asking() {
+    let (mut world, lost) = replaced(9, |world| world.cut_off("a"));
+    let c = world.hosts.id("c");
+    assert!(lost.iter().any(|number| world.having(vip(*number)).contains("c")));
+    world.stop(c, false);
+    world.run(secs(7));
+    assert!(world.hosts["c"].kernel.ours.is_empty());
+    world.heal_wire();
+    world.run(secs(2));
+    world.set_api(true);
+    world.run(secs(2));
+    // Its session is valid, and it renews it: what it adds then is its own.
+    world.cont(c);
+    world.run(secs(1));
+    for number in lost {
+        assert_eq!(world.having(vip(number)), ["a".to_owned()].into());
+    }
+    world.run(secs(20));
+    world.assert_served();
+}
+
+fn what_an_owner_that_is_back_does_not_serve_is_taken_from_it_at_once() {
+    let (mut world, lost) = replaced(60, |world| world.kill_node("a"));
+    world.power_on(world.hosts.id("a"));
+    world.run(secs(1));
+    world.set_api(true);
+    // The node answers, and until its session is over each claim is a question of its own.
+    world.run(secs(3));
+    for number in lost {
+        assert_ne!(world.owner(number).as_deref(), Some("a"), "{number}");
+    }
+    world.run(secs(10));
+    world.assert_served();
+}
+
+pub(super) const RUNS: &[Run] = runs![
+    addresses_that_lapsed_are_not_served_again_without_asking,
+    what_an_owner_that_is_back_does_not_serve_is_taken_from_it_at_once,
+];
