@@ -183,6 +183,15 @@ impl Election {
         if tenure.shown.as_ref().map_or(named.is_none(), same) {
             return;
         }
+        // Where somebody else took its name from the lease, or the lease itself, it may not know.
+        let released = |shown: &Former| {
+            let cause = record.cause.strip_prefix("released by ");
+            let rest = cause.and_then(|rest| rest.strip_prefix(shown.node.as_str()));
+            rest.is_some_and(|rest| rest.starts_with(':'))
+        };
+        if named.is_none() && tenure.shown.as_ref().is_some_and(|shown| !released(shown)) {
+            return;
+        }
         let handed = |from: &NodeName| {
             let cause = record.cause.strip_prefix("moved from ");
             cause

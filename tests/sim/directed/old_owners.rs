@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Run, millis, runs, secs};
 use crate::world::World;
-use crate::world::controls::vip;
-use leasehold::lease::{Fact, Frame};
+use crate::world::controls::{claim, vip};
+use leasehold::lease::{Fact, Frame, Target};
 
 const ALL: [&str; 3] = ["a", "b", "c"];
 /// How long two may have an address: at first, and when the old owner is asked less often.
@@ -104,6 +104,31 @@ fn a_node_that_was_fenced_and_is_dead_costs_one_question_per_turn() {
     }
 }
 
+fn an_old_owner_is_told_of_what_somebody_deleted_or_edited() {
+    let edits: [fn(&mut World, u8); 3] = [
+        |world, number| world.edit_claim(number, |claim| claim.holder = None),
+        |world, number| world.edit_claim(number, |claim| claim.session = None),
+        |world, number| world.delete(&Target::Claim(claim(number))),
+    ];
+    for edit in edits {
+        let mut world = World::settled(&ALL, 3);
+        let number = world.owned_by("a")[0];
+        // For so long it takes the API server to answer.
+        world.laws.overlap = Some(millis(4500));
+        world.set_api_of("a", false);
+        edit(&mut world, number);
+        world.run(millis(1500));
+        assert_ne!(world.owner(number).as_deref(), Some("a"));
+        world.set_api(false);
+        world.run(secs(10));
+        assert!(!world.having(vip(number)).contains("a"));
+        world.set_api(true);
+        world.set_api_of("a", true);
+        world.run(secs(20));
+        world.assert_served();
+    }
+}
+
 /// What is announced against the owner is answered each time: an answer may have been lost.
 fn an_owner_tells_a_speaker_that_it_is_the_owner_each_time_it_has_to() {
     let mut world = World::listening(&ALL, 9);
@@ -152,6 +177,7 @@ pub(super) const RUNS: &[Run] = runs![
     an_old_owner_is_told_by_who_took_over_provisionally_from_its_successor,
     an_old_owner_is_told_by_a_process_that_did_not_see_the_takeover,
     a_node_that_was_fenced_and_is_dead_costs_one_question_per_turn,
+    an_old_owner_is_told_of_what_somebody_deleted_or_edited,
     an_owner_tells_a_speaker_that_it_is_the_owner_each_time_it_has_to,
     a_speaker_is_known_by_a_link_that_was_down_when_the_api_server_went_away,
 ];
