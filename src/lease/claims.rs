@@ -62,7 +62,7 @@ impl Election {
         let names = self.open_claims();
         for name in &names {
             // A claim that nobody asks for is looked at as long as it is ours to give up.
-            let ours = || self.claims.get(name).is_some_and(|s| self.owner(s) == Owner::Me);
+            let ours = || self.claims.get(name).is_some_and(|stored| self.names_us(stored));
             if !self.tenures.contains_key(name) && (desired.claims.contains_key(name) || ours()) {
                 self.tenures.insert(name.clone(), Tenure::new(now));
             }
@@ -84,7 +84,8 @@ impl Election {
         }
         self.open.stale |= self.counts_any(&names);
         for name in &names {
-            let kept = |tenure: &Tenure| tenure.mine || tenure.yielding.is_some();
+            let named = self.claims.get(name).is_some_and(|stored| self.names_us(stored));
+            let kept = |tenure: &Tenure| tenure.mine || tenure.yielding.is_some() || named;
             if !desired.claims.contains_key(name) && !self.tenures.get(name).is_some_and(kept) {
                 self.tenures.remove(name);
                 self.claims.prune(name);
@@ -203,6 +204,10 @@ impl Election {
             self.hold_claim(now, name, claim, actions);
         } else if let Some(claim) = claim {
             self.take_claim(now, name, claim, desired, actions);
+        } else if let Some(stored) = self.claims.get(name).filter(|stored| self.names_us(stored)) {
+            // Set back to when it was ours, and nobody but us can tell that it is not any more.
+            let stored = Arc::clone(stored);
+            self.leave_claim(now, name, &stored, "nothing asks for it any more", actions);
         }
     }
 

@@ -40,6 +40,15 @@ impl Election {
         Owner::Other(holder.clone())
     }
 
+    /// Whether `stored` names this node under its present session, and so is valid for all who have not
+    /// seen a later state of it.
+    pub(super) fn names_us(&self, stored: &Stored<Claim>) -> bool {
+        let record = &stored.record;
+        record.holder.as_ref() == Some(&self.config.node)
+            && record.session.is_some()
+            && record.session == self.own.id
+    }
+
     /// Whether `stored` is held under a session that this node does not know: the watch on the claims
     /// may be ahead of the one on the sessions. Until the session was read, its holder owns it.
     pub(super) fn is_in_doubt(&self, stored: &Stored<Claim>) -> bool {

@@ -97,15 +97,12 @@ impl Writer {
         }
         let claims: Api<Lease> = Api::namespaced(self.client.clone(), &self.claims);
         let (params, wall) = (PostParams::default(), time_of_day());
-        match &write.base {
-            Some(base) => {
-                let lease = base.replace_with(&write.record, &self.claims, wall);
-                call(claims.replace(name.as_str(), &params, &lease)).await
-            }
-            None => {
-                let lease = new_lease(name, &write.record, &self.claims, wall);
-                call(claims.create(&params, &lease)).await
-            }
+        if let Some(base) = &write.base {
+            let lease = base.replace_with(&write.record, &self.claims, wall);
+            call(claims.replace(name.as_str(), &params, &lease)).await
+        } else {
+            let lease = new_lease(name, &write.record, &self.claims, wall);
+            call(claims.create(&params, &lease)).await
         }
     }
 
