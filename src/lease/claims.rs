@@ -84,8 +84,8 @@ impl Election {
         }
         self.open.stale |= self.counts_any(&names);
         for name in &names {
-            let named = self.claims.get(name).is_some_and(|stored| self.names_us(stored));
-            let kept = |tenure: &Tenure| tenure.mine || tenure.yielding.is_some() || named;
+            let ours = self.claims.get(name).is_some_and(|stored| self.names_us(stored));
+            let kept = |tenure: &Tenure| tenure.mine || tenure.yielding.is_some() || ours;
             if !desired.claims.contains_key(name) && !self.tenures.get(name).is_some_and(kept) {
                 self.tenures.remove(name);
                 self.claims.prune(name);

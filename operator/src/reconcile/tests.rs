@@ -356,7 +356,7 @@ fn a_claim_lists_an_address_once_it_is_on_record_and_no_other_claim_lists_it() {
     assert_eq!(lists(&index), [], "it is not on record");
     index.apply(Change::Service(applied(assigned("shop", 8, "10.0.0.0"))), START);
     let new = ("web.shop".to_owned(), vec!["10.0.0.0".to_owned()], true);
-    assert_eq!(lists(&index), [new.clone()]);
+    assert_eq!(lists(&index), std::slice::from_ref(&new));
     // Another claim lists it still: an old one, or one that was written a moment ago.
     let says = json!({"leasehold.dev/addresses": "10.0.0.0", "leasehold.dev/services": "web/gone"});
     let old = lease("web.gone", 20, None, 1, &says);
