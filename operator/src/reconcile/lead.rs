@@ -42,8 +42,8 @@ const RESYNC: Duration = Duration::from_secs(10);
 const QUIET: Duration = CALL_TIMEOUT.saturating_add(Duration::from_secs(3));
 /// The pause between two writes to the status of one pool, or one policy.
 const STATUS_PAUSE: Duration = Duration::from_millis(300);
-/// The pause after a lease was deleted or found to be needed.
-const LEASE_PAUSE: Duration = Duration::from_secs(30);
+/// The pause after a session was deleted or found to be needed.
+const SESSION_PAUSE: Duration = Duration::from_secs(30);
 
 /// What the loop works with.
 #[derive(Clone)]
@@ -316,10 +316,10 @@ impl Leader<'_> {
         match (result, job) {
             (Ok(()), Job::Service { .. }) => Duration::ZERO,
             (Ok(()), Job::List(_, write)) if write.base.is_some() => Duration::ZERO,
-            // Until the watch has brought it.
-            (Ok(()), Job::List(..)) => FIRST,
+            // Until the watch has brought it. The Service may be there again at once.
+            (Ok(()), Job::List(..) | Job::DeleteClaim(..)) => FIRST,
             (Ok(()), Job::Pool(..) | Job::Policy(..)) => STATUS_PAUSE,
-            (Ok(()), Job::DeleteClaim(..) | Job::DeleteSession(..)) => LEASE_PAUSE,
+            (Ok(()), Job::DeleteSession(..)) => SESSION_PAUSE,
             (Err(_), _) => (FIRST * 2_u32.saturating_pow(failures.min(16))).min(LONGEST),
         }
     }
