@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 
-use super::election::{Election, Pending, Purpose};
+use super::election::Election;
 use super::eligible::SEEN;
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::handover::{Handover, Yielding};
 use super::listed::List;
 use super::orphans::LastOwner;
 use super::refresh::IN_FLIGHT;
+use super::requests::{Pending, Purpose};
 use super::tenure::Tenure;
 use super::validity::Owner;
 use crate::clock::Instant;

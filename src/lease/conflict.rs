@@ -14,8 +14,9 @@ use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
-use super::election::{Election, Pending, Purpose};
+use super::election::Election;
 use super::event::{Action, Answer, Fact, Frame, Heard, Interface, Target};
+use super::requests::{Pending, Purpose};
 use super::tenure::Tenure;
 use super::validity::Owner;
 use crate::clock::Instant;

@@ -1,6 +1,6 @@
 //! The state of the core, and the order in which its parts decide.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,15 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::cache::Cache;
 use super::conflict::Conflicts;
-use super::event::{Action, Answer, Event, Fact, Frame, Interface, RequestId, Target, Write};
+use super::event::{Action, Answer, Event, Fact, Frame, Interface, RequestId, Target};
 use super::listening::Listening;
 use super::old_owners::OldOwners;
 use super::open::Open;
 use super::peers::Peers;
 use super::provisional::Api;
 use super::record::OwnRecord;
-use super::serving::{KernelView, ServedVip, Serving};
+use super::requests::{Pending, Purpose};
+use super::serving::{KernelView, Serving};
 use super::session::{OwnSession, links};
 use super::silence::Silences;
 use super::speakers::Speakers;
@@ -79,50 +80,13 @@ pub struct Election {
     pub(super) requests: BTreeMap<RequestId, Pending>,
     pub(super) refresh: super::refresh::Refresh,
     /// What a former process left; obeyed until the cluster's state is known.
-    adopted: Option<OwnRecord>,
-    persisted: Option<OwnRecord>,
+    pub(super) adopted: Option<OwnRecord>,
+    pub(super) persisted: Option<OwnRecord>,
     pub(super) serving: Serving,
-    next_request: u64,
+    pub(super) next_request: u64,
     pub(super) ownerships: u64,
     /// When the last event was taken: all that was due by then has had its turn.
     seen: Instant,
-}
-
-/// A request that has not been answered.
-#[derive(Clone, Debug)]
-pub(super) struct Pending {
-    pub(super) target: Target,
-    pub(super) sent: Instant,
-    pub(super) purpose: Purpose,
-}
-
-/// Why a request was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// To know what is stored.
-    Read,
-    /// To know whether the store still names an owner that does not answer.
-    Confirm,
-    /// To acquire, adopt or renew the own session.
-    Renew,
-    /// To lengthen the own session over a restart.
-    Restart,
-    /// To end the own session.
-    ReleaseSession,
-    /// To end another's session.
-    Fence,
-    /// To become a claim's owner.
-    Take,
-    /// To say that a claim is still held, or to whom it is handed over.
-    Refresh,
-    /// To give a claim up.
-    Release,
-}
-
-impl Purpose {
-    pub(super) const fn is_read(self) -> bool {
-        matches!(self, Self::Read | Self::Confirm)
-    }
 }
 
 impl Election {
@@ -386,172 +350,6 @@ impl Election {
             }
             Target::Claim(_) => self.claim_answered(now, &name, &pending, answer, actions),
         }
-    }
-
-    /// Publishes what is served, and the record for the next process, where they changed.
-    fn publish(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let complete = self.is_informed() && self.own.is_settled();
-        let until = self.own.renewed_until();
-        let served_until = Some((self.own.kernel_until, until, now >= until));
-        let moved = std::mem::replace(&mut self.open.served_until, served_until) != served_until;
-        let yielded = self.conflicts.has_yielded();
-        let stale = std::mem::replace(&mut self.open.yielded, yielded)
-            || yielded
-            || self.open.stale
-            || !self.serving.complete;
-        if complete && !stale && !moved {
-            return;
-        }
-        if std::mem::take(&mut self.open.stale) {
-            let (holding, dropping) = (self.held().count() > 0, self.drops_any());
-            self.open.holding = holding;
-            self.open.dropping = dropping;
-        }
-        let vips = if complete { self.served_vips(now) } else { self.adopted_vips(now) };
-        let yielded = if complete { BTreeSet::new() } else { self.conflicts.all_yielded() };
-        let same = vips == self.serving.vips && yielded == self.serving.yielded;
-        if !same || complete != self.serving.complete {
-            self.open.note_changed(&self.serving.vips, &vips);
-            let generation = self.serving.generation + 1;
-            self.serving = Serving { generation, vips, complete, yielded };
-            actions.push(Action::Serve(self.serving.clone()));
-        }
-        if !complete {
-            return;
-        }
-        self.adopted = None;
-        if !stale {
-            return;
-        }
-        let record = OwnRecord {
-            node: self.config.node.clone(),
-            incarnation: self.config.incarnation.clone(),
-            session: self.own.id.clone(),
-            transitions: self.sessions.highest(&self.own_name),
-            claims: self.held_claims(),
-        };
-        if self.persisted.as_ref() != Some(&record) {
-            actions.push(Action::Persist(record.clone()));
-            self.persisted = Some(record);
-        }
-    }
-
-    /// What a former process left, as long as the kernel still has it.
-    fn adopted_vips(&self, now: Instant) -> BTreeMap<IpAddr, ServedVip> {
-        let mut vips = BTreeMap::new();
-        for (claim, held) in self.adopted.iter().flat_map(|record| &record.claims) {
-            for address in &held.addresses {
-                let Some(present) = self.kernel.ours.get(address) else { continue };
-                if now >= present.until || self.conflicts.yielded(*address) {
-                    continue;
-                }
-                vips.insert(
-                    *address,
-                    ServedVip {
-                        claim: claim.clone(),
-                        interface: present.interface.clone(),
-                        until: if held.drops {
-                            present.until
-                        } else {
-                            self.own.kernel_until.max(present.until)
-                        },
-                        ownership: 0,
-                        announced: true,
-                    },
-                );
-            }
-        }
-        vips
-    }
-
-    /// Whether the kernel is known to hold `address` no longer since it was last published without.
-    pub(super) fn is_removed(&self, address: IpAddr) -> bool {
-        !self.serving.vips.contains_key(&address)
-            && self.kernel.applied >= self.serving.generation
-            && !self.kernel.ours.contains_key(&address)
-    }
-
-    /// Whether the kernel holds none of our addresses, and is to hold none.
-    pub(super) fn is_kernel_clear(&self) -> bool {
-        self.serving.vips.is_empty()
-            && self.serving.complete
-            && self.kernel.applied >= self.serving.generation
-            && self.kernel.ours.is_empty()
-    }
-
-    pub(super) fn is_served(&self, address: IpAddr) -> bool {
-        self.serving.vips.contains_key(&address)
-    }
-
-    /// Ends the process once what it was asked to leave behind is in place.
-    fn finish(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if !self.own.is_ending() {
-            return;
-        }
-        let kept = self.serving.vips.iter().all(|(address, vip)| {
-            // The kernel counts whole seconds.
-            self.kernel
-                .ours
-                .get(address)
-                .is_some_and(|present| present.until + Duration::from_millis(1100) >= vip.until)
-        });
-        let clear = self.tenures.values().all(|tenure| !tenure.mine) && self.is_kernel_clear();
-        if self.own.may_exit(now, kept, clear) {
-            actions.push(Action::Exit);
-        }
-    }
-
-    pub(super) fn write(
-        &mut self,
-        now: Instant,
-        write: Write,
-        purpose: Purpose,
-        actions: &mut Vec<Action>,
-    ) {
-        let target = match &write {
-            Write::Session(change) => Target::Session(change.name.clone()),
-            Write::Claim(change) => Target::Claim(change.name.clone()),
-        };
-        let request = self.request(now, target, purpose);
-        actions.push(Action::Write { request, write });
-    }
-
-    pub(super) fn read(&mut self, now: Instant, target: Target, actions: &mut Vec<Action>) {
-        self.read_for(now, target, Purpose::Read, actions);
-    }
-
-    pub(super) fn read_for(
-        &mut self,
-        now: Instant,
-        target: Target,
-        purpose: Purpose,
-        actions: &mut Vec<Action>,
-    ) {
-        let request = self.request(now, target.clone(), purpose);
-        actions.push(Action::Read { request, target });
-    }
-
-    fn request(&mut self, now: Instant, target: Target, purpose: Purpose) -> RequestId {
-        self.next_request += 1;
-        let request = RequestId(self.next_request);
-        self.requests.insert(request, Pending { target, sent: now, purpose });
-        request
-    }
-
-    /// Whether a request on `target` is under way. A look at a claim whose owner is silent stands in
-    /// nobody's way.
-    pub(super) fn is_pending(&self, target: &Target) -> bool {
-        self.requests
-            .values()
-            .any(|pending| pending.target == *target && pending.purpose != Purpose::Confirm)
-    }
-
-    /// Whether a claim is being read because its owner is silent.
-    pub(super) fn is_confirming(&self, claim: &LeaseName) -> bool {
-        self.requests.values().any(|pending| {
-            pending.purpose == Purpose::Confirm
-                && matches!(&pending.target, Target::Claim(name) if name == claim)
-        })
     }
 
     /// L: for how long a session may go without renewal.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use leasehold_crds::lease::{Session, Stored};
 
-use super::election::{Election, Purpose};
+use super::election::Election;
 use super::event::{Action, Change};
+use super::requests::Purpose;
 use crate::clock::Instant;
 
 /// How often a restart looks whether planned moves are over.

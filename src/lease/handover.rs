@@ -13,9 +13,10 @@ use leasehold_crds::lease::{Claim, LeaseName, Stored, Successor};
 use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
-use super::election::{Election, Purpose, id_of};
+use super::election::{Election, id_of};
 use super::event::{Action, Target};
 use super::rank::{Orphan as Ranked, rank};
+use super::requests::Purpose;
 use super::validity::Owner;
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};

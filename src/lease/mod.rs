@@ -15,6 +15,8 @@
 //! |---|---|
 //! | `event` | what goes in and comes out |
 //! | `election` | the state, and the order in which its parts decide |
+//! | `requests` | what was asked of the API server and is not answered yet |
+//! | `publish` | what comes out for the kernel and the next process |
 //! | `cache` | leases as this node knows them |
 //! | `session` | acquiring, renewing, losing the own session |
 //! | `ending` | the end of the process: restart or departure |
@@ -55,9 +57,11 @@ mod open;
 mod orphans;
 mod peers;
 mod provisional;
+mod publish;
 mod rank;
 mod record;
 mod refresh;
+mod requests;
 mod serving;
 mod session;
 mod silence;

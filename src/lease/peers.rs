@@ -6,9 +6,10 @@ use std::time::Duration;
 use leasehold_crds::lease::{LeaseName, Record as _, Session, Stored};
 use leasehold_crds::names::NodeName;
 
-use super::election::{Config, Election, Pending, Purpose};
+use super::election::{Config, Election};
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::rank::weight;
+use super::requests::{Pending, Purpose};
 use crate::clock::Instant;
 
 /// By how much each speaker waits for those before it, so that a silent session is read and fenced

@@ -10,8 +10,9 @@ use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
-use super::election::{Election, Pending};
+use super::election::Election;
 use super::event::{Action, Answer, Fact, Frame, Heard};
+use super::requests::Pending;
 use super::tenure::Tenure;
 use super::validity::Owner;
 use super::voices::VoiceId;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use leasehold_crds::lease::LeaseName;
 
-use super::election::{Election, Pending, Purpose};
+use super::election::Election;
 use super::event::{Action, Target};
+use super::requests::{Pending, Purpose};
 use super::tenure::Tenure;
 use super::validity::Owner;
 use crate::clock::Instant;

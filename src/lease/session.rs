@@ -7,9 +7,10 @@ use std::time::Duration;
 use leasehold_crds::lease::{Session, SessionId, SessionInterface, Stored};
 use leasehold_crds::names::InterfaceName;
 
-use super::election::{Config, Election, KERNEL_GRACE, Pending, Purpose, id_of};
+use super::election::{Config, Election, KERNEL_GRACE, id_of};
 use super::ending::{EXIT, Ending};
 use super::event::{Action, Answer, Change, Fact, Interface, Target, Write};
+use super::requests::{Pending, Purpose};
 use crate::clock::Instant;
 
 /// How long the watch may take to deliver an own renewal.

@@ -12,9 +12,10 @@ use std::time::Duration;
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::NodeName;
 
-use super::election::{Election, Pending, Purpose};
+use super::election::Election;
 use super::event::{Action, Answer, Change, Target, Write};
 use super::peers::FENCED_BY;
+use super::requests::{Pending, Purpose};
 use super::validity::Owner;
 use super::voices::{Silence, Voice, VoiceId, Voices};
 use crate::clock::Instant;

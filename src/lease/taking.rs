@@ -6,9 +6,10 @@ use std::sync::Arc;
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::NodeName;
 
-use super::election::{Election, Purpose};
+use super::election::Election;
 use super::event::Action;
 use super::listed::List;
+use super::requests::Purpose;
 use super::validity::Owner;
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
