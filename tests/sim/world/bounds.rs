@@ -104,10 +104,9 @@ impl World {
         let lag = self.hosts[one].lag.max(self.hosts[other].lag) * 4;
         let mut limit = if planned { PLANNED } else { HEALED } + lag;
         for id in [one, other] {
-            let cut = !self.hosts[id].api || self.server.down.is_some();
             // What is not current and not known to be gone cannot be told from what is current.
             let well = self.is_well_for(id, Health::Api, NOTICED);
-            let gone = cut && self.ill_for(id, Health::Api).is_some_and(|ill| ill >= NOTICED);
+            let gone = self.ill_for(id, Health::Reach).is_some_and(|ill| ill >= NOTICED);
             let new = !self.is_well_for(id, Health::Running, NOTICED)
                 || !self.is_well_for(id, Health::Prompt, NOTICED);
             if !(well || gone) || new {

@@ -13,13 +13,16 @@ pub(crate) enum Health {
     Running,
     /// The API server answers it, soon and all, and its watches deliver.
     Api,
+    /// Requests reach the API server, whatever becomes of them there.
+    Reach,
     /// It hears every other host on its segments and is heard by them.
     Wire,
     /// It wakes up in time.
     Prompt,
 }
 
-const ALL: [Health; 4] = [Health::Running, Health::Api, Health::Wire, Health::Prompt];
+const ALL: [Health; 5] =
+    [Health::Running, Health::Api, Health::Reach, Health::Wire, Health::Prompt];
 /// The longest way to the API server, and from it by a watch, of a host that is well.
 const SOON: Duration = Duration::from_millis(25);
 
@@ -31,7 +34,7 @@ struct Spell {
 
 /// The health of all hosts.
 #[derive(Debug, Default)]
-pub(crate) struct Spells(Vec<[Spell; 4]>);
+pub(crate) struct Spells(Vec<[Spell; 5]>);
 
 const fn place(health: Health) -> usize {
     match health {
@@ -39,6 +42,7 @@ const fn place(health: Health) -> usize {
         Health::Api => 1,
         Health::Wire => 2,
         Health::Prompt => 3,
+        Health::Reach => 4,
     }
 }
 
@@ -46,7 +50,7 @@ impl World {
     /// Looks at all hosts anew.
     pub(crate) fn examine(&mut self) {
         while self.spells.0.len() < self.hosts.len() {
-            self.spells.0.push([Spell { well: true, since: self.now }; 4]);
+            self.spells.0.push([Spell { well: true, since: self.now }; 5]);
         }
         for id in 0..self.hosts.len() {
             for health in ALL {
@@ -71,6 +75,7 @@ impl World {
         match health {
             Health::Running => host.is_running() && host.powered,
             Health::Prompt => host.lag.is_zero() && !host.paused,
+            Health::Reach => self.server.down.is_none() && host.api,
             Health::Api => {
                 let server = &self.server;
                 server.down.is_none()
