@@ -3,6 +3,7 @@
 //! Everything here is level-triggered: each pass looks at what is stored, what is asked for and
 //! what this node believes to hold, and does what is missing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,6 +123,7 @@ impl Election {
                 tenure.orphan = None;
             }
         }
+        let asked = self.desired.as_ref().and_then(|desired| desired.claims.get(name));
         match owner {
             Owner::Me if !tenure.mine => {
                 let Some(stored) = stored else { return };
@@ -154,11 +156,12 @@ impl Election {
             Owner::Nobody if tenure.mine && !live => tenure.end(),
             Owner::Me => {
                 if let Some(stored) = stored.filter(|stored| !tenure.list.is_of(&stored.record)) {
-                    tenure.list = List::of(&stored.record);
+                    tenure.relist(List::of(&stored.record), asked);
                 }
             }
-            Owner::Nobody if tenure.mine && stored.is_none() => {
-                tenure.unlisted.append(&mut tenure.list.addresses);
+            Owner::Nobody if tenure.mine => {
+                let services = tenure.list.services.clone();
+                tenure.relist(List { services, addresses: BTreeSet::new() }, asked);
             }
             Owner::Other(_) | Owner::Nobody => {}
         }

@@ -10,6 +10,7 @@ use super::election::Election;
 use super::eligible::fits;
 use super::listed::lists;
 use super::rank::{Orphan as Ranked, rank};
+use super::session::EDITED;
 use super::tenure::Tenure;
 use super::validity::Owner;
 use crate::clock::Instant;
@@ -226,7 +227,9 @@ impl Election {
         let claim = self.claims.get(name);
         match session {
             Some(session) if session.uid != last.session.uid => true,
-            Some(session) if session.record.transitions > last.session.transitions => false,
+            Some(session) if session.record.transitions > last.session.transitions => {
+                session.record.holder.is_some() && session.record.cause == EDITED
+            }
             Some(session) if session.record.transitions < last.session.transitions => true,
             // The session lives: then the claim was released, which adds one, or it was edited.
             Some(session) if session.record.holder.is_some() => {

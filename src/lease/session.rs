@@ -13,6 +13,10 @@ use super::event::{Action, Answer, Change, Fact, Interface, Target, Write};
 use super::requests::{Pending, Purpose};
 use crate::clock::Instant;
 
+/// The causes of a session that its holder put right.
+pub(super) const DELETED: &str = "lease was deleted";
+pub(super) const EDITED: &str = "lease was edited";
+
 /// How long the watch may take to deliver an own renewal.
 const ECHO: Duration = Duration::from_secs(1);
 /// By how much clocks may differ in rate over L, and how long a removal may take.
@@ -296,7 +300,7 @@ impl Election {
         let Some(stored) = self.own_stored() else {
             // Deleted: nobody fenced it. What is held is held on while it is created again.
             if now >= self.own.due {
-                self.put_session(now, None, self.next_transitions(), "lease was deleted", actions);
+                self.put_session(now, None, self.next_transitions(), DELETED, actions);
             }
             return;
         };
@@ -304,14 +308,14 @@ impl Election {
         // edited the lease, and it is put right.
         if !self.is_ours(&stored) && Self::is_edited(&stored, &id) {
             let transitions = self.next_transitions();
-            self.put_session(now, Some(stored), transitions, "lease was edited", actions);
+            self.put_session(now, Some(stored), transitions, EDITED, actions);
             return;
         }
         let found = id_of(&stored);
         if found != id {
             if found.transitions < self.sessions.highest(&self.own_name) {
                 let transitions = self.next_transitions();
-                self.put_session(now, Some(stored), transitions, "lease was edited", actions);
+                self.put_session(now, Some(stored), transitions, EDITED, actions);
                 return;
             }
             self.own.id = Some(found);

@@ -13,6 +13,7 @@ use super::old_owners::Former;
 use super::orphans::{LastOwner, Orphan};
 use super::provisional::Provisional;
 use crate::clock::Instant;
+use crate::desired::DesiredClaim;
 
 /// What this node knows and does about one claim.
 #[derive(Debug)]
@@ -105,6 +106,15 @@ impl Tenure {
     /// This node serves it, or is about to, or has done so until a moment ago.
     pub(super) const fn counts(&self) -> bool {
         self.mine || self.yielding.is_some() || self.provisional.is_some()
+    }
+
+    /// The lease lists something else while the claim is mine. What it does not list any more was not
+    /// taken off by anybody who may: it is served on.
+    pub(super) fn relist(&mut self, list: List, claim: Option<&DesiredClaim>) {
+        let before = std::mem::replace(&mut self.list, list);
+        let gone = before.addresses.difference(&self.list.addresses);
+        let asked = |address: &&IpAddr| claim.is_some_and(|it| it.addresses.contains(*address));
+        self.unlisted.extend(gone.filter(asked).copied());
     }
 
     /// Forgets everything that came with owning the claim.

@@ -207,7 +207,7 @@ pub async fn a_deleted_service_leaves_nothing_behind_and_its_address_serves_anot
 
     // One of the same name gets it at once, whatever has become of the former one's claim.
     next.delete().await?;
-    let again = scene.cluster.service("next").vip(0).create().await?;
+    let again = scene.cluster.service("next").vip(0).pods_of(&next).create().await?;
     let (vip, _) = timeout(PROMPT, scene.cluster.ready(&again)).await.context("it waits")??;
     ensure!(vip == scene.vip, "it got {vip}");
     Ok(())

@@ -116,7 +116,7 @@ impl<'a> Wanting<'a> {
             .filter(|family| !kept.contains_key(family) && !given.contains_key(family))
             .collect();
         let (pool, lacking) = match anchor {
-            Some(pool) => (Some(pool), Self::draw(pool, &missing, &mut given, space)),
+            Some(pool) => (Some(pool), self.draw(pool, &missing, &mut given, space)),
             None => self.draw_from_any(&missing, &mut given, space),
         };
         let (failure, shortfall) = match lacking {
@@ -171,8 +171,14 @@ impl<'a> Wanting<'a> {
         Ok((given, from.map(|(pool, _)| pool)))
     }
 
+    /// The address of `pool` that the service gets: one that its own claim lists, else the lowest.
+    fn next(&self, pool: &'a str, family: Family, space: &mut Space<'a>) -> Option<IpAddr> {
+        space.listed(&self.service.claim, pool, family).or_else(|| space.lowest(pool, family))
+    }
+
     /// Serves `missing` from `pool`; what is left over is the failure.
     fn draw(
+        &self,
         pool: &'a str,
         missing: &[Family],
         given: &mut ByFamily,
@@ -180,7 +186,7 @@ impl<'a> Wanting<'a> {
     ) -> Option<Failure> {
         let mut lacking = None;
         for &family in missing {
-            if let Some(ip) = space.lowest(pool, family) {
+            if let Some(ip) = self.next(pool, family, space) {
                 given.insert(family, ip);
             } else {
                 let lacks = || Failure::PoolLacks { pool: pool.to_owned(), family };
@@ -205,7 +211,7 @@ impl<'a> Wanting<'a> {
             }
             let found: ByFamily = missing
                 .iter()
-                .filter_map(|&family| Some((family, space.lowest(pool, family)?)))
+                .filter_map(|&family| Some((family, self.next(pool, family, space)?)))
                 .collect();
             if found.len() == missing.len() {
                 given.extend(found);

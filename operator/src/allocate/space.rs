@@ -1,6 +1,6 @@
 //! What is free while a plan is being made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use leasehold_crds::range::{Family, IpRange};
@@ -74,6 +74,16 @@ impl<'a> Space<'a> {
         }
         let claim = self.claims(ip).find(|claim| *claim != own)?;
         Some(Failure::Releasing { address: ip, claim: claim.to_owned() })
+    }
+
+    /// An address of `pool` that only the claim `own` lists; it is not taken yet.
+    pub(super) fn listed(&self, own: &str, pool: &str, family: Family) -> Option<IpAddr> {
+        let only_own = |claims: &BTreeSet<String>| claims.iter().all(|claim| claim == own);
+        let claimed = self.state.claimed.iter().filter(|(_, claims)| only_own(claims));
+        let mut own_pool = claimed.map(|(ip, _)| *ip).filter(|ip| {
+            Family::of(*ip) == family && self.state.territory.owner(*ip) == Some(pool)
+        });
+        own_pool.find(|ip| self.obstacle(*ip, own).is_none())
     }
 
     /// The lowest address of `pool` that is free; it is not taken yet.

@@ -130,6 +130,7 @@ fn outlived(index: &Index, now: Instant) -> Vec<Job> {
         let service = index.services.get(&claim.service);
         let wanted = service.is_some_and(|row| index.wish(row).is_some());
         if !wanted
+            && claim.is_marked()
             && claim.record.addresses.is_empty()
             && !index.listings.contains_key(name)
             && !index.is_valid(claim)

@@ -47,6 +47,12 @@ pub struct ClaimRow {
 }
 
 impl ClaimRow {
+    /// Whether it says so: somebody else's lease may bear a name of two parts, and somebody may have
+    /// edited ours.
+    pub fn is_marked(&self) -> bool {
+        !self.record.services.is_empty() || self.record.session.is_some()
+    }
+
     /// The session under which it is held; none while it is released.
     pub fn session(&self) -> Option<(LeaseName, SessionId)> {
         self.record.holder.as_ref().map(LeaseName::session).zip(self.record.session.clone())
@@ -61,10 +67,6 @@ impl Row for ClaimRow {
         let Stored { name, uid, acquired, record, .. } = Stored::<Claim>::from_lease(lease)?;
         let (namespace, service) = name.as_str().split_once('.')?;
         if service.contains('.') {
-            return None;
-        }
-        // Somebody else's lease may bear a name of two parts.
-        if record.services.is_empty() && record.session.is_none() {
             return None;
         }
         let service = ServiceKey { namespace: namespace.to_owned(), name: service.to_owned() };
