@@ -13,12 +13,17 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Client;
 use kube::client::{ClientBuilder, ConfigExt};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use tower::timeout::TimeoutLayer;
+use tower::util::BoxCloneSyncServiceLayer;
 use tower::{BoxError, ServiceBuilder};
 
 use super::ApiError;
 
 /// Within which time a TCP connection must be made.
 const CONNECT: Duration = Duration::from_millis(500);
+/// Within which time TLS must be spoken as well. All calls wait for the one that connects: a server, or
+/// a balancer before it, that accepts and then says nothing would hold them all up.
+const HANDSHAKE: Duration = Duration::from_secs(2);
 /// How often the connection is probed, and within which time the probe must be answered.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// After which time without an acknowledgement the kernel gives a connection up.
@@ -47,6 +52,9 @@ pub fn connect(config: &Config) -> Result<Client, ApiError> {
         .https_or_http()
         .enable_http2()
         .wrap_connector(http);
+    let connector = ServiceBuilder::new()
+        .layer(BoxCloneSyncServiceLayer::new(TimeoutLayer::new(HANDSHAKE)))
+        .service(https);
     let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
         .http2_only(true)
         .http2_keep_alive_interval(KEEP_ALIVE)
@@ -55,7 +63,7 @@ pub fn connect(config: &Config) -> Result<Client, ApiError> {
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .retry_canceled_requests(false)
-        .build(https);
+        .build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(error)?)
@@ -63,4 +71,31 @@ pub fn connect(config: &Config) -> Result<Client, ApiError> {
         .map_err(Into::<BoxError>::into)
         .service(client);
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::Lease;
+    use kube::Api;
+    use kube::api::ListParams;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Long enough for a machine that does much else.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_server_that_accepts_and_says_nothing_holds_no_call_up_for_good() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = server.local_addr().unwrap();
+        let mut config = Config::new(format!("https://{address}").parse().unwrap());
+        config.accept_invalid_certs = true;
+        let leases: Api<Lease> = Api::default_namespaced(connect(&config).unwrap());
+        let call = tokio::spawn(async move { leases.list(&ListParams::default()).await });
+        let (connection, _) = server.accept().await.unwrap();
+        let answer = tokio::time::timeout(PATIENCE, call).await.unwrap().unwrap();
+        assert!(answer.is_err());
+        drop(connection);
+    }
 }

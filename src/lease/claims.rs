@@ -74,6 +74,7 @@ impl Election {
             self.note_holder(name);
             self.settle_owner(now, name, actions);
         }
+        self.give_up_listed(&names);
         if self.own.id.is_some() {
             self.resolve_doubts(now, &names, actions);
             self.rank_orphans(now, &names, &desired);
@@ -165,7 +166,6 @@ impl Election {
             }
             Owner::Other(_) | Owner::Nobody => {}
         }
-        self.give_up_listed(name);
     }
 
     pub(super) fn lose_all_claims(&mut self, cause: &str, actions: &mut Vec<Action>) {

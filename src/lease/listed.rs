@@ -39,13 +39,23 @@ pub(super) fn lists(stored: &Stored<Claim>, claim: &DesiredClaim) -> bool {
 
 impl Election {
     /// Of what no lease listed, what one lists now is governed by that.
-    pub(super) fn give_up_listed(&mut self, name: &LeaseName) {
-        let Some(tenure) = self.tenures.get_mut(name) else { return };
-        if tenure.unlisted.is_empty() {
+    pub(super) fn give_up_listed(&mut self, names: &[LeaseName]) {
+        let unlisted = |name: &&LeaseName| {
+            self.tenures.get(*name).is_some_and(|tenure| !tenure.unlisted.is_empty())
+        };
+        let names: Vec<&LeaseName> = names.iter().filter(unlisted).collect();
+        if names.is_empty() {
             return;
         }
-        for stored in self.claims.stored() {
-            tenure.unlisted.retain(|address| !stored.record.addresses.contains(address));
+        let listed: BTreeSet<IpAddr> = self
+            .claims
+            .stored()
+            .flat_map(|stored| stored.record.addresses.iter().copied())
+            .collect();
+        for name in names {
+            if let Some(tenure) = self.tenures.get_mut(name) {
+                tenure.unlisted.retain(|address| !listed.contains(address));
+            }
         }
     }
 

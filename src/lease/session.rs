@@ -282,6 +282,14 @@ impl Election {
         stored.uid == id.uid && stored.record.transitions <= id.transitions && !fenced
     }
 
+    /// Whether the lease of the session that this process holds was deleted, edited or set back.
+    fn is_set_back_or_gone(&self, id: &SessionId) -> bool {
+        self.own_stored().is_none_or(|stored| {
+            let low = stored.record.transitions < self.sessions.highest(&self.own_name);
+            low || !self.is_ours(&stored) && Self::is_edited(&stored, id)
+        })
+    }
+
     /// A session that was seen to be over is obeyed at once, whatever is under way.
     fn notice_end(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let (Some(id), Some(stored)) = (&self.own.id, self.own_stored()) else { return };
@@ -297,6 +305,15 @@ impl Election {
 
     fn keep_session(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let Some(id) = self.own.id.clone() else { return };
+        if now >= self.own.kernel_until && self.is_set_back_or_gone(&id) {
+            // What nobody has served for a while is asked for like anything new.
+            self.lose_session(
+                now,
+                "session was deleted or edited, and its addresses lapsed",
+                actions,
+            );
+            return;
+        }
         let Some(stored) = self.own_stored() else {
             // Deleted: nobody fenced it. What is held is held on while it is created again.
             if now >= self.own.due {

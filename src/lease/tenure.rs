@@ -26,8 +26,8 @@ pub(super) struct Tenure {
     pub(super) interface: Option<InterfaceName>,
     /// What the lease listed while it was mine.
     pub(super) list: List,
-    /// What is served although no lease lists it: somebody deleted the lease, and the operator has not
-    /// listed the addresses again.
+    /// What is served although no lease lists it: somebody deleted or edited the lease, and the operator
+    /// has not listed the addresses again.
     pub(super) unlisted: BTreeSet<IpAddr>,
     /// Since when it lists an address that no service asks for.
     pub(super) unasked: Option<Instant>,

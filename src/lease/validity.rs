@@ -32,7 +32,7 @@ impl Election {
             return Owner::Nobody;
         }
         if *holder == self.config.node {
-            return if self.own.id.as_ref() == Some(session) { Owner::Me } else { Owner::Nobody };
+            return if self.names_us(stored) { Owner::Me } else { Owner::Nobody };
         }
         if !self.is_live(holder, session) && !self.is_in_doubt(stored) {
             return Owner::Nobody;

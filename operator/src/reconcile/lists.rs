@@ -143,7 +143,7 @@ fn list(
     let valid = index.is_valid(row);
     let before = record.addresses.len();
     if !valid {
-        record.addresses.retain(|ip| asked.had.contains(ip) || asked.addresses.contains(ip));
+        record.addresses.retain(|ip| asked.had.contains(ip));
     }
     let takes_off = record.addresses.len() < before;
     if !asked.services.is_empty() {

@@ -20,6 +20,26 @@ fn a_deleted_session_is_created_again_and_nothing_moves() {
     world.assert_served();
 }
 
+/// Stopped, and what it served has lapsed and is served by others since its session was deleted.
+fn a_session_that_was_deleted_while_its_addresses_lapsed_is_not_continued() {
+    let mut world = World::listening(&ALL, 6);
+    let stopped = world.hosts.id("a");
+    world.stop(stopped, false);
+    // The API server does not answer while they lapse: nobody fences it.
+    world.set_api(false);
+    world.run(secs(9));
+    world.set_api(true);
+    world.run(millis(300));
+    world.delete(&Target::Session(session("a")));
+    world.run(secs(5));
+    world.assert_served();
+    assert!(world.owned_by("a").is_empty());
+    world.cont(stopped);
+    world.run(secs(10));
+    world.assert_served();
+    assert_eq!(world.store.sessions[&session("a")].record.cause, "speaker started");
+}
+
 fn an_edited_number_of_transitions_is_repaired_by_its_holder_and_nothing_moves() {
     for change in [-1, 1, 40] {
         let mut world = World::settled(&ALL, 6);
@@ -156,6 +176,7 @@ fn released_and_acquired_anew_a_session_has_another_number() {
 }
 
 pub(super) const RUNS: &[Run] = runs![
+    a_session_that_was_deleted_while_its_addresses_lapsed_is_not_continued,
     a_deleted_session_is_created_again_and_nothing_moves,
     an_edited_number_of_transitions_is_repaired_by_its_holder_and_nothing_moves,
     a_holder_that_was_cleared_by_hand_is_put_back_and_nothing_moves,

@@ -287,6 +287,7 @@ impl World {
                 }
             }
         }
+        self.laws.served.retain(|ip, _| holders.contains_key(ip));
         self.laws.had = had;
     }
 
