@@ -92,10 +92,12 @@ mod tests {
         let mut config = Config::new(format!("https://{address}").parse().unwrap());
         config.accept_invalid_certs = true;
         let leases: Api<Lease> = Api::default_namespaced(connect(&config).unwrap());
-        let call = tokio::spawn(async move { leases.list(&ListParams::default()).await });
-        let (connection, _) = server.accept().await.unwrap();
-        let answer = tokio::time::timeout(PATIENCE, call).await.unwrap().unwrap();
+        let call =
+            tokio::time::timeout(PATIENCE, async { leases.list(&ListParams::default()).await });
+        // The connection is kept until the call has ended.
+        let (connection, answer) = tokio::join!(server.accept(), call);
+        connection.unwrap();
+        let answer = answer.unwrap();
         assert!(answer.is_err());
-        drop(connection);
     }
 }

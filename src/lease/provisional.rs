@@ -4,6 +4,7 @@
 //! asking first who has the address. When the API server answers again the leases decide: a holder that has
 //! renewed gets it back; one that is still silent is fenced, and the claim taken by compare-and-swap.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
@@ -12,6 +13,7 @@ use pnet_base::MacAddr;
 
 use super::election::Election;
 use super::event::{Action, Answer, Fact, Frame, Heard};
+use super::rank::weight;
 use super::requests::Pending;
 use super::tenure::Tenure;
 use super::validity::Owner;
@@ -26,10 +28,19 @@ const GONE: Duration = Duration::from_secs(2);
 const STOPPED: Duration = Duration::from_millis(400);
 /// How long after another served it the address is asked for again.
 const SERVED_BY_ANOTHER: Duration = Duration::from_secs(5);
-/// Whoever announces the address again so long after it heard this node's announcement has authority.
-const STANDS: Duration = Duration::from_millis(20);
+/// Whoever announces the address again so long after it was told that this node has it has authority.
+const TOLD: Duration = Duration::from_millis(20);
+/// After which time what another was told counts no more.
+const FORGOTTEN: Duration = Duration::from_secs(1);
+/// How often the address is announced to others that have it, at most: more than two may answer one
+/// another's announcements.
+const ANNOUNCE: Duration = Duration::from_millis(5);
 /// How often one of the addresses is asked for, whoever else may have it.
 const PROBE: Duration = Duration::from_millis(20);
+/// Where another has one of them, parts of the segment have joined, and all may be served twice: all are
+/// asked for, so many at once, and not again for so long.
+const PROBES: usize = 32;
+const JOINED: Duration = Duration::from_millis(200);
 /// How long an owner that is back has to announce its address again.
 const RETURN: Duration = Duration::from_secs(2);
 
@@ -48,6 +59,10 @@ pub(super) struct Api {
     /// When the next provisional address is asked for, and which was last.
     probe: Instant,
     probed: Option<LeaseName>,
+    /// When another was heard to have an address that is served here provisionally, and how many are to
+    /// be asked for because of that.
+    joined: Option<Instant>,
+    sweep: usize,
 }
 
 impl Api {
@@ -91,8 +106,8 @@ pub(super) struct Provisional {
     since: Instant,
     /// The version of its session when it did: another one says that it lives.
     version: Option<String>,
-    /// When this node first announced it against another speaker.
-    contested: Option<Instant>,
+    /// When each of the others that have it was told that this node has it.
+    told: BTreeMap<MacAddr, Instant>,
     /// Since when its owner is known to be back: it is about to serve again.
     returned: Option<Instant>,
 }
@@ -145,7 +160,7 @@ impl Election {
             from: from.clone(),
             since: now,
             version,
-            contested: None,
+            told: BTreeMap::new(),
             returned: None,
         };
         let stored = stored.clone();
@@ -188,25 +203,15 @@ impl Election {
         });
     }
 
-    /// Whether this node goes on although `mac` announces the addresses as well: the first in the
-    /// ranking stays. An owner without the API server yields as soon as it hears this node, and does
-    /// not announce: one that does has read that it is the owner.
-    pub(super) fn outranks(&self, name: &LeaseName, mac: MacAddr) -> bool {
-        let Some(tenure) = self.tenures.get(name) else { return false };
-        let Some(provisional) = &tenure.provisional else { return false };
-        let Some(other) = self.node_with(mac) else { return false };
-        if *other == provisional.from {
-            return false;
-        }
-        let ranking = tenure.orphan.as_ref().map(|orphan| orphan.ranking.as_slice());
-        let place =
-            |node: &NodeName| ranking.unwrap_or_default().iter().position(|ranked| ranked == node);
-        match (place(&self.config.node), place(other)) {
-            (Some(ours), Some(theirs)) => ours < theirs,
-            (Some(_), None) => true,
-            (None, Some(_)) => false,
-            (None, None) => self.config.node < *other,
-        }
+    /// Whether this node goes on although `mac` has the addresses as well. Each may have ranked by what it
+    /// saw alone, in parts of the segment that have joined since: so the names decide, which all know. An
+    /// owner without the API server yields as soon as it hears this node, and does not announce: one that
+    /// does has read that it is the owner.
+    fn outranks(&self, name: &LeaseName, provisional: &Provisional, mac: MacAddr) -> bool {
+        let weight = |node: &NodeName| (weight(name.as_str(), node.as_str()), node.clone());
+        self.node_with(mac).is_some_and(|other| {
+            *other != provisional.from && weight(&self.config.node) > weight(other)
+        })
     }
 
     /// Somebody else has an address that this node serves provisionally, or is about to.
@@ -219,9 +224,8 @@ impl Election {
         actions: &mut Vec<Action>,
     ) {
         let Some(tenure) = self.tenures.get(name) else { return };
-        let contested = tenure.provisional.as_ref().and_then(|provisional| provisional.contested);
-        let from = tenure.provisional.as_ref().map(|provisional| &provisional.from);
-        let by_former = from.is_some() && self.node_with(heard.frame.mac) == from;
+        let Some(provisional) = &tenure.provisional else { return };
+        let by_former = self.node_with(heard.frame.mac) == Some(&provisional.from);
         if tenure.probing.is_some() {
             self.withdraw_provisional(now, name);
             return;
@@ -230,33 +234,50 @@ impl Election {
         if !speaker || by_former && !heard.frame.announcement {
             return;
         }
-        let stands = contested.is_some_and(|at| now >= at + STANDS);
-        if stands || !self.outranks(name, heard.frame.mac) {
+        if self.api.joined.is_none_or(|at| now.saturating_since(at) >= JOINED) {
+            self.api.joined = Some(now);
+            self.api.sweep =
+                self.tenures.values().filter(|tenure| tenure.provisional.is_some()).count();
+            self.api.probe = now;
+        }
+        let told = provisional.told.get(&heard.frame.mac).copied();
+        let told = told.filter(|at| now.saturating_since(*at) < FORGOTTEN);
+        let knows = told.is_some_and(|at| now >= at + TOLD) && heard.frame.announcement;
+        if knows || !self.outranks(name, provisional, heard.frame.mac) {
             self.withdraw_provisional(now, name);
             return;
         }
+        if told.is_some_and(|at| now < at + TOLD) {
+            return;
+        }
+        let announced = provisional.told.values().max().is_some_and(|at| now < *at + ANNOUNCE);
         self.with(name, |tenure| {
             if let Some(provisional) = &mut tenure.provisional {
-                provisional.contested = Some(contested.unwrap_or(now));
+                provisional.told.insert(heard.frame.mac, now);
             }
         });
-        Self::announce(&heard.interface, heard.frame.ip, actions);
+        if !announced {
+            Self::announce(&heard.interface, heard.frame.ip, actions);
+        }
     }
 
     /// Two halves of a segment may each have a provisional owner, or one of them the rightful one: as
-    /// long as anything is served provisionally, it is asked for, one address at a time.
+    /// long as anything is served provisionally, it is asked for in turn.
     pub(super) fn probe_provisional(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if !self.api.unsettled || now < self.api.probe {
             return;
         }
         let served = |tenure: &Tenure| tenure.provisional.is_some() && tenure.probing.is_none();
-        let Some(name) = self.next_in_turn(self.api.probed.as_ref(), served) else { return };
-        self.api.probe = now + PROBE;
-        let interface = self.tenures.get(&name).and_then(|tenure| tenure.interface.clone());
-        let address = self.claims.get(&name).and_then(|s| s.record.addresses.first().copied());
-        self.api.probed = Some(name);
-        if let (Some(address), Some(interface)) = (address, interface) {
-            actions.push(Action::Transmit { interface, frame: Frame::Probe(address) });
+        for _ in 0..self.api.sweep.clamp(1, PROBES) {
+            let Some(name) = self.next_in_turn(self.api.probed.as_ref(), served) else { return };
+            self.api.probe = now + PROBE;
+            self.api.sweep = self.api.sweep.saturating_sub(1);
+            let interface = self.tenures.get(&name).and_then(|tenure| tenure.interface.clone());
+            let address = self.claims.get(&name).and_then(|s| s.record.addresses.first().copied());
+            self.api.probed = Some(name);
+            if let (Some(address), Some(interface)) = (address, interface) {
+                actions.push(Action::Transmit { interface, frame: Frame::Probe(address) });
+            }
         }
     }
 

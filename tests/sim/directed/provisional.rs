@@ -1,9 +1,9 @@
 //! What is served provisionally, and how that ends.
 
-use super::{Run, runs, secs};
+use super::{Run, millis, runs, secs};
 use crate::world::World;
 use crate::world::controls::vip;
-use leasehold::lease::Fact;
+use leasehold::lease::{Fact, Frame};
 
 const ALL: [&str; 3] = ["a", "b", "c"];
 
@@ -57,7 +57,39 @@ fn what_an_owner_that_is_back_does_not_serve_is_taken_from_it_at_once() {
     world.assert_served();
 }
 
+/// Each of five took what it did not hear any more. They noticed in different orders, so each has
+/// rankings of its own, and several think that they are the first.
+fn provisional_owners_that_hear_one_another_again_do_not_outshout_each_other() {
+    const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
+    for gap in [0, 100, 300] {
+        let mut world = World::listening(&FIVE, 20);
+        world.set_api(false);
+        world.run(secs(3));
+        for node in FIVE {
+            world.isolate(node);
+            world.run(millis(gap));
+        }
+        world.run(secs(5));
+        let holders: Vec<usize> = (1..=20).map(|n| world.having(vip(n)).len()).collect();
+        assert!(holders.iter().all(|holders| *holders > 2), "{gap}: {holders:?}");
+        let healed = world.now;
+        world.heal_wire();
+        world.run(secs(1));
+        let announced = |(_, frame): &(&str, &Frame)| matches!(frame, Frame::Announce(_));
+        let frames = world.frames_since(healed).filter(announced).count();
+
+        assert!(frames < 1000, "{gap}: {frames}");
+        for number in 1..=20 {
+            assert_eq!(world.having(vip(number)).len(), 1, "{gap}: {number}");
+        }
+        world.set_api(true);
+        world.run(secs(20));
+        world.assert_served();
+    }
+}
+
 pub(super) const RUNS: &[Run] = runs![
     addresses_that_lapsed_are_not_served_again_without_asking,
+    provisional_owners_that_hear_one_another_again_do_not_outshout_each_other,
     what_an_owner_that_is_back_does_not_serve_is_taken_from_it_at_once,
 ];

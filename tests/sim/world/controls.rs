@@ -386,6 +386,15 @@ impl World {
         self.laws.dirty = true;
     }
 
+    /// On the first segment it and the other hosts do not hear each other; all hear the router.
+    pub(crate) fn isolate(&mut self, name: &str) {
+        let id = self.hosts.id(name);
+        for other in (0..self.hosts.len()).filter(|other| *other != id) {
+            self.cuts.both_ways(0, id, other);
+        }
+        self.laws.dirty = true;
+    }
+
     /// Nothing is cut any more.
     pub(crate) fn heal_wire(&mut self) {
         self.cuts.clear();

@@ -28,6 +28,8 @@ use super::{ROUTER, World};
 
 /// How many requests for one lease within a second are a hot loop.
 const REQUESTS: u32 = 60;
+/// How many frames of one host within a second are a storm.
+const FRAMES: u32 = 2000;
 /// How many ticks of one speaker at the same moment are a hot loop.
 const TICKS: u32 = 20;
 
@@ -74,6 +76,7 @@ pub(crate) struct Laws {
     served: BTreeMap<IpAddr, (usize, Instant)>,
     pub(super) owners: BTreeMap<IpAddr, NodeName>,
     requests: BTreeMap<(usize, Target), (u64, u32)>,
+    frames: BTreeMap<usize, (u64, u32)>,
     ticks: BTreeMap<usize, (Instant, u32)>,
     turns: BTreeMap<usize, (Instant, u32)>,
 }
@@ -90,6 +93,15 @@ impl Laws {
         *count = if count.0 == second { (second, count.1 + 1) } else { (second, 1) };
         if count.1 >= REQUESTS {
             broken(now, "busy", &format!("host {id} asks for the same lease in a hot loop"));
+        }
+    }
+
+    pub(crate) fn transmitted(&mut self, now: Instant, id: usize) {
+        let second = now.since_boot().as_secs();
+        let count = self.frames.entry(id).or_default();
+        *count = if count.0 == second { (second, count.1 + 1) } else { (second, 1) };
+        if count.1 >= FRAMES {
+            broken(now, "busy", &format!("host {id} sends frames in a hot loop"));
         }
     }
 

@@ -113,6 +113,7 @@ impl World {
     /// A frame of a core or of an announcer.
     pub(crate) fn transmit(&mut self, from: usize, interface: &InterfaceName, frame: &Frame) {
         let Some(segment) = self.hosts[from].segment(interface) else { return };
+        self.laws.transmitted(self.now, from);
         let mac = self.hosts[from].nics[segment].mac;
         match *frame {
             Frame::Announce(ip) => {
