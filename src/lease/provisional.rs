@@ -106,8 +106,8 @@ pub(super) struct Provisional {
     since: Instant,
     /// The version of its session when it did: another one says that it lives.
     version: Option<String>,
-    /// When each of the others that have it was told that this node has it.
-    told: BTreeMap<MacAddr, Instant>,
+    /// When each of the others that have it was told first, and last, that this node has it.
+    told: BTreeMap<MacAddr, (Instant, Instant)>,
     /// Since when its owner is known to be back: it is about to serve again.
     returned: Option<Instant>,
 }
@@ -241,19 +241,21 @@ impl Election {
             self.api.probe = now;
         }
         let told = provisional.told.get(&heard.frame.mac).copied();
-        let told = told.filter(|at| now.saturating_since(*at) < FORGOTTEN);
-        let knows = told.is_some_and(|at| now >= at + TOLD) && heard.frame.announcement;
-        if knows || !self.outranks(name, provisional, heard.frame.mac) {
+        let told = told.filter(|(_, last)| now.saturating_since(*last) < FORGOTTEN);
+        let knows = told.is_some_and(|(first, _)| now >= first + TOLD);
+        if knows && heard.frame.announcement || !self.outranks(name, provisional, heard.frame.mac) {
             self.withdraw_provisional(now, name);
             return;
         }
-        if told.is_some_and(|at| now < at + TOLD) {
+        if told.is_some_and(|(_, last)| now < last + TOLD) {
             return;
         }
-        let announced = provisional.told.values().max().is_some_and(|at| now < *at + ANNOUNCE);
+        let last = provisional.told.values().map(|(_, last)| *last).max();
+        let announced = last.is_some_and(|at| now < at + ANNOUNCE);
         self.with(name, |tenure| {
             if let Some(provisional) = &mut tenure.provisional {
-                provisional.told.insert(heard.frame.mac, now);
+                let first = told.map_or(now, |(first, _)| first);
+                provisional.told.insert(heard.frame.mac, (first, now));
             }
         });
         if !announced {

@@ -12,12 +12,15 @@ use crate::shell;
 
 /// The bridge.
 pub(crate) const BRIDGE: &str = "management";
+/// Its MAC address. A bridge that is given none takes the lowest of its ports': with each cluster that
+/// comes or goes it may change, and the API servers are out of reach until all have asked anew.
+const MAC: &str = "02:1e:a5:00:02:01";
 
 fn bridge() -> Result<()> {
     static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let commands = format!(
-            "link add name {BRIDGE} type bridge\n\
+            "link add name {BRIDGE} address {MAC} type bridge\n\
              link set dev {BRIDGE} up\n"
         );
         shell::feed(Command::new("ip").args(["-batch", "-"]), &commands)

@@ -87,7 +87,7 @@ enum Item {
     /// The operator looks at everything.
     Operate,
     /// A write of the operator arrives at the API server.
-    Operation(operator::Work),
+    Operation { work: operator::Work, restores: u32 },
 }
 
 #[expect(clippy::large_enum_variant, reason = "a few hundred exist at a time")]
@@ -237,7 +237,7 @@ impl World {
                 }
             }
             Item::Operate => self.operate(),
-            Item::Operation(work) => self.carry_out_operation(work),
+            Item::Operation { work, restores } => self.carry_out_operation(work, restores),
         }
     }
 

@@ -81,11 +81,16 @@ impl World {
         self.operator.due = false;
         for work in works {
             let delay = self.operator_delay();
-            self.later(delay, Item::Operation(work));
+            self.later(delay, Item::Operation { work, restores: self.store.restores });
         }
     }
 
-    pub(super) fn carry_out_operation(&mut self, work: Work) {
+    /// For a restore the API server is stopped: what was on its way is lost, and the operator lists anew.
+    pub(super) fn carry_out_operation(&mut self, work: Work, restores: u32) {
+        if restores != self.store.restores {
+            self.call_operator();
+            return;
+        }
         let event = match work {
             Work::Put(change) => {
                 let (_, event) = self.store.write(&Write::Claim(change));

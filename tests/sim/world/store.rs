@@ -14,6 +14,8 @@ pub(crate) struct Store {
     pub(crate) claims: BTreeMap<LeaseName, Arc<Stored<Claim>>>,
     /// Counts all changes; uids and versions are made from it.
     pub(crate) version: u64,
+    /// How often a backup was restored.
+    pub(crate) restores: u32,
 }
 
 impl Store {
@@ -77,6 +79,7 @@ impl Store {
 
     /// Everything is again as it was in `backup`; versions go on.
     pub(crate) fn restore(&mut self, backup: &Self) {
+        self.restores += 1;
         self.sessions.clone_from(&backup.sessions);
         self.claims.clone_from(&backup.claims);
         for stored in self.sessions.values_mut() {
