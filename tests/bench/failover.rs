@@ -121,7 +121,7 @@ async fn measure(ground: &mut Option<Ground>, system: System, fault: Fault) -> R
             ground.deal_anew().await?;
             ground.settle().await?;
             // Nodes that died again and again get nothing for a while.
-            ground.owned()?.len() >= fault.victims()
+            ground.is_even()?
         }
         _ => false,
     };

@@ -258,6 +258,15 @@ impl Ground {
         Ok(owned)
     }
 
+    /// Whether the VIPs are spread over all nodes, as they are in a cluster that is new.
+    pub(crate) fn is_even(&self) -> Result<bool> {
+        let owned = self.owned()?;
+        let shares = || owned.values().map(Vec::len);
+        let (least, most) = (shares().min().unwrap_or(0), shares().max().unwrap_or(0));
+        let all = owned.len() == self.cluster.nodes().len().min(self.vips.len());
+        Ok(all && most - least <= 1)
+    }
+
     // === the process that looks after a node's addresses ===
 
     pub(crate) async fn kill(&self, node: &Node) -> Result<()> {
