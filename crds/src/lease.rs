@@ -53,6 +53,9 @@ pub mod annotation {
     pub const INTERFACES: &str = "leasehold.dev/interfaces";
     /// Session: `true` while the speaker restarts and its addresses are to stay.
     pub const RESTARTING: &str = "leasehold.dev/restarting";
+    /// Session: how often the node was fenced lately. From three on it takes orphans after all others;
+    /// remove it and it takes them as any other.
+    pub const FENCES: &str = "leasehold.dev/fences";
 }
 
 /// A lease as the API server stores it.
@@ -194,6 +197,7 @@ mod tests {
                 addresses: vec!["192.0.2.250/24".to_owned()],
             }],
             restarting: true,
+            fences: 2,
             cause: "restarting".to_owned(),
         }
     }

@@ -150,7 +150,6 @@ impl Election {
             Event::Session(stored) => {
                 let name = stored.name.clone();
                 self.own.echoed(&stored);
-                self.note_fence(now, &stored);
                 self.sessions.watched(now, &name, Some(stored));
             }
             Event::SessionGone(name) => {
@@ -323,7 +322,6 @@ impl Election {
         };
         match (&pending.target, answer) {
             (Target::Session(_), Answer::Session(stored)) => {
-                self.note_fence(now, stored);
                 self.sessions.answered(now, pending.sent, &name, Some(stored.clone()));
             }
             (Target::Session(_), Answer::Absent) => {

@@ -207,12 +207,7 @@ impl Election {
                 };
                 let candidates =
                     self.candidates(claim, desired).into_iter().filter(willing).collect();
-                Ranked {
-                    name,
-                    addresses: claim.addresses.len(),
-                    candidates,
-                    last: self.unsteady(now),
-                }
+                Ranked { name, addresses: claim.addresses.len(), candidates, last: self.unsteady() }
             })
             .collect();
         rank(&orphans, &self.loads())

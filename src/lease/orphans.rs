@@ -85,7 +85,7 @@ impl Election {
                 name,
                 addresses: claim.addresses.len(),
                 candidates: self.takers(name, claim, desired),
-                last: self.last_in_line(now, self.last_owner(name).filter(|_| !edited)),
+                last: self.last_in_line(self.last_owner(name).filter(|_| !edited)),
             })
             .collect();
         let mut loads = self.loads();
@@ -98,7 +98,7 @@ impl Election {
                 name,
                 addresses: claim.addresses.len(),
                 candidates: self.candidates(claim, desired),
-                last: self.last_in_line(now, Some(former)),
+                last: self.last_in_line(Some(former)),
             });
         }
         let rankings = rank(&orphans, &loads);
@@ -119,8 +119,8 @@ impl Election {
 
     /// Who takes an orphan only after all others: its last owner, and nodes that are fenced again
     /// and again.
-    fn last_in_line<'a>(&'a self, now: Instant, owner: Option<&'a NodeName>) -> Vec<&'a NodeName> {
-        self.unsteady(now).into_iter().chain(owner).collect()
+    fn last_in_line<'a>(&'a self, owner: Option<&'a NodeName>) -> Vec<&'a NodeName> {
+        self.unsteady().into_iter().chain(owner).collect()
     }
 
     /// Claims that became orphans together with `orphans` and are taken already, with their former and

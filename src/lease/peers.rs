@@ -19,9 +19,11 @@ const STAGGER: Duration = Duration::from_millis(20);
 const PLACES: u64 = 16;
 /// How long after a failed read or fence the next is tried.
 const RETRY: Duration = Duration::from_millis(250);
-/// A node that was fenced so often within so long takes orphans only after all others.
-const UNSTEADY: usize = 3;
-const UNSTEADY_WITHIN: Duration = Duration::from_secs(600);
+/// A node that was fenced so often lately takes orphans only after all others. The count is in its
+/// session, and so the same for all: those that rank by what each alone has seen would wait for each other.
+const UNSTEADY: u32 = 3;
+/// More is not counted.
+const MOST_FENCES: u32 = UNSTEADY * 2;
 /// The longest duration that is believed: a lease edited to a larger one would never end.
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -33,8 +35,6 @@ pub(super) struct Peers {
     /// next one may be because a claim names a session that is not known.
     reads: BTreeMap<LeaseName, Instant>,
     next_reads: BTreeMap<LeaseName, Instant>,
-    /// When each node was fenced lately.
-    fences: BTreeMap<NodeName, Vec<Instant>>,
 }
 
 /// A session that was silent for as long as it said.
@@ -82,22 +82,9 @@ impl Election {
         )
     }
 
-    /// Notes that the session of `node` was seen to end by a fence.
-    pub(super) fn note_fence(&mut self, now: Instant, stored: &Stored<Session>) {
-        let known = self.sessions.get(&stored.name).map(|known| &known.record);
-        let Some(node) = known.and_then(|known| known.holder.clone()) else { return };
-        if stored.record.holder.is_none() && stored.record.cause.contains(FENCED_BY) {
-            let fences = self.peers.fences.entry(node).or_default();
-            fences.retain(|at| now.saturating_since(*at) < UNSTEADY_WITHIN);
-            fences.push(now);
-        }
-    }
-
     /// The nodes that are fenced again and again.
-    pub(super) fn unsteady(&self, now: Instant) -> Vec<&NodeName> {
-        let lately = |at: &&Instant| now.saturating_since(**at) < UNSTEADY_WITHIN;
-        let fences = self.peers.fences.iter();
-        let unsteady = fences.filter(|(_, at)| at.iter().filter(lately).count() >= UNSTEADY);
+    pub(super) fn unsteady(&self) -> Vec<&NodeName> {
+        let unsteady = self.live_sessions().filter(|(_, s)| s.record.fences >= UNSTEADY);
         unsteady.map(|(node, _)| node).collect()
     }
 
@@ -197,6 +184,7 @@ pub(super) fn fenced(stored: &Stored<Session>, cause: String) -> Session {
         holder: None,
         transitions: stored.record.transitions.saturating_add(1),
         restarting: false,
+        fences: stored.record.fences.saturating_add(1).min(MOST_FENCES),
         cause,
         ..stored.record.clone()
     }

@@ -24,6 +24,8 @@ const MARGIN: Duration = Duration::from_millis(500);
 /// By how much the kernel removes an address late at most (net/ipv4/devinet.c: lifetimes are checked
 /// in whole seconds).
 const KERNEL_LATE: Duration = Duration::from_millis(1030);
+/// After which time without a fence one less is counted.
+const STEADY: Duration = Duration::from_secs(200);
 /// How long after a request without an answer the next one is sent.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -42,6 +44,9 @@ pub(super) struct OwnSession {
     pub(super) kernel_until: Instant,
     /// L of the last answered renewal.
     renewed_for: Duration,
+    /// How often this node was fenced lately, and since when it counts that.
+    fences: u32,
+    steady_since: Instant,
     /// The watch does not deliver own renewals.
     pub(super) watch_void: bool,
     /// The whole session is to be released: the carrier of all its claims is lost.
@@ -72,6 +77,8 @@ impl OwnSession {
                 now
             },
             renewed_for: config.lease_duration,
+            fences: 0,
+            steady_since: now,
             watch_void: false,
             release: false,
             continued,
@@ -270,6 +277,7 @@ impl Election {
             incarnation: Some(self.config.incarnation.clone()),
             interfaces: self.links.clone(),
             restarting: false,
+            fences: self.own.fences,
             cause: cause.to_owned(),
         }
     }
@@ -417,7 +425,11 @@ impl Election {
         cause: &str,
         actions: &mut Vec<Action>,
     ) {
-        let record = self.own_record(transitions, cause);
+        let mut record = self.own_record(transitions, cause);
+        if let Some(base) = &base {
+            let steady = self.own.id.is_some() && now >= self.own.steady_since + STEADY;
+            record.fences = base.record.fences.saturating_sub(u32::from(steady));
+        }
         let change = Change { name: self.own_name.clone(), base, record };
         self.write_session(now, change, Purpose::Renew, actions);
     }
@@ -532,6 +544,10 @@ impl Election {
         // After a gap the others may not have been able to renew either: they get a full L anew.
         if self.own.answered.is_none_or(|last| now.saturating_since(last) > interval * 2) {
             self.own.counting_since = now;
+        }
+        if self.own.id.is_none() || self.own.fences != stored.record.fences {
+            self.own.fences = stored.record.fences;
+            self.own.steady_since = now;
         }
         self.own.id = Some(id);
         self.own.settled = true;

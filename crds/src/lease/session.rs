@@ -24,6 +24,9 @@ pub struct Session {
     pub interfaces: Vec<SessionInterface>,
     /// The speaker restarts and its addresses are to stay.
     pub restarting: bool,
+    /// How often the node was fenced lately: each fence adds one, and time during which it is not
+    /// fenced takes one off after the other.
+    pub fences: u32,
     /// Why the session last changed hands, for people.
     pub cause: String,
 }
@@ -52,6 +55,7 @@ impl Record for Session {
                 .and_then(|json| serde_json::from_str(json).ok())
                 .unwrap_or_default(),
             restarting: text(annotation::RESTARTING) == Some("true"),
+            fences: text(annotation::FENCES).and_then(|count| count.parse().ok()).unwrap_or(0),
             cause: text(annotation::CAUSE).unwrap_or_default().to_owned(),
         }
     }
@@ -79,6 +83,9 @@ impl Record for Session {
         set(annotation::INTERFACES, serde_json::to_string(&self.interfaces).unwrap_or_default());
         if self.restarting {
             set(annotation::RESTARTING, "true".to_owned());
+        }
+        if self.fences > 0 {
+            set(annotation::FENCES, self.fences.to_string());
         }
         annotations
     }

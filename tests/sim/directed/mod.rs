@@ -11,6 +11,7 @@ mod outage;
 mod provisional;
 mod restart;
 mod session;
+mod steadiness;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -47,6 +48,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         provisional::RUNS,
         restart::RUNS,
         session::RUNS,
+        steadiness::RUNS,
     ]
     .into_iter()
     .flatten()

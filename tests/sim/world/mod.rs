@@ -87,7 +87,10 @@ enum Item {
     /// The operator looks at everything.
     Operate,
     /// A write of the operator arrives at the API server.
-    Operation { work: operator::Work, restores: u32 },
+    Operation {
+        work: operator::Work,
+        restores: u32,
+    },
 }
 
 #[expect(clippy::large_enum_variant, reason = "a few hundred exist at a time")]
