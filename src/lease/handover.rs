@@ -29,6 +29,8 @@ const EXCLUDED: Duration = Duration::from_secs(30);
 const ANNOUNCEMENT: Duration = Duration::from_millis(200);
 /// Between the two probes, and after the second.
 const PROBE: Duration = Duration::from_millis(30);
+/// How often the address is asked for while it is being taken back: the answer to that may not come.
+const ASK: Duration = Duration::from_millis(100);
 /// How soon another successor is looked for.
 const AGAIN: Duration = Duration::from_millis(10);
 /// How often a move without a willing successor is tried again.
@@ -64,7 +66,7 @@ enum Phase {
     /// The second is sent.
     ProbedTwice { until: Instant },
     /// The claim is being taken back.
-    TakingBack,
+    TakingBack { ask: Instant },
 }
 
 impl Yielding {
@@ -77,12 +79,12 @@ impl Yielding {
         self.mac.is_none_or(|expected| expected == mac)
     }
 
-    const fn deadline(&self) -> Option<Instant> {
+    const fn deadline(&self) -> Instant {
         match self.phase {
-            Phase::Listening { until } | Phase::Probed { until } | Phase::ProbedTwice { until } => {
-                Some(until)
-            }
-            Phase::TakingBack => None,
+            Phase::Listening { until }
+            | Phase::Probed { until }
+            | Phase::ProbedTwice { until }
+            | Phase::TakingBack { ask: until } => until,
         }
     }
 }
@@ -94,7 +96,7 @@ impl Election {
         let handovers = open()
             .filter(|(name, tenure)| tenure.mine && free(name))
             .filter_map(|(_, tenure)| tenure.handover.as_ref().map(|handover| handover.until));
-        let yields = open().filter_map(|(_, t)| t.yielding.as_ref().and_then(Yielding::deadline));
+        let yields = open().filter_map(|(_, t)| t.yielding.as_ref().map(Yielding::deadline));
         self.first_ahead(handovers.chain(yields))
     }
 
@@ -332,12 +334,17 @@ impl Election {
             self.with(name, |tenure| tenure.yielding = None);
             return;
         };
-        if self.is_pending(&Target::Claim(name.clone())) || tenure.must_read || now < tenure.retry {
+        let (phase, mac) = (yielding.phase, yielding.mac);
+        let due = now >= yielding.deadline();
+        let node = yielding.node.clone();
+        let waits = tenure.must_read || now < tenure.retry;
+        if matches!(phase, Phase::TakingBack { .. }) && due {
+            Self::probe(&interface, &claim.addresses, actions);
+            self.set_phase(name, Phase::TakingBack { ask: now + ASK });
+        }
+        if self.is_pending(&Target::Claim(name.clone())) || waits {
             return;
         }
-        let (phase, mac) = (yielding.phase, yielding.mac);
-        let due = yielding.deadline().is_none_or(|at| now >= at);
-        let node = yielding.node.clone();
         let owner = self.claims.get(name).map_or(Owner::Nobody, |stored| self.owner(stored));
         let silent = match owner {
             Owner::Me => return,
@@ -352,24 +359,32 @@ impl Election {
             // Silent on a segment where it was heard: it does not serve what it owns.
             Owner::Other(_) => {
                 let heard = mac.is_some_and(|mac| self.conflicts.has_heard(mac));
-                heard && matches!(phase, Phase::ProbedTwice { .. } | Phase::TakingBack)
+                heard && matches!(phase, Phase::ProbedTwice { .. } | Phase::TakingBack { .. })
             }
         };
         let next = match phase {
             _ if silent => {
                 self.take_back(now, name, claim, node, actions);
-                Some(Phase::TakingBack)
+                Some(Phase::TakingBack { ask: now + ASK })
             }
             Phase::Listening { .. } => Some(Phase::Probed { until: now + PROBE }),
             Phase::Probed { .. } => Some(Phase::ProbedTwice { until: now + PROBE }),
-            Phase::ProbedTwice { .. } | Phase::TakingBack => None,
+            Phase::ProbedTwice { .. } | Phase::TakingBack { .. } => None,
         };
         if matches!(next, Some(Phase::Probed { .. } | Phase::ProbedTwice { .. })) {
             Self::probe(&interface, &claim.addresses, actions);
         }
-        self.with(name, |tenure| match (next, &mut tenure.yielding) {
-            (Some(phase), Some(yielding)) => yielding.phase = phase,
-            (_, yielding) => *yielding = None,
+        match next {
+            Some(phase) => self.set_phase(name, phase),
+            None => self.with(name, |tenure| tenure.yielding = None),
+        }
+    }
+
+    fn set_phase(&mut self, name: &LeaseName, phase: Phase) {
+        self.with(name, |tenure| {
+            if let Some(yielding) = &mut tenure.yielding {
+                yielding.phase = phase;
+            }
         });
     }
 

@@ -275,7 +275,9 @@ impl Election {
     /// Whether a former owner has shown that it knows, or is no more: it removes what it lost before
     /// it acquires a new session.
     fn knows(&self, now: Instant, former: &Former) -> bool {
-        let gone = self.desired.as_ref().is_some_and(|d| !d.nodes.contains_key(&former.node));
+        // The operator deletes what is left of the session of a node that is no more, after a while.
+        let gone = self.desired.as_ref().is_some_and(|d| !d.nodes.contains_key(&former.node))
+            && self.sessions.get(former.node.as_str()).is_none();
         let live = self.live_session(&former.node);
         if live.is_some_and(|stored| is_under(stored, &former.session)) {
             // It was not fenced. Two renewals later its watch is known to be alive (it checks that
@@ -331,8 +333,7 @@ impl Election {
         });
         for stored in ended {
             let Ok(node) = stored.name.as_str().parse::<NodeName>() else { continue };
-            let known = self.desired.as_ref().is_some_and(|d| d.nodes.contains_key(&node));
-            if !known || node == self.config.node {
+            if node == self.config.node {
                 continue;
             }
             let transitions = stored.record.transitions.saturating_sub(1);

@@ -42,6 +42,15 @@ fn is_told_within(world: &mut World, bound: Duration) {
     world.assert_served();
 }
 
+/// Somebody deletes the Node of a machine that is cut off and runs on.
+fn an_old_owner_is_told_also_when_its_node_was_deleted() {
+    let mut world = replaced(9);
+    world.desired.nodes.remove(&"a".parse().unwrap());
+    world.publish_desired();
+    world.run(secs(10));
+    is_told_within(&mut world, LATER);
+}
+
 fn an_old_owner_is_told_by_who_took_over_from_who_took_over_from_it() {
     let mut world = replaced(9);
     world.kill_node("b");
@@ -173,6 +182,7 @@ fn a_speaker_is_known_by_a_link_that_was_down_when_the_api_server_went_away() {
 
 pub(super) const RUNS: &[Run] = runs![
     an_old_owner_is_told_by_who_took_over_from_who_took_over_from_it,
+    an_old_owner_is_told_also_when_its_node_was_deleted,
     an_old_owner_is_told_by_whom_its_successor_has_handed_over_to,
     an_old_owner_is_told_by_who_took_over_provisionally_from_its_successor,
     an_old_owner_is_told_by_a_process_that_did_not_see_the_takeover,

@@ -45,6 +45,8 @@ pub(crate) struct Kernel {
     applied: u64,
     /// What the process was about to do when it was stopped.
     halfway: Vec<KernelOp>,
+    /// When it did that, after it had gone on.
+    pub(super) resumed: Option<Instant>,
 }
 
 impl Kernel {
@@ -61,6 +63,7 @@ impl Kernel {
         late: &mut dyn FnMut() -> Duration,
     ) {
         for op in std::mem::take(&mut self.halfway) {
+            self.resumed = Some(now);
             self.execute(now, op, late());
         }
         self.refused

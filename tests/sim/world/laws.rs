@@ -290,7 +290,10 @@ impl World {
             for host in hosts.iter().copied().filter(|host| *host != owner) {
                 let last = self.laws.owned.get(&(*ip, host));
                 let before = last.is_some_and(|at| self.now.saturating_since(*at) < long);
-                let new = !self.laws.had.contains(&(*ip, host));
+                // What a process was about to do when it was stopped it does when it goes on.
+                let resumed = self.hosts[host].kernel.resumed;
+                let halfway = resumed == Some(self.hosts[host].clock.at(self.now));
+                let new = !halfway && !self.laws.had.contains(&(*ip, host));
                 let hear = [host, owner].iter().all(|id| self.is_well_for(*id, Health::Wire, long));
                 if new && serves && !before && hear {
                     let (host, owner) = (&self.hosts[host].name, &self.hosts[owner].name);
