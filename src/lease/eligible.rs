@@ -11,6 +11,7 @@ use pnet_base::MacAddr;
 
 use super::election::Election;
 use super::event::{Action, Fact, Frame, Interface};
+use super::listening::networks;
 use super::tenure::Tenure;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
@@ -57,8 +58,7 @@ impl Election {
         actions: &mut Vec<Action>,
     ) -> bool {
         let Some((name, _)) = self.local_interface(claim) else { return false };
-        let alone = self.live_sessions().all(|(node, _)| *node == self.config.node);
-        if alone || self.hearing.get(name).is_some_and(|at| *at >= since) {
+        if self.is_alone_on(name) || self.hearing.get(name).is_some_and(|at| *at >= since) {
             return true;
         }
         let name = name.clone();
@@ -67,6 +67,18 @@ impl Election {
             actions.push(Action::Transmit { interface: name, frame: Frame::AskAround });
         }
         false
+    }
+
+    /// Whether no other node says that it has a link on the segment of this interface: that nobody
+    /// answers there says nothing then.
+    fn is_alone_on(&self, name: &InterfaceName) -> bool {
+        let others = self.live_sessions().filter(|(node, _)| **node != self.config.node);
+        let mut links = others.flat_map(|(_, stored)| &stored.record.interfaces);
+        links.all(|link| {
+            // A link without an address may be anywhere.
+            let networks = networks(link);
+            !networks.is_empty() && self.meets(&networks) != Some(name)
+        })
     }
 
     /// When hosts that did not answer are asked again.
@@ -88,10 +100,9 @@ impl Election {
             return None;
         }
         let (name, interface) = self.local_interface(claim)?;
-        let alone = self.live_sessions().all(|(node, _)| *node == self.config.node);
         let hears = self.hearing.get(name).is_some_and(|at| now.saturating_since(*at) < HEARING);
         let free = self.address_of_a_node(claim).is_none();
-        ((hears || alone) && free).then(|| (name.clone(), interface.mac))
+        ((hears || self.is_alone_on(name)) && free).then(|| (name.clone(), interface.mac))
     }
 
     /// Gives up what lost its carrier: all claims with one write where all are concerned.

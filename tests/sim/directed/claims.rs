@@ -244,8 +244,28 @@ fn the_address_of_a_node_is_never_claimed() {
     assert!((1..=2).contains(&reports.count()), "once per node");
 }
 
+/// Of two nodes on a segment without a router, the link of the one that answered is gone.
+fn a_node_that_is_alone_on_the_segment_takes_what_nobody_else_can_have() {
+    let mut world = World::listening(&["a", "b"], 4);
+    world.router = false;
+    let allow = |world: &mut World, nodes: &[&str]| {
+        let nodes = nodes.iter().map(|node| node.parse().unwrap()).collect();
+        world.desired.claims.get_mut(&claim(1)).unwrap().nodes = std::sync::Arc::new(nodes);
+        world.publish_desired();
+        world.run(secs(5));
+    };
+    allow(&mut world, &["b"]);
+    assert_eq!(world.owner(1).as_deref(), Some("b"));
+    world.set_carrier("b", false);
+    world.run(secs(5));
+    assert_eq!(world.owner(1), None);
+    allow(&mut world, &["a", "b"]);
+    assert_eq!(world.owner(1).as_deref(), Some("a"));
+}
+
 pub(super) const RUNS: &[Run] = runs![
     new_services_spread_evenly_over_all_nodes,
+    a_node_that_is_alone_on_the_segment_takes_what_nobody_else_can_have,
     services_that_come_one_by_one_spread_evenly_too,
     at_most_four_claim_writes_are_in_flight,
     throttling_reduces_the_writes_in_flight,
