@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process, kill_process_group};
 
@@ -74,7 +74,23 @@ impl Process {
         if let Some(status) = child.try_wait()? {
             bail!("{} has already ended ({status})", self.name);
         }
-        kill_process(self.pid, signal).with_context(|| format!("signal {}", self.name))
+        kill_process(self.pid, signal).with_context(|| format!("signal {}", self.name))?;
+        // Its threads run on until each has seen it.
+        let begin = Instant::now();
+        while signal == Signal::STOP && !self.is_stopped() {
+            ensure!(begin.elapsed() < Duration::from_secs(10), "{} does not stop", self.name);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Whether all its threads are stopped (proc(5): state `T`).
+    fn is_stopped(&self) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid.as_raw_nonzero()));
+        threads.into_iter().flatten().flatten().all(|thread| {
+            let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+            status.lines().any(|line| line.starts_with("State:\tT"))
+        })
     }
 
     /// Waits for its end.
