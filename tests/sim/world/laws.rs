@@ -86,21 +86,23 @@ pub(crate) fn broken(now: Instant, law: &str, what: &dyn Display) -> ! {
     panic!("{law} is broken at {now}: {what}");
 }
 
+/// Counts one more of `what`; how many there have been in this second.
+fn in_second<K: Ord>(counts: &mut BTreeMap<K, (u64, u32)>, what: K, now: Instant) -> u32 {
+    let second = now.since_boot().as_secs();
+    let count = counts.entry(what).or_default();
+    *count = if count.0 == second { (second, count.1 + 1) } else { (second, 1) };
+    count.1
+}
+
 impl Laws {
     pub(crate) fn requested(&mut self, now: Instant, id: usize, target: Target) {
-        let second = now.since_boot().as_secs();
-        let count = self.requests.entry((id, target)).or_default();
-        *count = if count.0 == second { (second, count.1 + 1) } else { (second, 1) };
-        if count.1 >= REQUESTS {
+        if in_second(&mut self.requests, (id, target), now) >= REQUESTS {
             broken(now, "busy", &format!("host {id} asks for the same lease in a hot loop"));
         }
     }
 
     pub(crate) fn transmitted(&mut self, now: Instant, id: usize) {
-        let second = now.since_boot().as_secs();
-        let count = self.frames.entry(id).or_default();
-        *count = if count.0 == second { (second, count.1 + 1) } else { (second, 1) };
-        if count.1 >= FRAMES {
+        if in_second(&mut self.frames, id, now) >= FRAMES {
             broken(now, "busy", &format!("host {id} sends frames in a hot loop"));
         }
     }
