@@ -55,6 +55,7 @@ pub(super) struct Conflicts {
     /// When the claims of such addresses are read again at the earliest.
     reread: Instant,
     disputes: BTreeMap<LeaseName, Dispute>,
+    unsettled: BTreeMap<IpAddr, Unsettled>,
 }
 
 impl Conflicts {
@@ -98,6 +99,16 @@ struct Dispute {
     told: Option<Instant>,
 }
 
+/// A speaker announced an address of ours, and no read has said since whose it is. If the API goes
+/// before it does, the speaker is asked whether it has the address still, and is yielded to if so.
+#[derive(Debug)]
+struct Unsettled {
+    interface: InterfaceName,
+    mac: MacAddr,
+    ask: Option<Instant>,
+    asked: u32,
+}
+
 impl Election {
     pub(super) fn conflicts_deadline(&self) -> Option<Instant> {
         let probes = self.open.iter().filter_map(|name| {
@@ -106,7 +117,9 @@ impl Election {
         });
         let asks = self.old_owners.deadlines();
         let asks = asks.chain(self.conflicts.yielded.values().map(|yielded| yielded.ask));
-        self.first_ahead(probes.chain(asks).chain([self.conflicts.reread]))
+        let gone = self.api_answers_until();
+        let unsettled = self.conflicts.unsettled.values().filter_map(|u| u.ask.or(gone));
+        self.first_ahead(probes.chain(asks).chain(unsettled).chain([self.conflicts.reread]))
     }
 
     /// Begins to probe for the addresses of a claim that nobody holds.
@@ -156,9 +169,13 @@ impl Election {
             self.reread_yielded(now, actions);
         } else if self.is_informed() {
             self.ask_yielded(now, actions);
+            self.ask_unsettled(now, actions);
         }
         let tenures = &self.tenures;
         self.conflicts.disputes.retain(|name, _| tenures.get(name).is_some_and(|t| t.mine));
+        let mut unsettled = std::mem::take(&mut self.conflicts.unsettled);
+        unsettled.retain(|address, _| !self.claims_of(*address).is_empty());
+        self.conflicts.unsettled = unsettled;
     }
 
     /// The leases decide again: what was yielded and is still ours by an uncached read is served.
@@ -192,6 +209,22 @@ impl Election {
             yielded.ask = now + ASK;
             let frame = Frame::Ask(*address, yielded.mac);
             actions.push(Action::Transmit { interface: yielded.interface.clone(), frame });
+            true
+        });
+    }
+
+    fn ask_unsettled(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.conflicts.unsettled.retain(|address, unsettled| {
+            if unsettled.ask.is_some_and(|ask| now < ask) {
+                return true;
+            }
+            if unsettled.asked >= ASKED {
+                return false;
+            }
+            unsettled.asked += 1;
+            unsettled.ask = Some(now + ASK);
+            let frame = Frame::Ask(*address, unsettled.mac);
+            actions.push(Action::Transmit { interface: unsettled.interface.clone(), frame });
             true
         });
     }
@@ -344,7 +377,9 @@ impl Election {
     ) {
         let (address, mac) = (heard.frame.ip, heard.frame.mac);
         if !self.is_api_answering(now) {
-            if speaker && heard.frame.announcement {
+            let asked = self.conflicts.unsettled.get(&address).is_some_and(|u| u.mac == mac);
+            if speaker && (heard.frame.announcement || asked) {
+                self.conflicts.unsettled.remove(&address);
                 self.yield_to(now, heard);
             }
             return;
@@ -362,6 +397,11 @@ impl Election {
         dispute.mac = mac;
         let tell = speaker && heard.frame.announcement;
         dispute.tell |= tell;
+        if tell {
+            let interface = heard.interface.clone();
+            let unsettled = Unsettled { interface, mac, ask: None, asked: 0 };
+            self.conflicts.unsettled.insert(address, unsettled);
+        }
         let pause = if tell { TELL } else { REREAD };
         if dispute.read.is_some_and(|at| now.saturating_since(at) < pause) {
             return;
@@ -388,6 +428,7 @@ impl Election {
         }
         for address in &stored.record.addresses {
             self.conflicts.yielded.remove(address);
+            self.conflicts.unsettled.remove(address);
         }
         let interface = self.tenures.get(name).and_then(|tenure| tenure.interface.clone());
         let (Some(dispute), Some(interface)) = (self.conflicts.disputes.get_mut(name), interface)

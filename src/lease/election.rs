@@ -392,8 +392,12 @@ impl Election {
 
     /// Whether a renewal that was sent a short time ago was answered: what the API says is current.
     pub(super) fn is_api_answering(&self, now: Instant) -> bool {
-        let window = self.renew_interval() + self.config.request_timeout;
-        self.own.answered.is_some_and(|sent| now.saturating_since(sent) < window)
+        self.api_answers_until().is_some_and(|until| now < until)
+    }
+
+    /// Until when that holds if nothing more is answered.
+    pub(super) fn api_answers_until(&self) -> Option<Instant> {
+        Some(self.own.answered? + self.renew_interval() + self.config.request_timeout)
     }
 
     pub(super) fn announce(interface: &InterfaceName, address: IpAddr, actions: &mut Vec<Action>) {

@@ -85,6 +85,26 @@ fn an_old_owner_that_hears_nothing_probes_and_takes_the_claim_back_from_a_silent
     }
 }
 
+fn an_old_owner_that_cannot_read_whether_its_successor_took_the_claim_asks_and_yields() {
+    let mut world = World::settled(&["a", "b"], 1);
+    let old = world.owner(1).unwrap();
+    let new = if old == "a" { "b" } else { "a" };
+    // The old owner sees nothing of what is stored from here on, and soon it cannot read either.
+    world.cordon(&old, true);
+    world.run_until(|world| world.store.claims[&claim(1)].record.successor.is_some());
+    world.hosts.of(&old).watch_hung = true;
+    world.run_until(|world| world.owner(1).as_deref() == Some(new));
+    world.set_api(false);
+    world.laws.overlap = Some(secs(5));
+    world.run(secs(5));
+    assert_eq!(world.having(vip(1)), [new.to_owned()].into(), "one of two owners has yielded");
+    run_without_a_gap(&mut world, 20);
+    world.hosts.of(&old).watch_hung = false;
+    world.set_api(true);
+    run_without_a_gap(&mut world, 20);
+    assert_eq!(world.having(vip(1)), [new.to_owned()].into());
+}
+
 fn a_successor_that_dies_after_taking_the_claim_loses_it_again() {
     let mut world = World::settled(&["a", "b"], 1);
     let old = world.owner(1).unwrap();
@@ -140,6 +160,7 @@ pub(super) const RUNS: &[Run] = runs![
     a_policy_that_excludes_the_node_moves_its_claims_without_a_gap,
     the_old_owner_removes_only_when_it_has_heard_the_announcement,
     an_old_owner_that_hears_nothing_probes_and_takes_the_claim_back_from_a_silent_successor,
+    an_old_owner_that_cannot_read_whether_its_successor_took_the_claim_asks_and_yields,
     a_successor_that_dies_after_taking_the_claim_loses_it_again,
     a_successor_that_does_not_take_in_time_is_replaced,
     a_cordoned_node_without_a_successor_keeps_what_it_has,

@@ -158,6 +158,21 @@ fn a_lease_that_is_deleted_while_its_owner_is_stopped_goes_to_another() {
     world.assert_served();
 }
 
+/// Without a router, and with no link anywhere: there is nothing that a law could ask for.
+fn where_no_node_has_a_link_nobody_serves_until_one_is_back() {
+    let mut world = World::listening(&["a", "b"], 4);
+    world.router = false;
+    world.laws.overlap = None;
+    world.set_carrier("b", false);
+    world.run(secs(1));
+    world.set_carrier("a", false);
+    world.run(secs(60));
+    assert!((1..=4).all(|number| world.having(vip(number)).is_empty()));
+    world.set_carrier("a", true);
+    world.run(secs(10));
+    assert!((1..=4).all(|number| world.is_answered(vip(number))));
+}
+
 pub(super) const RUNS: &[Run] = runs![
     a_dead_node_is_fenced_once_and_its_claims_are_taken_evenly,
     two_dead_nodes_leave_nothing_unowned,
@@ -169,4 +184,5 @@ pub(super) const RUNS: &[Run] = runs![
     a_lone_claim_on_a_lost_carrier_moves_too,
     a_node_that_hears_nobody_takes_nothing_while_others_live,
     a_lease_that_is_deleted_while_its_owner_is_stopped_goes_to_another,
+    where_no_node_has_a_link_nobody_serves_until_one_is_back,
 ];

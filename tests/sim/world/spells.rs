@@ -15,7 +15,7 @@ pub(crate) enum Health {
     Api,
     /// Requests reach the API server, whatever becomes of them there.
     Reach,
-    /// It hears every other host on its segments and is heard by them.
+    /// It has a link, hears every other host on its segments and is heard by them.
     Wire,
     /// It wakes up in time.
     Prompt,
@@ -93,7 +93,8 @@ impl World {
                     other.powered && other.nics.get(segment).is_some_and(|nic| nic.carrier)
                 });
                 let mut stations = others.chain(self.router.then_some(ROUTER));
-                stations.all(|other| other == id || self.connected(segment, id, other))
+                host.nics[segment].carrier
+                    && stations.all(|other| other == id || self.connected(segment, id, other))
             }),
         }
     }
