@@ -299,8 +299,10 @@ impl Election {
                 self.dispute(now, &name, heard, speaker, actions);
             }
         }
-        // Before the leases are known, whoever announces what a former process held has it now.
-        if !self.is_informed() && heard.frame.announcement && self.is_served(address) {
+        // Before this process has a session, whoever announces what a former one held has it now. Who
+        // is a speaker is not known before the leases are.
+        let adopted = !self.own.is_settled() && self.is_served(address);
+        if adopted && heard.frame.announcement && (speaker || !self.is_informed()) {
             self.yield_to(now, heard);
         }
     }

@@ -145,7 +145,7 @@ impl Election {
             self.leave_claim(now, name, stored, "address belongs to a node", actions);
             return true;
         }
-        let alive = now < self.own.kernel_until;
+        let alive = !self.own.may_have_lapsed(now);
         let missing = claim.addresses.iter().any(|address| {
             alive && self.is_served(*address) && !self.kernel.ours.contains_key(address)
         });

@@ -24,6 +24,8 @@ const MARGIN: Duration = Duration::from_millis(500);
 /// By how much the kernel removes an address late at most (net/ipv4/devinet.c: lifetimes are checked
 /// in whole seconds).
 const KERNEL_LATE: Duration = Duration::from_millis(1030);
+/// The kernel is told whole seconds, rounded down: by so much it may be earlier than it is to be.
+const KERNEL_EARLY: Duration = Duration::from_secs(1);
 /// After which time without a fence one less is counted.
 const STEADY: Duration = Duration::from_secs(200);
 /// How long after a request without an answer the next one is sent.
@@ -102,6 +104,12 @@ impl OwnSession {
     /// by up to [`KERNEL_LATE`].
     pub(super) fn dropped_at(&self) -> Instant {
         self.renewed_until() - KERNEL_LATE
+    }
+
+    /// Whether the kernel may have let the addresses lapse: while this process stood still, another
+    /// may have taken them.
+    pub(super) fn may_have_lapsed(&self, now: Instant) -> bool {
+        now + KERNEL_EARLY >= self.kernel_until
     }
 
     pub(super) const fn is_settled(&self) -> bool {
@@ -242,7 +250,7 @@ impl Election {
             self.own.answered.is_some_and(|sent| now.saturating_since(sent) < interval * 2);
         let holds = self.own.id.is_some() || !self.own.settled;
         let staying = matches!(self.own.ending, Ending::Restarted { .. } | Ending::Done);
-        if !renewed && holds && !staying && now < self.own.kernel_until {
+        if !renewed && holds && !staying && !self.own.may_have_lapsed(now) {
             self.own.kernel_until = now + self.lifetime();
         }
         self.own.hold_due = now + interval;
@@ -313,7 +321,7 @@ impl Election {
 
     fn keep_session(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let Some(id) = self.own.id.clone() else { return };
-        if now >= self.own.kernel_until && self.is_set_back_or_gone(&id) {
+        if self.own.may_have_lapsed(now) && self.is_set_back_or_gone(&id) {
             // What nobody has served for a while is asked for like anything new.
             self.lose_session(
                 now,

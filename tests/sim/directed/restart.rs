@@ -165,6 +165,24 @@ fn what_another_announces_is_removed_before_the_lists_are_in() {
     world.assert_served();
 }
 
+/// Its session was edited, so that its claims are not valid, and its repair is lost with the API.
+fn what_another_announces_is_removed_before_the_session_goes_on() {
+    let mut world = World::settled(&ALL, 9);
+    world.laws.overlap = Some(millis(60));
+    world.kill("a");
+    world.edit_session("a", |session| session.transitions += 1);
+    world.fault(Some("a"), on_session, Trouble::Lost, 100);
+    world.start("a");
+    world.run(millis(120));
+    world.set_api_of("a", false);
+    world.run(secs(20));
+    assert!(world.hosts["a"].kernel.ours.is_empty());
+    world.clear_faults();
+    world.set_api_of("a", true);
+    world.run(secs(20));
+    world.assert_served();
+}
+
 fn sigterm_on_a_cordoned_node_hands_everything_over() {
     let mut world = World::settled(&ALL, 9);
     let since = world.now;
@@ -193,5 +211,6 @@ pub(super) const RUNS: &[Run] = runs![
     a_rebooted_node_acquires_anew,
     nothing_is_claimed_or_removed_before_the_lists_are_in,
     what_another_announces_is_removed_before_the_lists_are_in,
+    what_another_announces_is_removed_before_the_session_goes_on,
     sigterm_on_a_cordoned_node_hands_everything_over,
 ];

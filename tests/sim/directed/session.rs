@@ -40,6 +40,24 @@ fn a_session_that_was_deleted_while_its_addresses_lapsed_is_not_continued() {
     assert_eq!(world.store.sessions[&session("a")].record.cause, "speaker started");
 }
 
+/// Stopped for as long as the kernel's lifetimes: some have ended, others are about to.
+fn a_process_that_goes_on_when_addresses_have_begun_to_lapse_adds_none_of_them() {
+    let mut world = World::settled(&ALL, 24);
+    let (stopped, all) = (world.hosts.id("a"), world.hosts["a"].kernel.ours.clone());
+    world.laws.overlap = Some(secs(3));
+    world.stop(stopped, false);
+    world.run_until(|world| world.hosts["a"].kernel.ours.len() < all.len());
+    let lapsed = all.keys().find(|ip| !world.hosts["a"].kernel.ours.contains_key(*ip));
+    let lapsed = *lapsed.unwrap();
+    assert_ne!(world.owner_of(lapsed).as_deref(), Some("a"), "taken by another");
+    world.cont(stopped);
+    let end = world.now + secs(10);
+    while world.step(end) {
+        assert!(!world.having(lapsed).contains("a"), "{}: a has {lapsed} again", world.now);
+    }
+    world.assert_served();
+}
+
 fn an_edited_number_of_transitions_is_repaired_by_its_holder_and_nothing_moves() {
     for change in [-1, 1, 40] {
         let mut world = World::settled(&ALL, 6);
@@ -177,6 +195,7 @@ fn released_and_acquired_anew_a_session_has_another_number() {
 
 pub(super) const RUNS: &[Run] = runs![
     a_session_that_was_deleted_while_its_addresses_lapsed_is_not_continued,
+    a_process_that_goes_on_when_addresses_have_begun_to_lapse_adds_none_of_them,
     a_deleted_session_is_created_again_and_nothing_moves,
     an_edited_number_of_transitions_is_repaired_by_its_holder_and_nothing_moves,
     a_holder_that_was_cleared_by_hand_is_put_back_and_nothing_moves,
