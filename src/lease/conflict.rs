@@ -299,9 +299,9 @@ impl Election {
                 self.dispute(now, &name, heard, speaker, actions);
             }
         }
-        // Before this process has a session, whoever announces what a former one held has it now. Who
+        // Before this process has a session, whoever announces what a former one left has it now. Who
         // is a speaker is not known before the leases are.
-        let adopted = !self.own.is_settled() && self.is_served(address);
+        let adopted = !self.own.is_settled() && self.kernel.ours.contains_key(&address);
         if adopted && heard.frame.announcement && (speaker || !self.is_informed()) {
             self.yield_to(now, heard);
         }

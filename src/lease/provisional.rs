@@ -203,6 +203,18 @@ impl Election {
         });
     }
 
+    /// What is served without a claim is not left behind: until the next process is there, nobody would
+    /// yield it to its owner.
+    pub(super) fn end_all_provisional(&mut self, now: Instant) {
+        let provisional = |name: &&LeaseName| {
+            self.tenures.get(*name).is_some_and(|tenure| tenure.provisional.is_some())
+        };
+        let names: Vec<LeaseName> = self.open.iter().filter(provisional).cloned().collect();
+        for name in names {
+            self.end_provisional(&name, now);
+        }
+    }
+
     /// Whether this node goes on although `mac` has the addresses as well. Each may have ranked by what it
     /// saw alone, in parts of the segment that have joined since: so the names decide, which all know. An
     /// owner without the API server yields as soon as it hears this node, and does not announce: one that

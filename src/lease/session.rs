@@ -482,6 +482,7 @@ impl Election {
                 let seconds = u64::try_from(stored.record.duration_seconds).unwrap_or(0);
                 self.own.kernel_until = pending.sent + Duration::from_secs(seconds) + KERNEL_GRACE;
                 self.own.ending = Ending::Restarted { until: now + EXIT };
+                self.end_all_provisional(now);
             }
             (Purpose::ReleaseSession, Answer::Session(stored)) => {
                 let leaving = self.own.is_leaving();

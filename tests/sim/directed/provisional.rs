@@ -88,7 +88,28 @@ fn provisional_owners_that_hear_one_another_again_do_not_outshout_each_other() {
     }
 }
 
+/// SIGTERM when the API server is back, and the leases have not decided yet.
+fn a_process_that_restarts_leaves_nothing_behind_that_it_served_provisionally() {
+    for after in 0..20 {
+        let (mut world, lost) = replaced(12, |world| world.cut_off("a"));
+        world.set_api_of("a", false);
+        world.set_api(true);
+        world.run(millis(after * 100));
+        world.terminate("c");
+        world.run_until(|world| world.hosts["c"].exited);
+        for number in lost.into_iter().filter(|number| world.having(vip(*number)).contains("c")) {
+            assert_eq!(world.owner(number).as_deref(), Some("c"), "{after}: {number}");
+        }
+        world.start("c");
+        world.heal_wire();
+        world.set_api_of("a", true);
+        world.run(secs(20));
+        world.assert_served();
+    }
+}
+
 pub(super) const RUNS: &[Run] = runs![
+    a_process_that_restarts_leaves_nothing_behind_that_it_served_provisionally,
     addresses_that_lapsed_are_not_served_again_without_asking,
     provisional_owners_that_hear_one_another_again_do_not_outshout_each_other,
     what_an_owner_that_is_back_does_not_serve_is_taken_from_it_at_once,
