@@ -99,8 +99,9 @@ impl Election {
         let kept = held.and_then(|tenure| tenure.interface.as_ref());
         let kept = kept.and_then(|name| Some((name.clone(), self.interfaces.get(name)?.mac)));
         let chosen = || self.local_interface(claim).map(|(name, link)| (name.clone(), link.mac));
-        let (Some((interface, mac)), Some(session)) = (kept.or_else(chosen), self.own.id.clone())
-        else {
+        // While the session itself is deleted or edited, what is held under it is invalid for all.
+        let session = self.own.id.clone().filter(|id| self.is_live(&self.config.node, id));
+        let (Some((interface, mac)), Some(session)) = (kept.or_else(chosen), session) else {
             return;
         };
         // One that is created anew lists nothing: its addresses may be another claim's meanwhile.

@@ -4,8 +4,8 @@ use leasehold_crds::lease::Incarnation;
 
 use super::{Run, millis, runs, secs};
 use crate::world::controls::{on_session, session, vip};
-use crate::world::{Trouble, World};
-use leasehold::lease::{Fact, Target};
+use crate::world::{Committed, Trouble, World};
+use leasehold::lease::{Fact, Target, Write};
 
 const ALL: [&str; 3] = ["a", "b", "c"];
 
@@ -79,6 +79,31 @@ fn a_holder_that_was_cleared_by_hand_is_put_back_and_nothing_moves() {
     world.edit_session("a", |session| session.holder = None);
     world.run(secs(20));
     world.assert_served();
+}
+
+/// Both wait with the repair, as a write was refused. Meanwhile neither takes what it cannot hold.
+fn two_whose_sessions_were_edited_do_not_take_claims_from_each_other() {
+    for refused in 0..8 {
+        let mut world = World::listening(&ALL, 9);
+        world.set_read_only(true);
+        world.run(millis(1700 + refused * 200));
+        world.set_read_only(false);
+        let since = world.now;
+        world.edit_session("a", |session| session.holder = None);
+        world.edit_session("b", |session| session.transitions -= 1);
+        world.laws.overlap = Some(secs(1));
+        world.run(secs(10));
+        world.assert_served();
+        let taken = |write: &&Committed| match &write.write {
+            Write::Claim(change) => {
+                let before = change.base.as_ref().map(|base| base.record.transitions);
+                write.at >= since && before != Some(change.record.transitions)
+            }
+            Write::Session(_) => false,
+        };
+        let taken = world.committed.iter().filter(taken).count();
+        assert!(taken <= 9, "{refused}: {taken}");
+    }
 }
 
 fn a_renewal_that_is_lost_is_repeated_and_nothing_moves() {
@@ -199,6 +224,7 @@ pub(super) const RUNS: &[Run] = runs![
     a_deleted_session_is_created_again_and_nothing_moves,
     an_edited_number_of_transitions_is_repaired_by_its_holder_and_nothing_moves,
     a_holder_that_was_cleared_by_hand_is_put_back_and_nothing_moves,
+    two_whose_sessions_were_edited_do_not_take_claims_from_each_other,
     a_renewal_that_is_lost_is_repeated_and_nothing_moves,
     a_late_renewal_does_not_bring_a_deleted_session_back,
     a_conflict_on_the_own_session_is_read_and_forgiven,
