@@ -51,6 +51,8 @@ pub mod annotation {
     pub const INCARNATION: &str = "leasehold.dev/incarnation";
     /// Session: the node's interfaces that can announce, with MAC and addresses, as JSON.
     pub const INTERFACES: &str = "leasehold.dev/interfaces";
+    /// Session: the MAC addresses of such interfaces whose link is down, separated by commas.
+    pub const LINKS_DOWN: &str = "leasehold.dev/links-down";
     /// Session: `true` while the speaker restarts and its addresses are to stay.
     pub const RESTARTING: &str = "leasehold.dev/restarting";
     /// Session: how often the node was fenced lately. From three on it takes orphans after all others;
@@ -196,6 +198,7 @@ mod tests {
                 mac: "02:00:00:00:00:01".parse().unwrap(),
                 addresses: vec!["192.0.2.250/24".to_owned()],
             }],
+            links_down: vec!["02:00:00:00:00:02".parse().unwrap()],
             restarting: true,
             fences: 2,
             cause: "restarting".to_owned(),

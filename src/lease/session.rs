@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use leasehold_crds::lease::{Session, SessionId, SessionInterface, Stored};
 use leasehold_crds::names::InterfaceName;
+use pnet_base::MacAddr;
 
 use super::election::{Config, Election, KERNEL_GRACE, id_of};
 use super::ending::{EXIT, Ending};
@@ -186,6 +187,11 @@ pub(super) fn links(interfaces: &BTreeMap<InterfaceName, Interface>) -> Vec<Sess
         .collect()
 }
 
+/// The MAC addresses of those whose link is down.
+pub(super) fn links_down(interfaces: &BTreeMap<InterfaceName, Interface>) -> Vec<MacAddr> {
+    interfaces.values().filter(|interface| !interface.carrier).map(|down| down.mac).collect()
+}
+
 impl Election {
     pub(super) fn session_deadline(&self) -> Option<Instant> {
         let own = &self.own;
@@ -284,6 +290,7 @@ impl Election {
             duration_seconds: self.lease_seconds(),
             incarnation: Some(self.config.incarnation.clone()),
             interfaces: self.links.clone(),
+            links_down: links_down(&self.interfaces),
             restarting: false,
             fences: self.own.fences,
             cause: cause.to_owned(),

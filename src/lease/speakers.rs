@@ -8,8 +8,7 @@ use pnet_base::MacAddr;
 
 use super::election::Election;
 
-/// The MAC addresses that sessions list, and those that they listed: a link that was down when the API
-/// server went away is not listed, and comes back.
+/// The MAC addresses that sessions list, of links that are down as well, and those that they listed.
 #[derive(Debug, Default)]
 pub(super) struct Speakers {
     macs: BTreeMap<MacAddr, NodeName>,
@@ -34,7 +33,8 @@ impl Election {
             let such = self.sessions.stored().filter(|s| s.record.holder.is_some() == live);
             for stored in such {
                 let Ok(node) = stored.name.as_str().parse::<NodeName>() else { continue };
-                let listed = stored.record.interfaces.iter().map(|link| link.mac);
+                let up = stored.record.interfaces.iter().map(|link| link.mac);
+                let listed = up.chain(stored.record.links_down.iter().copied());
                 macs.extend(listed.map(|mac| (mac, node.clone())));
             }
         }

@@ -22,6 +22,9 @@ pub struct Session {
     pub incarnation: Option<Incarnation>,
     /// The node's interfaces that can announce.
     pub interfaces: Vec<SessionInterface>,
+    /// The MAC addresses of those that could if their link were up: when it is, the node is known by
+    /// them, also to who cannot read this then.
+    pub links_down: Vec<MacAddr>,
     /// The speaker restarts and its addresses are to stay.
     pub restarting: bool,
     /// How often the node was fenced lately: each fence adds one, and time during which it is not
@@ -54,6 +57,11 @@ impl Record for Session {
             interfaces: text(annotation::INTERFACES)
                 .and_then(|json| serde_json::from_str(json).ok())
                 .unwrap_or_default(),
+            links_down: text(annotation::LINKS_DOWN)
+                .into_iter()
+                .flat_map(|list| list.split(','))
+                .filter_map(|mac| mac.parse().ok())
+                .collect(),
             restarting: text(annotation::RESTARTING) == Some("true"),
             fences: text(annotation::FENCES).and_then(|count| count.parse().ok()).unwrap_or(0),
             cause: text(annotation::CAUSE).unwrap_or_default().to_owned(),
@@ -81,6 +89,10 @@ impl Record for Session {
         }
         // Names, MAC addresses and strings always serialise.
         set(annotation::INTERFACES, serde_json::to_string(&self.interfaces).unwrap_or_default());
+        if !self.links_down.is_empty() {
+            let macs: Vec<String> = self.links_down.iter().map(ToString::to_string).collect();
+            set(annotation::LINKS_DOWN, macs.join(","));
+        }
         if self.restarting {
             set(annotation::RESTARTING, "true".to_owned());
         }

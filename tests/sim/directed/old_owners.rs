@@ -180,7 +180,33 @@ fn a_speaker_is_known_by_a_link_that_was_down_when_the_api_server_went_away() {
     world.assert_served();
 }
 
+/// Known by what its session says of links that are down: it is seen by nobody who started since.
+fn an_owner_without_the_api_yields_to_a_speaker_whose_link_was_down_when_it_started() {
+    let mut world = World::settled(&ALL, 6);
+    let lost = world.owned_by("a");
+    world.set_carrier("c", false);
+    world.run(secs(3));
+    world.set_carrier("b", false);
+    world.run(secs(1));
+    world.kill("a");
+    world.start("a");
+    world.run(secs(2));
+    world.set_api_of("a", false);
+    world.run(millis(100));
+    world.set_carrier("b", true);
+    world.set_carrier("c", true);
+    world.laws.overlap = Some(millis(270));
+    world.run(secs(20));
+    for number in lost {
+        assert!(!world.having(vip(number)).contains("a"), "{number}");
+    }
+    world.set_api_of("a", true);
+    world.run(secs(10));
+    world.assert_served();
+}
+
 pub(super) const RUNS: &[Run] = runs![
+    an_owner_without_the_api_yields_to_a_speaker_whose_link_was_down_when_it_started,
     an_old_owner_is_told_by_who_took_over_from_who_took_over_from_it,
     an_old_owner_is_told_also_when_its_node_was_deleted,
     an_old_owner_is_told_by_whom_its_successor_has_handed_over_to,

@@ -20,7 +20,7 @@ const NOTICED: Duration = Duration::from_secs(6);
 /// A lifetime that was set a moment ago, in whole seconds, and the kernel's lateness.
 const LIFETIME: Duration = Duration::from_millis(7_900);
 /// The same of a speaker that restarts.
-const GRACE: Duration = Duration::from_millis(33_400);
+pub(super) const GRACE: Duration = Duration::from_millis(33_400);
 /// By how much a kernel lifetime outlives the session, at most.
 const HUNG: Duration = Duration::from_millis(2_150);
 /// Why a claim was taken whose lease somebody deleted or edited.
@@ -64,7 +64,8 @@ impl World {
         for (place, one) in holders.iter().copied().enumerate() {
             let stopped = self.ill_for(one, Health::Running);
             if !self.hosts[one].paused && stopped.is_some() {
-                let restarting = self.is_restarting(one);
+                let left = self.hosts[one].left_until.is_some_and(|until| self.now < until);
+                let restarting = self.is_restarting(one) || left;
                 let limit = if restarting { GRACE } else { LIFETIME };
                 active.push(((Law::Fence, ip, one, one), limit));
             }

@@ -106,6 +106,8 @@ pub(crate) struct Host {
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) record: Option<OwnRecord>,
     pub(crate) exited: bool,
+    /// Until when the kernel keeps what a process left to the next when it exited.
+    pub(crate) left_until: Option<Instant>,
     pub(crate) claim_writes: usize,
     pub(crate) most_claim_writes: usize,
     /// When the core is to be called again.
@@ -154,6 +156,7 @@ impl Host {
             waiting: Vec::new(),
             record: None,
             exited: false,
+            left_until: None,
             claim_writes: 0,
             most_claim_writes: 0,
             tick: None,

@@ -367,6 +367,7 @@ impl World {
                 let host = &mut self.hosts[id];
                 host.forget_process();
                 host.exited = true;
+                host.left_until = Some(self.now + bounds::GRACE);
                 self.laws.dirty = true;
             }
         }
