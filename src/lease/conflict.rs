@@ -24,6 +24,9 @@ use crate::desired::DesiredClaim;
 
 /// Between the two probes of a new claim, and after the second.
 const PROBE: Duration = Duration::from_millis(20);
+/// Who looks at the probes so late may have been stopped, with the answers still to be read: they are
+/// sent again.
+const PROBED_LATE: Duration = Duration::from_millis(200);
 /// How often an address is defended at most (RFC 5227 section 2.4, `DEFEND_INTERVAL`).
 const DEFEND: Duration = Duration::from_secs(10);
 /// After how many defences the conflict is reported.
@@ -246,7 +249,16 @@ impl Election {
             };
             let again = probing.second.is_some_and(|at| now >= at);
             let over = now >= probing.until;
+            let late = now >= probing.until + PROBED_LATE;
             let interface = self.tenures.get(&name).and_then(|tenure| tenure.interface.clone());
+            if late
+                && let Some(stored) = self.claims.get(&name)
+                && let Some(interface) = &interface
+            {
+                let addresses = stored.record.addresses.clone();
+                self.probe_on(now, &name, interface, &addresses, actions);
+                continue;
+            }
             if again
                 && !over
                 && let (Some(stored), Some(interface)) = (self.claims.get(&name), interface)

@@ -43,6 +43,36 @@ fn addresses_that_lapsed_are_not_served_again_without_asking() {
     world.assert_served();
 }
 
+/// Stopped between the probes and their answers, for longer than the outage.
+fn a_process_that_stood_still_probes_again_before_it_serves_provisionally() {
+    let mut world = World::listening(&ALL, 12);
+    let theirs = world.owned_by("a");
+    world.set_api(false);
+    world.run(secs(3));
+    world.cut_off("a");
+    let probing = |world: &World| {
+        let mut sent = world.frames_since(world.now - millis(2));
+        sent.any(|(host, frame)| host == "c" && matches!(frame, Frame::Probe(_)))
+    };
+    world.run_until(probing);
+    world.run(millis(21));
+    let c = world.hosts.id("c");
+    world.stop(c, false);
+    world.heal_wire();
+    world.run(secs(3));
+    world.set_api(true);
+    world.run(secs(10));
+    world.cont(c);
+    let end = world.now + secs(10);
+    while world.step(end) {
+        for number in &theirs {
+            let mine = world.owner(*number).as_deref() == Some("c");
+            assert!(mine || !world.having(vip(*number)).contains("c"), "{}: {number}", world.now);
+        }
+    }
+    world.assert_served();
+}
+
 fn what_an_owner_that_is_back_does_not_serve_is_taken_from_it_at_once() {
     let (mut world, lost) = replaced(60, |world| world.kill_node("a"));
     world.power_on(world.hosts.id("a"));
@@ -109,6 +139,7 @@ fn a_process_that_restarts_leaves_nothing_behind_that_it_served_provisionally() 
 }
 
 pub(super) const RUNS: &[Run] = runs![
+    a_process_that_stood_still_probes_again_before_it_serves_provisionally,
     a_process_that_restarts_leaves_nothing_behind_that_it_served_provisionally,
     addresses_that_lapsed_are_not_served_again_without_asking,
     provisional_owners_that_hear_one_another_again_do_not_outshout_each_other,
