@@ -9,6 +9,7 @@
 //! | `edge.attention` (state) | this task | packet task | latest wins |
 //! | `listener.watchlist` (state) | this task | listener | latest wins |
 //! | `listener.voices` (state) | listener | this task | latest wins |
+//! | `record` (state) | this task | recorder | latest wins |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -23,7 +24,7 @@ use crate::announce::Announcement;
 use crate::api::leases::Leases;
 use crate::clock::{Instant, sleep_until};
 use crate::detect::listener::{Listener, ListenerError};
-use crate::host::StateFolder;
+use crate::host::Recorder;
 use crate::lease::{
     Action, Answer, Election, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Serving,
 };
@@ -71,7 +72,7 @@ pub struct Driver {
     /// SIGTERM and SIGINT.
     pub signals: [Signal; 2],
     /// For the next process.
-    pub state: StateFolder,
+    pub record: Recorder,
     /// For `/readyz`.
     pub health: watch::Sender<Health>,
     /// For `/metrics`.
@@ -152,6 +153,7 @@ impl Driver {
             }
             for action in actions {
                 if self.carry_out(action) {
+                    self.record.finish().await;
                     return Ok(());
                 }
             }
@@ -188,10 +190,7 @@ impl Driver {
                 let _ = self.edge.transmit.try_send(transmit(interface, &frame));
             }
             Action::Persist(record) => {
-                if let Err(error) = self.state.write(&record) {
-                    let error = crate::api::causes(&error);
-                    tracing::error!(error, "the record for the next process was not written");
-                }
+                self.record.keep(record);
             }
             Action::Report(fact) => {
                 self.observe(&fact);

@@ -13,7 +13,7 @@ use crate::clock::Instant;
 use crate::config::Config;
 use crate::detect::listener::Listener;
 use crate::drive::Driver;
-use crate::host::{self, StateFolder};
+use crate::host::{self, Recorder, StateFolder};
 use crate::lease::{self, Election, Serving};
 use crate::net::edge::Edge;
 use crate::report::facts::Reports;
@@ -82,7 +82,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         events,
         watches,
         signals,
-        state,
+        record: Recorder::start(state),
         health,
         metrics,
         reports,
