@@ -130,6 +130,11 @@ async fn measure(ground: &mut Option<Ground>, system: System, fault: Fault) -> R
         drop(ground.take());
         let new = Ground::open(fault.shape(), system).await?;
         new.settle().await?;
+        // The speaker that was up first may have taken all.
+        if !new.is_even()? {
+            new.deal_anew().await?;
+            new.settle().await?;
+        }
         *ground = Some(new);
     }
     match ground {
