@@ -11,7 +11,7 @@ use std::time::Duration;
 use leasehold_crds::lease::Incarnation;
 use rustix::thread::{CapabilitySet, capabilities};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::lease::OwnRecord;
 use crate::report::health::Health;
@@ -155,14 +155,15 @@ impl StateFolder {
 #[derive(Debug)]
 pub struct Recorder {
     latest: watch::Sender<Option<OwnRecord>>,
-    task: JoinHandle<()>,
+    tasks: JoinSet<()>,
 }
 
 impl Recorder {
     /// Begins to write what [`Recorder::keep`] is given into `folder`.
     pub fn start(folder: StateFolder) -> Self {
         let (latest, mut changes) = watch::channel(None);
-        let task = tokio::spawn(async move {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
             while changes.changed().await.is_ok() {
                 let Some(record) = changes.borrow_and_update().clone() else { continue };
                 let folder = folder.clone();
@@ -173,7 +174,7 @@ impl Recorder {
                 }
             }
         });
-        Self { latest, task }
+        Self { latest, tasks }
     }
 
     /// Has `record` written soon.
@@ -184,8 +185,7 @@ impl Recorder {
     /// Returns when the last record is written.
     pub async fn finish(self) {
         drop(self.latest);
-        // It ends by itself, with nothing to say.
-        let _ = self.task.await;
+        self.tasks.join_all().await;
     }
 }
 
