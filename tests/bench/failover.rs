@@ -128,7 +128,7 @@ async fn measure(ground: &mut Option<Ground>, system: System, fault: Fault) -> R
     if !suits {
         // Ended before the next begins.
         drop(ground.take());
-        let new = Ground::open(fault.shape(), system).await?;
+        let mut new = Ground::open(fault.shape(), system).await?;
         new.settle().await?;
         // The speaker that was up first may have taken all.
         if !new.is_even()? {
