@@ -109,6 +109,32 @@ fn s04_a_deleted_lease_while_its_address_goes_to_another_claim() {
     }
 }
 
+fn s04_a_claim_is_taken_by_who_has_not_seen_that_its_address_is_anothers() {
+    // Its service has another address now, and the old one is listed by the claim of a new service.
+    let mut taken = 0;
+    for stale in ALL {
+        for number in 1..=3 {
+            let mut world = World::listening(&ALL, 3);
+            let owner = world.owner(number).unwrap();
+            let mut changed = world.desired.claims[&claim(number)].clone();
+            let mut new = changed.clone();
+            changed.addresses = [vip(11)].into();
+            new.services = vec!["web/s009".to_owned()];
+            world.desired.claims.insert(claim(number), changed);
+            world.desired.claims.insert(claim(9), new);
+            world.publish_desired_to(|name| if name == stale { secs(30) } else { millis(2) });
+            world.run(secs(4));
+            world.kill_node(&owner);
+            world.run(secs(4));
+            let claimed = &world.store.claims[&claim(number)].record;
+            taken += u8::from(claimed.holder.as_ref().is_some_and(|holder| holder.as_str() == stale));
+            world.run(secs(40));
+            world.assert_served();
+        }
+    }
+    assert!(taken > 0, "somebody who knew the old address only has taken the claim");
+}
+
 fn s05_one_name_two_hosts() {
     let mut world = World::listening(&["a", "b"], 6);
     world.add_host("a2", "a");
@@ -382,6 +408,7 @@ pub(super) const RUNS: &[Run] = runs![
     s04_an_address_changes_its_claim_while_it_is_served,
     s04_the_operator_is_away,
     s04_a_deleted_lease_while_its_address_goes_to_another_claim,
+    s04_a_claim_is_taken_by_who_has_not_seen_that_its_address_is_anothers,
     s05_one_name_two_hosts,
     s06_a_vip_equals_a_nodes_address,
     s07_a_read_only_api,
