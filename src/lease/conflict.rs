@@ -19,6 +19,7 @@ use super::event::{Action, Answer, Fact, Frame, Heard, Interface, Target};
 use super::requests::{Pending, Purpose};
 use super::tenure::Tenure;
 use super::validity::Owner;
+use super::yielded::REREAD;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 
@@ -31,13 +32,8 @@ const PROBED_LATE: Duration = Duration::from_millis(200);
 const DEFEND: Duration = Duration::from_secs(10);
 /// After how many defences the conflict is reported.
 const DEFENCES: u32 = 3;
-/// How often the speaker to whom an address was yielded is asked for it, and after how many questions
-/// without an answer it is served here again.
-const ASK: Duration = Duration::from_millis(500);
-const ASKED: u32 = 2;
-/// How often a claim is read anew because of what was heard, at most.
-const REREAD: Duration = Duration::from_millis(250);
-/// The same where a speaker announces the address, and how often it is told then. It yields as soon
+/// How often a claim is read anew where a speaker announces its address, and that speaker is told. It
+/// yields as soon
 /// as it hears that another has read that it is the owner; a defence may have been lost on the wire.
 const TELL: Duration = Duration::from_millis(20);
 
@@ -53,40 +49,13 @@ pub(super) struct Probing {
 pub(super) struct Conflicts {
     /// The MAC addresses of speakers that were heard, ever.
     speakers: BTreeSet<MacAddr>,
-    /// Addresses that were yielded to a known speaker while the API did not answer.
-    yielded: BTreeMap<IpAddr, Yielded>,
-    /// When the claims of such addresses are read again at the earliest.
-    reread: Instant,
     disputes: BTreeMap<LeaseName, Dispute>,
-    unsettled: BTreeMap<IpAddr, Unsettled>,
 }
 
 impl Conflicts {
     pub(super) fn has_heard(&self, mac: MacAddr) -> bool {
         self.speakers.contains(&mac)
     }
-
-    pub(super) fn has_yielded(&self) -> bool {
-        !self.yielded.is_empty()
-    }
-
-    pub(super) fn all_yielded(&self) -> BTreeSet<IpAddr> {
-        self.yielded.keys().copied().collect()
-    }
-
-    pub(super) fn yielded(&self, address: IpAddr) -> bool {
-        self.yielded.contains_key(&address)
-    }
-}
-
-/// An address of ours that a known speaker announced while the API did not answer. Two may have
-/// yielded to each other: so whoever has it is asked, and where nobody does it is served again.
-#[derive(Clone, Debug)]
-struct Yielded {
-    interface: InterfaceName,
-    mac: MacAddr,
-    ask: Instant,
-    misses: u32,
 }
 
 /// Somebody else announces an address of ours.
@@ -102,16 +71,6 @@ struct Dispute {
     told: Option<Instant>,
 }
 
-/// A speaker announced an address of ours, and no read has said since whose it is. If the API goes
-/// before it does, the speaker is asked whether it has the address still, and is yielded to if so.
-#[derive(Debug)]
-struct Unsettled {
-    interface: InterfaceName,
-    mac: MacAddr,
-    ask: Option<Instant>,
-    asked: u32,
-}
-
 impl Election {
     pub(super) fn conflicts_deadline(&self) -> Option<Instant> {
         let probes = self.open.iter().filter_map(|name| {
@@ -119,10 +78,7 @@ impl Election {
             Some(probing.second.unwrap_or(probing.until))
         });
         let asks = self.old_owners.deadlines();
-        let asks = asks.chain(self.conflicts.yielded.values().map(|yielded| yielded.ask));
-        let gone = self.api_answers_until();
-        let unsettled = self.conflicts.unsettled.values().filter_map(|u| u.ask.or(gone));
-        self.first_ahead(probes.chain(asks).chain(unsettled).chain([self.conflicts.reread]))
+        self.first_ahead(probes.chain(asks))
     }
 
     /// Begins to probe for the addresses of a claim that nobody holds.
@@ -168,75 +124,9 @@ impl Election {
         self.advance_probes(now, actions);
         self.ask_old_owners(now, actions);
         self.probe_provisional(now, actions);
-        if self.is_api_answering(now) && self.is_informed() && self.own.id.is_some() {
-            self.reread_yielded(now, actions);
-        } else if self.is_informed() {
-            self.ask_yielded(now, actions);
-            self.ask_unsettled(now, actions);
-        }
+        self.advance_yielded(now, actions);
         let tenures = &self.tenures;
         self.conflicts.disputes.retain(|name, _| tenures.get(name).is_some_and(|t| t.mine));
-        let mut unsettled = std::mem::take(&mut self.conflicts.unsettled);
-        unsettled.retain(|address, _| !self.claims_of(*address).is_empty());
-        self.conflicts.unsettled = unsettled;
-    }
-
-    /// The leases decide again: what was yielded and is still ours by an uncached read is served.
-    fn reread_yielded(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let mut yielded = std::mem::take(&mut self.conflicts.yielded);
-        let names: BTreeSet<LeaseName> =
-            yielded.keys().flat_map(|address| self.claims_of(*address)).collect();
-        yielded.retain(|address, _| !self.claims_of(*address).is_empty());
-        self.conflicts.yielded = yielded;
-        if now < self.conflicts.reread {
-            return;
-        }
-        for name in names {
-            let target = Target::Claim(name);
-            if !self.is_pending(&target) {
-                self.conflicts.reread = now + REREAD;
-                self.read(now, target, actions);
-            }
-        }
-    }
-
-    fn ask_yielded(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        self.conflicts.yielded.retain(|address, yielded| {
-            if now < yielded.ask {
-                return true;
-            }
-            if yielded.misses >= ASKED {
-                return false;
-            }
-            yielded.misses += 1;
-            yielded.ask = now + ASK;
-            let frame = Frame::Ask(*address, yielded.mac);
-            actions.push(Action::Transmit { interface: yielded.interface.clone(), frame });
-            true
-        });
-    }
-
-    fn ask_unsettled(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        self.conflicts.unsettled.retain(|address, unsettled| {
-            if unsettled.ask.is_some_and(|ask| now < ask) {
-                return true;
-            }
-            if unsettled.asked >= ASKED {
-                return false;
-            }
-            unsettled.asked += 1;
-            unsettled.ask = Some(now + ASK);
-            let frame = Frame::Ask(*address, unsettled.mac);
-            actions.push(Action::Transmit { interface: unsettled.interface.clone(), frame });
-            true
-        });
-    }
-
-    /// Yields an address to the speaker that was heard.
-    fn yield_to(&mut self, now: Instant, heard: &Heard) {
-        let (interface, mac) = (heard.interface.clone(), heard.frame.mac);
-        let yielded = Yielded { interface, mac, ask: now + ASK, misses: 0 };
-        self.conflicts.yielded.insert(heard.frame.ip, yielded);
     }
 
     fn advance_probes(&mut self, now: Instant, actions: &mut Vec<Action>) {
@@ -288,11 +178,8 @@ impl Election {
             self.conflicts.speakers.insert(mac);
         }
         self.hear_old_owner(now, heard, actions);
-        if let Some(yielded) = self.conflicts.yielded.get_mut(&heard.frame.ip)
-            && speaker
-        {
-            yielded.mac = mac;
-            yielded.misses = 0;
+        if speaker {
+            self.yields.answered(heard.frame.ip, mac);
         }
         let address = heard.frame.ip;
         let claims = self.claims_of(address);
@@ -315,12 +202,12 @@ impl Election {
         // is a speaker is not known before the leases are.
         let adopted = !self.own.is_settled() && self.kernel.ours.contains_key(&address);
         if adopted && heard.frame.announcement && (speaker || !self.is_informed()) {
-            self.yield_to(now, heard);
+            self.yields.yield_to(now, heard);
         }
     }
 
     /// The claims under which `address` is, was or will be served here.
-    fn claims_of(&self, address: IpAddr) -> Vec<LeaseName> {
+    pub(super) fn claims_of(&self, address: IpAddr) -> Vec<LeaseName> {
         let held = |name: &&LeaseName| self.tenures.get(*name).is_some_and(Tenure::counts);
         self.open.governing(address).iter().filter(held).cloned().collect()
     }
@@ -391,10 +278,9 @@ impl Election {
     ) {
         let (address, mac) = (heard.frame.ip, heard.frame.mac);
         if !self.is_api_answering(now) {
-            let asked = self.conflicts.unsettled.get(&address).is_some_and(|u| u.mac == mac);
+            let asked = self.yields.is_doubted(address, mac);
             if speaker && (heard.frame.announcement || asked) {
-                self.conflicts.unsettled.remove(&address);
-                self.yield_to(now, heard);
+                self.yields.yield_to(now, heard);
             }
             return;
         }
@@ -412,9 +298,7 @@ impl Election {
         let tell = speaker && heard.frame.announcement;
         dispute.tell |= tell;
         if tell {
-            let interface = heard.interface.clone();
-            let unsettled = Unsettled { interface, mac, ask: None, asked: 0 };
-            self.conflicts.unsettled.insert(address, unsettled);
+            self.yields.doubt(now, heard);
         }
         let pause = if tell { TELL } else { REREAD };
         if dispute.read.is_some_and(|at| now.saturating_since(at) < pause) {
@@ -441,8 +325,7 @@ impl Election {
             return;
         }
         for address in &stored.record.addresses {
-            self.conflicts.yielded.remove(address);
-            self.conflicts.unsettled.remove(address);
+            self.yields.settle(*address);
         }
         let interface = self.tenures.get(name).and_then(|tenure| tenure.interface.clone());
         let (Some(dispute), Some(interface)) = (self.conflicts.disputes.get_mut(name), interface)

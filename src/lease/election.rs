@@ -16,16 +16,18 @@ use super::event::{Action, Answer, Event, Fact, Frame, Interface, RequestId, Tar
 use super::listening::Listening;
 use super::old_owners::OldOwners;
 use super::open::Open;
+use super::own_session::OwnSession;
 use super::peers::Peers;
 use super::provisional::Api;
 use super::record::OwnRecord;
 use super::requests::{Pending, Purpose};
 use super::serving::{KernelView, Serving};
-use super::session::{OwnSession, links};
+use super::session::links;
 use super::silence::Silences;
 use super::speakers::Speakers;
 use super::tenure::Tenure;
 use super::voices::Voices;
+use super::yielded::Yields;
 use crate::clock::Instant;
 use crate::desired::Desired;
 
@@ -71,6 +73,7 @@ pub struct Election {
     pub(super) tenures: BTreeMap<LeaseName, Tenure>,
     pub(super) open: Open,
     pub(super) conflicts: Conflicts,
+    pub(super) yields: Yields,
     pub(super) speakers: Speakers,
     pub(super) voices: Voices,
     pub(super) silences: Silences,
@@ -120,6 +123,7 @@ impl Election {
             tenures: BTreeMap::new(),
             open: Open::default(),
             conflicts: Conflicts::default(),
+            yields: Yields::default(),
             speakers: Speakers::default(),
             voices: Voices::default(),
             silences: Silences::default(),
@@ -215,6 +219,7 @@ impl Election {
             self.provisional_deadline(),
             self.claims_deadline(),
             self.conflicts_deadline(),
+            self.yields_deadline(),
         ]
         .into_iter()
         .flatten()

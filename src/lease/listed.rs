@@ -90,7 +90,7 @@ impl Election {
                 continue;
             }
             for address in &claim.addresses {
-                if !self.may_serve(name, tenure, *address) || self.conflicts.yielded(*address) {
+                if !self.may_serve(name, tenure, *address) || self.yields.contains(*address) {
                     continue;
                 }
                 vips.insert(

@@ -19,6 +19,7 @@
 //! | `publish` | what comes out for the kernel and the next process |
 //! | `cache` | leases as this node knows them |
 //! | `session` | acquiring, renewing, losing the own session |
+//! | `own_session` | what this process knows of it |
 //! | `ending` | the end of the process: restart or departure |
 //! | `peers` | the lease path: fencing sessions that are not renewed |
 //! | `listening` | to which owners this node listens |
@@ -36,6 +37,7 @@
 //! | `rank` | who takes which orphan |
 //! | `handover` | planned moves |
 //! | `conflict` | probes before the first add, foreign announcements |
+//! | `yielded` | what another speaker announced while the API does not say whose it is |
 //! | `speakers` | whose MAC addresses are whose |
 //! | `old_owners` | asking those from whom claims were taken, by whomever, until they know |
 //! | `serving` | what the kernel is to hold |
@@ -55,6 +57,7 @@ mod listening;
 mod old_owners;
 mod open;
 mod orphans;
+mod own_session;
 mod peers;
 mod provisional;
 mod publish;
@@ -70,6 +73,7 @@ mod taking;
 mod tenure;
 mod validity;
 mod voices;
+mod yielded;
 
 pub use election::{Config, Election};
 pub use event::{

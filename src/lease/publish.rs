@@ -17,7 +17,7 @@ impl Election {
         let until = self.own.renewed_until();
         let served_until = Some((self.own.kernel_until, until, now >= until));
         let moved = std::mem::replace(&mut self.open.served_until, served_until) != served_until;
-        let yielded = self.conflicts.has_yielded();
+        let yielded = self.yields.any();
         let stale = std::mem::replace(&mut self.open.yielded, yielded)
             || yielded
             || self.open.stale
@@ -31,7 +31,7 @@ impl Election {
             self.open.dropping = dropping;
         }
         let vips = if complete { self.served_vips(now) } else { self.adopted_vips(now) };
-        let yielded = if complete { BTreeSet::new() } else { self.conflicts.all_yielded() };
+        let yielded = if complete { BTreeSet::new() } else { self.yields.addresses() };
         let same = vips == self.serving.vips && yielded == self.serving.yielded;
         if !same || complete != self.serving.complete {
             self.open.note_changed(&self.serving.vips, &vips);
@@ -65,7 +65,7 @@ impl Election {
         for (claim, held) in self.adopted.iter().flat_map(|record| &record.claims) {
             for address in &held.addresses {
                 let Some(present) = self.kernel.ours.get(address) else { continue };
-                if now >= present.until || self.conflicts.yielded(*address) {
+                if now >= present.until || self.yields.contains(*address) {
                     continue;
                 }
                 vips.insert(
