@@ -33,8 +33,8 @@ const DEFEND: Duration = Duration::from_secs(10);
 /// After how many defences the conflict is reported.
 const DEFENCES: u32 = 3;
 /// How often a claim is read anew where a speaker announces its address, and that speaker is told. It
-/// yields as soon
-/// as it hears that another has read that it is the owner; a defence may have been lost on the wire.
+/// yields as soon as it hears that another has read that it is the owner; a defence may have been lost
+/// on the wire.
 const TELL: Duration = Duration::from_millis(20);
 
 /// A new claim whose address is probed for before it is added.
