@@ -44,6 +44,14 @@ struct Question {
     asked: u32,
 }
 
+impl Question {
+    /// Who was heard is asked at `ask`.
+    fn to(heard: &Heard, ask: Instant) -> Self {
+        let (interface, mac) = (heard.interface.clone(), heard.frame.mac);
+        Self { interface, mac, ask, asked: 0 }
+    }
+}
+
 impl Yields {
     pub(super) fn any(&self) -> bool {
         !self.yielded.is_empty()
@@ -67,9 +75,7 @@ impl Yields {
 
     /// A speaker announced an address of ours, and the API is to say whose it is.
     pub(super) fn doubt(&mut self, now: Instant, heard: &Heard) {
-        let (interface, mac) = (heard.interface.clone(), heard.frame.mac);
-        let question = Question { interface, mac, ask: now, asked: 0 };
-        self.unsettled.insert(heard.frame.ip, question);
+        self.unsettled.insert(heard.frame.ip, Question::to(heard, now));
     }
 
     /// Whether `mac` announced `address` before the API went.
@@ -79,10 +85,8 @@ impl Yields {
 
     /// Yields an address to the speaker that was heard.
     pub(super) fn yield_to(&mut self, now: Instant, heard: &Heard) {
-        let (interface, mac) = (heard.interface.clone(), heard.frame.mac);
         self.unsettled.remove(&heard.frame.ip);
-        let question = Question { interface, mac, ask: now + ASK, asked: 0 };
-        self.yielded.insert(heard.frame.ip, question);
+        self.yielded.insert(heard.frame.ip, Question::to(heard, now + ASK));
     }
 
     /// An uncached read has said that the address is ours.
