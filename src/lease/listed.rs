@@ -118,8 +118,10 @@ impl Election {
                 let interface = tenure.interface.clone()?;
                 let drops = claim.on_api_outage == OnApiOutage::Drop;
                 let served = |address: &&IpAddr| self.may_serve(name, tenure, **address);
-                let addresses = claim.addresses.iter().filter(served).copied().collect();
-                Some((name.clone(), HeldClaim { addresses, interface, drops }))
+                let addresses: BTreeSet<IpAddr> =
+                    claim.addresses.iter().filter(served).copied().collect();
+                let untold = self.old_owners.untold(&interface, &addresses);
+                Some((name.clone(), HeldClaim { addresses, interface, drops, untold }))
             })
             .collect()
     }

@@ -3,7 +3,8 @@
 //!
 //! Whoever serves an address asks all from whom it was taken, by whomever: the one in between may be
 //! gone. And since a process does not know what was before it, it asks every node whose session was
-//! fenced, whether it is there again, and then for all addresses that it may still have.
+//! fenced, whether it is there again, and then for all addresses that it may still have. A process that
+//! starts without the API server asks those whom the former one had still to ask.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -36,6 +37,9 @@ const PACE: u32 = 200;
 const STILL_THERE: Duration = Duration::from_millis(500);
 /// For how many addresses it is asked at once when it is there again.
 const WHEN_BACK: usize = 50;
+
+/// What was taken from whom, by interface and MAC address.
+type Taken = BTreeMap<(InterfaceName, MacAddr), BTreeMap<IpAddr, LeaseName>>;
 
 /// Old owners of what this node serves.
 #[derive(Debug, Default)]
@@ -94,6 +98,22 @@ impl OldOwners {
     /// When the old owner with this MAC address last answered for anything that was taken from it.
     pub(super) fn answered(&self, interface: &InterfaceName, mac: MacAddr) -> Option<Instant> {
         self.asked.get(&(interface.clone(), mac)).and_then(|old| old.answered)
+    }
+
+    /// Those who may have any of `addresses` still.
+    pub(super) fn untold(
+        &self,
+        interface: &InterfaceName,
+        addresses: &BTreeSet<IpAddr>,
+    ) -> BTreeSet<MacAddr> {
+        let may_have = |old: &OldOwner| {
+            old.fenced.is_some() || addresses.iter().any(|ip| old.taken.contains_key(ip))
+        };
+        let asked = self.asked.iter();
+        asked
+            .filter(|((on, _), old)| on == interface && may_have(old))
+            .map(|((_, mac), _)| *mac)
+            .collect()
     }
 
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Instant> {
@@ -292,8 +312,7 @@ impl Election {
 
     /// Whom to ask: from whom anything was taken that is served here, and whose session was fenced.
     fn find_old_owners(&mut self, now: Instant) {
-        let mut taken: BTreeMap<(InterfaceName, MacAddr), BTreeMap<IpAddr, LeaseName>> =
-            BTreeMap::new();
+        let mut taken = self.untold_before();
         for name in &self.old_owners.claims {
             let Some(tenure) = self.tenures.get(name) else { continue };
             let provisional = tenure.provisional.is_some() && tenure.probing.is_none();
@@ -314,11 +333,33 @@ impl Election {
         let mut before = std::mem::take(&mut self.old_owners.asked);
         let keys: BTreeSet<_> = taken.keys().chain(fenced.keys()).cloned().collect();
         for key in keys {
-            let mut old = before.remove(&key).unwrap_or_else(|| OldOwner::new(now));
-            old.taken = taken.remove(&key).unwrap_or_default();
-            old.fenced = fenced.remove(&key);
+            let known = before.remove(&key);
+            let mut changed = known.is_none();
+            let mut old = known.unwrap_or_else(|| OldOwner::new(now));
+            let taken = taken.remove(&key).unwrap_or_default();
+            let fenced = fenced.remove(&key);
+            changed |= old.taken != taken || old.fenced.is_some() != fenced.is_some();
+            self.open.stale |= changed;
+            old.taken = taken;
+            old.fenced = fenced;
             self.old_owners.asked.insert(key, old);
         }
+        self.open.stale |= !before.is_empty();
+    }
+
+    /// What the record of the former process says, until this one has a record of its own.
+    fn untold_before(&self) -> Taken {
+        let mut taken = Taken::new();
+        for (name, held) in self.adopted.iter().flat_map(|record| &record.claims) {
+            for ip in &held.addresses {
+                let Some(interface) = self.has_here(*ip) else { continue };
+                for mac in &held.untold {
+                    let key = (interface.clone(), *mac);
+                    taken.entry(key).or_default().insert(*ip, name.clone());
+                }
+            }
+        }
+        taken
     }
 
     /// The links of nodes whose session was fenced and that have no other yet, on segments where this

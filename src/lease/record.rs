@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use leasehold_crds::lease::{Incarnation, LeaseName, SessionId};
 use leasehold_crds::names::{InterfaceName, NodeName};
+use pnet_base::MacAddr;
 use serde::{Deserialize, Serialize};
 
 /// The record in the state folder. It gives no right to anything: it says which addresses a
@@ -36,4 +37,7 @@ pub struct HeldClaim {
     /// They lapse while the API server does not answer.
     #[serde(default)]
     pub drops: bool,
+    /// The MAC addresses of those who may have them still and do not know that they lost them.
+    #[serde(default)]
+    pub untold: BTreeSet<MacAddr>,
 }

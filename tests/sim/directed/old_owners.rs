@@ -99,6 +99,21 @@ fn an_old_owner_is_told_by_a_process_that_did_not_see_the_takeover() {
     }
 }
 
+fn an_old_owner_is_told_by_processes_that_start_without_the_api_server() {
+    for services in [2, 9] {
+        let mut world = replaced(services);
+        world.set_api(false);
+        world.run(secs(1));
+        for name in ["b", "c"] {
+            world.kill(name);
+            world.run(millis(200));
+            world.start(name);
+        }
+        world.run(secs(10));
+        is_told_within(&mut world, FRESH);
+    }
+}
+
 fn a_node_that_was_fenced_and_is_dead_costs_one_question_per_turn() {
     let mut world = replaced(60);
     world.run(secs(70));
@@ -212,6 +227,7 @@ pub(super) const RUNS: &[Run] = runs![
     an_old_owner_is_told_by_whom_its_successor_has_handed_over_to,
     an_old_owner_is_told_by_who_took_over_provisionally_from_its_successor,
     an_old_owner_is_told_by_a_process_that_did_not_see_the_takeover,
+    an_old_owner_is_told_by_processes_that_start_without_the_api_server,
     a_node_that_was_fenced_and_is_dead_costs_one_question_per_turn,
     an_old_owner_is_told_of_what_somebody_deleted_or_edited,
     an_owner_tells_a_speaker_that_it_is_the_owner_each_time_it_has_to,
