@@ -96,9 +96,15 @@ impl Driver {
     /// Runs until the core says that all is done, or an essential task ends.
     ///
     /// Shutdown: SIGTERM is an event; the core has the session lengthened or released and the
-    /// kernel told, and then asks to exit. Dropping the driver aborts all tasks; what the kernel
-    /// holds by then stays for its lifetime.
+    /// kernel told, and then asks to exit. However it ends, the last record is written. Dropping the
+    /// driver aborts all other tasks; what the kernel holds by then stays for its lifetime.
     pub async fn run(mut self) -> Result<(), DriveError> {
+        let ended = self.drive().await;
+        self.record.finish().await;
+        ended
+    }
+
+    async fn drive(&mut self) -> Result<(), DriveError> {
         self.edge.links.mark_changed();
         self.announcement.kernel.mark_changed();
         loop {
@@ -153,7 +159,6 @@ impl Driver {
             }
             for action in actions {
                 if self.carry_out(action) {
-                    self.record.finish().await;
                     return Ok(());
                 }
             }

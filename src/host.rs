@@ -168,10 +168,12 @@ impl Recorder {
                 let Some(record) = changes.borrow_and_update().clone() else { continue };
                 let folder = folder.clone();
                 let write = tokio::task::spawn_blocking(move || folder.write(&record));
-                if let Ok(Err(error)) = write.await {
-                    let error = crate::api::causes(&error);
-                    tracing::error!(error, "the record for the next process was not written");
-                }
+                let failure = match write.await {
+                    Ok(Ok(())) => continue,
+                    Ok(Err(error)) => crate::api::causes(&error),
+                    Err(error) => crate::api::causes(&error),
+                };
+                tracing::error!(error = failure, "the record for the next process was not written");
             }
         });
         Self { latest, tasks }

@@ -137,13 +137,15 @@ impl OldOwner {
         }
     }
 
-    /// It answers: if it has not for a while, it is as if it had just been replaced.
+    /// It answers, so it hears this node: if it has not for a while, it is as if it had just been
+    /// replaced.
     fn speaks(&mut self, now: Instant) -> bool {
         let back = self.lives.is_none_or(|at| now.saturating_since(at) > QUIET);
         self.lives = Some(now);
         if back {
             self.since = now;
             self.answers = 0;
+            self.announce = now;
         }
         back
     }
@@ -417,7 +419,7 @@ impl Election {
         let key = (interface.clone(), mac);
         let Some(mut old) = self.old_owners.asked.remove(&key) else { return };
         let in_doubt = self.in_doubt(interface, &old);
-        if old.speaks(now) {
+        if !heard.frame.announcement && old.speaks(now) {
             for address in in_doubt.iter().take(WHEN_BACK) {
                 Self::ask(interface, *address, mac, actions);
             }

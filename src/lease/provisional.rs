@@ -5,9 +5,10 @@
 //! renewed gets it back; one that is still silent is fenced, and the claim taken by compare-and-swap.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, Session, Stored};
 use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
@@ -41,6 +42,8 @@ const PROBE: Duration = Duration::from_millis(20);
 /// asked for, so many at once, and not again for so long.
 const PROBES: usize = 32;
 const JOINED: Duration = Duration::from_millis(200);
+/// How long a former owner that has answered counts as one that answers.
+const ANSWERED: Duration = Duration::from_millis(500);
 /// How long an owner that is back has to announce its address again.
 const RETURN: Duration = Duration::from_secs(2);
 
@@ -377,7 +380,8 @@ impl Election {
                         }
                     });
                 }
-                provisional.returned.is_some_and(|at| now >= at + RETURN)
+                let returned = provisional.returned.is_some_and(|at| now >= at + RETURN);
+                returned || self.has_what_restarts(now, name, &provisional.from)
             }
             Owner::Other(_) => true,
         };
@@ -385,6 +389,17 @@ impl Election {
         if over || gone {
             self.end_provisional(name, now);
         }
+    }
+
+    /// Whether the node, whose speaker restarts, answers for the claim: there is nobody who could be told
+    /// that it lost it.
+    fn has_what_restarts(&self, now: Instant, name: &LeaseName, from: &NodeName) -> bool {
+        let restarts = |stored: &Arc<Stored<Session>>| stored.record.restarting;
+        let mac = self.claims.get(name).and_then(|stored| stored.record.mac);
+        let interface = self.tenures.get(name).and_then(|tenure| tenure.interface.as_ref());
+        let answered = mac.zip(interface).and_then(|(mac, on)| self.old_owners.answered(on, mac));
+        self.live_session(from).is_some_and(restarts)
+            && answered.is_some_and(|at| now.saturating_since(at) < ANSWERED)
     }
 
     /// Whether the lists that come before anything provisional is settled are still awaited.

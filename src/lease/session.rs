@@ -22,6 +22,8 @@ pub(super) const EDITED: &str = "lease was edited";
 const ECHO: Duration = Duration::from_secs(1);
 /// After which time without a fence one less is counted.
 const STEADY: Duration = Duration::from_secs(200);
+/// Within which time after a renewal the kernel is told, as a rule.
+const APPLIED: Duration = Duration::from_millis(100);
 /// How long after a request without an answer the next one is sent.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -423,7 +425,9 @@ impl Election {
             Duration::from_secs(u64::try_from(stored.record.duration_seconds).unwrap_or(0));
         self.own.due = sent + interval;
         if !matches!(self.own.ending, Ending::Restarted { .. }) {
-            let until = sent + self.lifetime();
+            // Addresses that come later are to end with those that are there.
+            let whole = (sent + self.lifetime()).saturating_since(now).as_secs();
+            let until = now + Duration::from_secs(whole) + APPLIED;
             self.own.kernel_until = self.own.kernel_until.max(until);
         }
         if !self.own.watch_void || self.own.echoes.is_empty() {

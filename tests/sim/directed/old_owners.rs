@@ -114,6 +114,27 @@ fn an_old_owner_is_told_by_processes_that_start_without_the_api_server() {
     }
 }
 
+/// It is heard, again and again, before it hears anybody.
+fn an_old_owner_that_did_not_hear_is_told_as_soon_as_it_does() {
+    for wait in 0..10 {
+        let mut world = replaced(9);
+        let [a, b, c] = ALL.map(|name| world.hosts.id(name));
+        world.laws.overlap = Some(secs(10));
+        world.run(secs(10));
+        world.heal_wire();
+        world.run(secs(2));
+        assert!(world.hosts["a"].kernel.ours.is_empty());
+        // It asks whether those to whom it yielded have the addresses, and hears nothing.
+        world.cuts.one_way(0, b, a);
+        world.cuts.one_way(0, c, a);
+        world.laws.dirty = true;
+        world.run_until(|world| !world.hosts["a"].kernel.ours.is_empty());
+        world.run(secs(1));
+        world.run(millis(wait * 100));
+        is_told_within(&mut world, LATER);
+    }
+}
+
 fn a_node_that_was_fenced_and_is_dead_costs_one_question_per_turn() {
     let mut world = replaced(60);
     world.run(secs(70));
@@ -228,6 +249,7 @@ pub(super) const RUNS: &[Run] = runs![
     an_old_owner_is_told_by_who_took_over_provisionally_from_its_successor,
     an_old_owner_is_told_by_a_process_that_did_not_see_the_takeover,
     an_old_owner_is_told_by_processes_that_start_without_the_api_server,
+    an_old_owner_that_did_not_hear_is_told_as_soon_as_it_does,
     a_node_that_was_fenced_and_is_dead_costs_one_question_per_turn,
     an_old_owner_is_told_of_what_somebody_deleted_or_edited,
     an_owner_tells_a_speaker_that_it_is_the_owner_each_time_it_has_to,

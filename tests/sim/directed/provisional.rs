@@ -118,6 +118,31 @@ fn provisional_owners_that_hear_one_another_again_do_not_outshout_each_other() {
     }
 }
 
+/// It was cut off during the outage. Its session is over only when its grace is, and nobody is there
+/// whom others could tell that they have its addresses.
+fn what_a_restarting_node_answers_for_again_is_left_to_it() {
+    let mut world = World::listening(&ALL, 6);
+    let theirs = world.owned_by("a");
+    world.terminate("a");
+    world.run_until(|world| world.hosts["a"].exited);
+    world.set_api(false);
+    world.run(secs(3));
+    world.cut_off("a");
+    world.run(secs(3));
+    world.laws.overlap = Some(secs(5));
+    world.heal_wire();
+    world.run(secs(2));
+    assert!(theirs.iter().all(|number| world.having(vip(*number)).len() == 2));
+    world.set_api(true);
+    world.run(secs(2));
+    for number in theirs {
+        assert_eq!(world.having(vip(number)), ["a".to_owned()].into(), "{number}");
+    }
+    world.start("a");
+    world.run(secs(15));
+    world.assert_served();
+}
+
 /// SIGTERM when the API server is back, and the leases have not decided yet.
 fn a_process_that_restarts_leaves_nothing_behind_that_it_served_provisionally() {
     for after in 0..20 {
@@ -140,6 +165,7 @@ fn a_process_that_restarts_leaves_nothing_behind_that_it_served_provisionally() 
 
 pub(super) const RUNS: &[Run] = runs![
     a_process_that_stood_still_probes_again_before_it_serves_provisionally,
+    what_a_restarting_node_answers_for_again_is_left_to_it,
     a_process_that_restarts_leaves_nothing_behind_that_it_served_provisionally,
     addresses_that_lapsed_are_not_served_again_without_asking,
     provisional_owners_that_hear_one_another_again_do_not_outshout_each_other,

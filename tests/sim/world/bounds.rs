@@ -73,9 +73,10 @@ impl World {
                 if self.is_informed(one) {
                     active.push(((Law::Served, ip, one, owner), PLANNED));
                 }
-                // What somebody deletes or edits is vacant at once: nobody waits for the end of the
-                // session then, and what is left of the lifetime may be all of it.
-                let waited = claim.is_some_and(|claim| claim.cause != EDITED);
+                // What somebody deletes or edits is vacant at once, and what is handed over moves at once:
+                // nobody waits for the end of the session then, and what is left of the lifetime may be
+                // all of it.
+                let waited = !planned && claim.is_some_and(|claim| claim.cause != EDITED);
                 let hung = waited
                     && !self.hosts[one].paused
                     && stopped.is_some()

@@ -4,7 +4,7 @@
 //! What it decides rests on what is stored at that moment, and is carried out a while later by
 //! compare-and-swap.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -35,11 +35,21 @@ pub(crate) struct Operator {
     pub(super) since: Instant,
     /// It is about to look at everything.
     pub(super) due: bool,
+    /// What it is about to write, or is writing: the claims, and what their lists are to be.
+    writing: BTreeMap<LeaseName, BTreeSet<IpAddr>>,
+    /// It has left out a claim that it was writing already.
+    left_out: bool,
 }
 
 impl Default for Operator {
     fn default() -> Self {
-        Self { up: true, since: Instant::default(), due: false }
+        Self {
+            up: true,
+            since: Instant::default(),
+            due: false,
+            writing: BTreeMap::new(),
+            left_out: false,
+        }
     }
 }
 
@@ -80,6 +90,15 @@ impl World {
         }
         self.operator.due = false;
         for work in works {
+            let (name, list) = match &work {
+                Work::Put(change) => (change.name.clone(), change.record.addresses.clone()),
+                Work::Delete { name, .. } => (name.clone(), BTreeSet::new()),
+            };
+            if self.operator.writing.contains_key(&name) {
+                self.operator.left_out = true;
+                continue;
+            }
+            self.operator.writing.insert(name, list);
             let delay = self.operator_delay();
             self.later(delay, Item::Operation { work, restores: self.store.restores });
         }
@@ -87,6 +106,11 @@ impl World {
 
     /// For a restore the API server is stopped: what was on its way is lost, and the operator lists anew.
     pub(super) fn carry_out_operation(&mut self, work: Work, restores: u32) {
+        let (Work::Put(Change { name, .. }) | Work::Delete { name, .. }) = &work;
+        self.operator.writing.remove(name);
+        if std::mem::take(&mut self.operator.left_out) {
+            self.call_operator();
+        }
         if restores != self.store.restores {
             self.call_operator();
             return;
@@ -124,9 +148,10 @@ impl World {
         let asked = desired.map(|claim| &claim.addresses);
         let free = |ip: &IpAddr| {
             let first = self.desired.claims.iter().find(|(_, claim)| claim.addresses.contains(ip));
-            let mut others = self.store.claims.values().filter(|stored| stored.name != *name);
+            let stored = self.store.claims.values().map(|it| (&it.name, &it.record.addresses));
+            let mut lists = stored.chain(&self.operator.writing);
             first.is_some_and(|(first, _)| first == name)
-                && !others.any(|stored| stored.record.addresses.contains(ip))
+                && !lists.any(|(other, list)| other != name && list.contains(ip))
         };
         let base = self.store.claims.get(name);
         let valid = base.is_some_and(|stored| self.store.is_valid(stored));
