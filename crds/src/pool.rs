@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -87,10 +87,80 @@ pub struct IPAddressPoolSpec {
     /// `false` serves only those that ask for one of its addresses.
     #[serde(default = "auto_assign")]
     pub auto_assign: bool,
+
+    /// Whether IPv4 addresses that end in `.0` or `.255` are left out: some old equipment drops
+    /// traffic to them. A service that has one already keeps it.
+    #[serde(default, rename = "avoidBuggyIPs")]
+    pub avoid_buggy_ips: bool,
+
+    /// Whether the pool gives out nothing more. Services keep what they have from it.
+    #[serde(default)]
+    pub disabled: bool,
+
+    /// Which services may have one address together by the annotation `leasehold.dev/shared-address`.
+    #[serde(default)]
+    pub sharing: Sharing,
+
+    /// Which services may get addresses from here, and before or after which other pools. Without it
+    /// the pool serves all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_allocation: Option<ServiceAllocation>,
 }
 
 const fn auto_assign() -> bool {
     true
+}
+
+impl Default for IPAddressPoolSpec {
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            auto_assign: auto_assign(),
+            avoid_buggy_ips: false,
+            disabled: false,
+            sharing: Sharing::default(),
+            service_allocation: None,
+        }
+    }
+}
+
+/// Which services may share an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Sharing {
+    /// Services of one namespace.
+    #[default]
+    SameNamespace,
+    /// Services of all namespaces.
+    AnyNamespace,
+}
+
+/// For which services a pool is.
+///
+/// A pool that names namespaces, namespace selectors or service selectors is *pinned*: it serves only
+/// the services that they admit, and serves these before any general pool. A service is admitted if its
+/// namespace is listed in `namespaces` or matches one of `namespaceSelectors`, or both are empty; and if
+/// it matches one of `serviceSelectors`, or these are empty. Selectors that match nothing close the pool,
+/// also to requests for its addresses.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceAllocation {
+    /// Among pools that may serve a service, the one with the smaller priority comes first; 0, the
+    /// default, is last. Pools of the same priority come by name.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub priority: i32,
+    /// Namespaces by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "set"))]
+    pub namespaces: Vec<String>,
+    /// Namespaces by their labels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    pub namespace_selectors: Vec<LabelSelector>,
+    /// Services by their labels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    pub service_selectors: Vec<LabelSelector>,
 }
 
 /// One entry of a pool as it was written: `192.0.2.0/24` or `192.0.2.10-192.0.2.20`.
@@ -221,7 +291,10 @@ mod tests {
 
     fn refusal(addresses: &[&str]) -> Option<String> {
         let addresses = addresses.iter().map(|entry| AddressRange::from(*entry)).collect();
-        let pool = IPAddressPool::new("lan", IPAddressPoolSpec { addresses, auto_assign: true });
+        let pool = IPAddressPool::new(
+            "lan",
+            IPAddressPoolSpec { addresses, ..IPAddressPoolSpec::default() },
+        );
         pool.validate_cel().err().map(|errors| format!("{errors:?}"))
     }
 

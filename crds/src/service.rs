@@ -11,6 +11,16 @@ pub const LOAD_BALANCER_CLASS: &str = "leasehold.dev/lease";
 /// Request: the addresses that the service wants, one per family, separated by commas.
 pub const ADDRESSES: &str = "leasehold.dev/addresses";
 
+/// Request: the pool that the addresses are to be from.
+pub const ADDRESS_POOL: &str = "leasehold.dev/address-pool";
+
+/// Request: services with the same key have one address together.
+pub const SHARED_ADDRESS: &str = "leasehold.dev/shared-address";
+
+/// Request: as long as it is there, addresses that the service keeps although its pool would not give
+/// them out any more are replaced.
+pub const REASSIGN: &str = "leasehold.dev/reassign";
+
 /// Written by the operator: the pool that the addresses are from.
 pub const ALLOCATED_FROM: &str = "leasehold.dev/allocated-from";
 
