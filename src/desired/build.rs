@@ -128,7 +128,6 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
         nodes: snapshot.nodes.iter().map(|(name, node)| (name.clone(), node.facts)).collect(),
         ..Desired::default()
     };
-    let local = local_nodes(snapshot);
     let mut allowed = Allowed { snapshot, by_policy: BTreeMap::new() };
     let mut governed: BTreeMap<IpAddr, &LeaseName> = BTreeMap::new();
     for (name, service) in &snapshot.services {
@@ -137,18 +136,12 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
             Governance::Policy(policy) => Some(policy),
             Governance::Default | Governance::None => None,
         };
-        let mut nodes = match governance {
+        let nodes = match governance {
             Governance::None => Arc::default(),
             Governance::Default | Governance::Policy(_) => allowed.nodes(policy),
         };
         let detection = policy.map(|policy| policy.detection).unwrap_or_default();
         let on_api_outage = policy.map(|policy| policy.on_api_outage).unwrap_or_default();
-        if service.local {
-            let here = local.get(name.as_str());
-            let narrowed =
-                nodes.iter().filter(|node| here.is_some_and(|here| here.contains(*node)));
-            nodes = Arc::new(narrowed.cloned().collect());
-        }
         // An address is governed by one claim, which all services that share it record. Under two
         // claims it only stands where somebody wrote a status by hand.
         let mut governs = |address: &IpAddr| {
@@ -180,7 +173,27 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
             desired.claims.insert(service.claim.clone(), claim);
         }
     }
+    narrow(&mut desired, snapshot);
     (desired, errors)
+}
+
+/// Leaves the claims of local services to the nodes that have an endpoint of each of them.
+///
+/// Local services that share an address have the same pods. One of which no slice has been seen has
+/// just joined the others, and does not take the address from them.
+fn narrow(desired: &mut Desired, snapshot: &Snapshot) {
+    let endpoints = local_nodes(snapshot);
+    for claim in desired.claims.values_mut() {
+        let is_local = |name: &&String| snapshot.services.get(*name).is_some_and(|it| it.local);
+        let mut local = claim.services.iter().filter(is_local).peekable();
+        if local.peek().is_none() {
+            continue;
+        }
+        let seen: Vec<_> = local.filter_map(|name| endpoints.get(name.as_str())).collect();
+        let serves = |node: &NodeName| seen.iter().all(|nodes| nodes.contains(node));
+        let narrowed = claim.nodes.iter().filter(|node| !seen.is_empty() && serves(node));
+        claim.nodes = Arc::new(narrowed.cloned().collect());
+    }
 }
 
 /// The settings for services that share a claim: the faster timings as a whole, for a mixture could
@@ -379,7 +392,8 @@ mod tests {
 
     #[test]
     fn an_address_is_governed_by_one_claim_and_that_by_all_services_that_record_it() {
-        let rows: &[(&str, &[(&str, &str, &[&str])], &[&str])] = &[
+        type Recorded<'a> = (&'a str, &'a str, &'a [&'a str]);
+        let rows: &[(&str, &[Recorded<'_>], &[&str])] = &[
             (
                 "two claims",
                 &[("web.a", "a", &["192.0.2.1"]), ("web.b", "b", &["192.0.2.1"])],
@@ -428,27 +442,35 @@ mod tests {
 
     #[test]
     fn local_services_that_share_an_address_are_where_all_have_an_endpoint() {
+        type Seen<'a> = Option<&'a [&'a str]>;
         let local = || json!({"externalTrafficPolicy": "Local"});
         let on = |nodes: &[&str]| {
             let endpoint = |node| json!({"addresses": ["10.0.0.1"], "nodeName": node});
             json!(nodes.iter().map(endpoint).collect::<Vec<_>>())
         };
-        let with = |a: &[&str], b: &[&str]| {
-            let objects = [
+        let rows: &[(Seen<'_>, Seen<'_>, &[&str])] = &[
+            (Some(&["n1", "n2"]), Some(&["n1", "n2"]), &["n1", "n2"]),
+            // The slices of one are seen a moment before those of the other.
+            (Some(&["n1", "n2"]), Some(&["n2", "n3"]), &["n2"]),
+            (Some(&["n1"]), Some(&[]), &[]),
+            // One has just joined.
+            (Some(&["n1", "n2"]), None, &["n1", "n2"]),
+            (None, Some(&["n2"]), &["n2"]),
+            (None, None, &[]),
+        ];
+        for (a, b, expected) in rows {
+            let mut objects = vec![
                 under("web.a", "a", &["192.0.2.1"], local()),
                 under("web.a", "b", &["192.0.2.1"], local()),
-                slice("a", on(a)),
-                slice("b", on(b)),
                 node("n1", json!({})),
                 node("n2", json!({})),
                 node("n3", json!({})),
             ];
-            nodes_of(&build(&snapshot(&objects)).0, "web.a")
-        };
-        assert_eq!(with(&["n1", "n2"], &["n1", "n2"]), ["n1", "n2"]);
-        // The slices of one are seen a moment before those of the other.
-        assert_eq!(with(&["n1", "n2"], &["n2", "n3"]), ["n2"]);
-        assert!(with(&["n1"], &[]).is_empty());
+            objects.extend(a.map(|nodes| slice("a", on(nodes))));
+            objects.extend(b.map(|nodes| slice("b", on(nodes))));
+            let nodes = nodes_of(&build(&snapshot(&objects)).0, "web.a");
+            assert_eq!(nodes, *expected, "{a:?} {b:?}");
+        }
     }
 
     fn policy(name: &str, spec: serde_json::Value) -> serde_json::Value {
