@@ -128,31 +128,27 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
         nodes: snapshot.nodes.iter().map(|(name, node)| (name.clone(), node.facts)).collect(),
         ..Desired::default()
     };
-    let local = local_nodes(snapshot);
     let mut allowed = Allowed { snapshot, by_policy: BTreeMap::new() };
-    let mut taken = BTreeSet::new();
+    let mut governed: BTreeMap<IpAddr, &LeaseName> = BTreeMap::new();
     for (name, service) in &snapshot.services {
         let governance = policies.govern(&service.labels, service.pool.as_deref());
         let policy = match governance {
             Governance::Policy(policy) => Some(policy),
             Governance::Default | Governance::None => None,
         };
-        let mut nodes = match governance {
+        let nodes = match governance {
             Governance::None => Arc::default(),
             Governance::Default | Governance::Policy(_) => allowed.nodes(policy),
         };
         let detection = policy.map(|policy| policy.detection).unwrap_or_default();
         let on_api_outage = policy.map(|policy| policy.on_api_outage).unwrap_or_default();
-        if service.local {
-            let here = local.get(name.as_str());
-            let narrowed =
-                nodes.iter().filter(|node| here.is_some_and(|here| here.contains(*node)));
-            nodes = Arc::new(narrowed.cloned().collect());
-        }
-        // An address is governed by one claim. Two only stand in the statuses of two services where
-        // somebody wrote one by hand.
+        // An address is governed by one claim, which all services that share it record. Under two
+        // claims it only stands where somebody wrote a status by hand.
+        let mut governs = |address: &IpAddr| {
+            *governed.entry(*address).or_insert(&service.claim) == &service.claim
+        };
         let addresses: BTreeSet<IpAddr> =
-            service.addresses.iter().copied().filter(|address| taken.insert(*address)).collect();
+            service.addresses.iter().copied().filter(|address| governs(address)).collect();
         if addresses.is_empty() {
             continue;
         }
@@ -177,7 +173,27 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
             desired.claims.insert(service.claim.clone(), claim);
         }
     }
+    narrow(&mut desired, snapshot);
     (desired, errors)
+}
+
+/// Leaves the claims of local services to the nodes that have an endpoint of each of them.
+///
+/// Local services that share an address have the same pods. One of which no slice has been seen has
+/// just joined the others, and does not take the address from them.
+fn narrow(desired: &mut Desired, snapshot: &Snapshot) {
+    let endpoints = local_nodes(snapshot);
+    for claim in desired.claims.values_mut() {
+        let is_local = |name: &&String| snapshot.services.get(*name).is_some_and(|it| it.local);
+        let mut local = claim.services.iter().filter(is_local).peekable();
+        if local.peek().is_none() {
+            continue;
+        }
+        let seen: Vec<_> = local.filter_map(|name| endpoints.get(name.as_str())).collect();
+        let serves = |node: &NodeName| seen.iter().all(|nodes| nodes.contains(node));
+        let narrowed = claim.nodes.iter().filter(|node| !seen.is_empty() && serves(node));
+        claim.nodes = Arc::new(narrowed.cloned().collect());
+    }
 }
 
 /// The settings for services that share a claim: the faster timings as a whole, for a mixture could
@@ -351,15 +367,110 @@ mod tests {
         assert!(with(json!([endpoint("n1", false, false)])).is_empty());
     }
 
+    /// A service whose addresses `claim` governs.
+    fn under(
+        claim: &str,
+        name: &str,
+        addresses: &[&str],
+        spec: serde_json::Value,
+    ) -> serde_json::Value {
+        let mut service = service(name, "", spec);
+        service["metadata"]["annotations"]["leasehold.dev/claim"] = json!(claim);
+        let ingress: Vec<_> = addresses.iter().map(|address| json!({"ip": address})).collect();
+        service["status"]["loadBalancer"]["ingress"] = json!(ingress);
+        service
+    }
+
+    /// The claims, with their addresses and services.
+    fn claims(desired: &Desired) -> Vec<String> {
+        let claims = desired.claims.iter().map(|(name, claim)| {
+            let addresses: Vec<_> = claim.addresses.iter().map(ToString::to_string).collect();
+            format!("{name}: {} of {}", addresses.join(", "), claim.services.join(", "))
+        });
+        claims.collect()
+    }
+
     #[test]
-    fn an_address_in_two_statuses_is_governed_by_one_claim() {
-        let objects = [
-            service("a", "192.0.2.1", json!({})),
-            service("b", "192.0.2.1", json!({})),
-            node("n", json!({})),
+    fn an_address_is_governed_by_one_claim_and_that_by_all_services_that_record_it() {
+        type Recorded<'a> = (&'a str, &'a str, &'a [&'a str]);
+        let rows: &[(&str, &[Recorded<'_>], &[&str])] = &[
+            (
+                "two claims",
+                &[("web.a", "a", &["192.0.2.1"]), ("web.b", "b", &["192.0.2.1"])],
+                &["web.a: 192.0.2.1 of web/a"],
+            ),
+            (
+                "shared",
+                &[("web.a", "a", &["192.0.2.1"]), ("web.a", "b", &["192.0.2.1"])],
+                &["web.a: 192.0.2.1 of web/a, web/b"],
+            ),
+            (
+                "shared under the claim of one that is gone",
+                &[("web.gone", "a", &["192.0.2.1"]), ("web.gone", "b", &["192.0.2.1"])],
+                &["web.gone: 192.0.2.1 of web/a, web/b"],
+            ),
+            (
+                "one of two families shared",
+                &[("web.a", "a", &["192.0.2.1", "2001:db8::1"]), ("web.a", "b", &["192.0.2.1"])],
+                &["web.a: 192.0.2.1, 2001:db8::1 of web/a, web/b"],
+            ),
+            (
+                "one claim, an address each",
+                &[("web.a", "a", &["192.0.2.1"]), ("web.a", "b", &["192.0.2.2"])],
+                &["web.a: 192.0.2.1, 192.0.2.2 of web/a, web/b"],
+            ),
+            (
+                "shared, and another claim",
+                &[
+                    ("web.a", "a", &["192.0.2.1"]),
+                    ("web.b", "b", &["192.0.2.1", "2001:db8::1"]),
+                    ("web.a", "c", &["192.0.2.1"]),
+                    ("web.b", "d", &["192.0.2.1"]),
+                ],
+                &["web.a: 192.0.2.1 of web/a, web/c", "web.b: 2001:db8::1 of web/b"],
+            ),
         ];
-        let (desired, _) = build(&snapshot(&objects));
-        assert_eq!(desired.claims.keys().map(LeaseName::as_str).collect::<Vec<_>>(), ["web.a"]);
+        for (name, services, expected) in rows {
+            let services = services.iter();
+            let objects: Vec<_> = services
+                .map(|(claim, name, addresses)| under(claim, name, addresses, json!({})))
+                .collect();
+            let (desired, _) = build(&snapshot(&objects));
+            assert_eq!(claims(&desired), *expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn local_services_that_share_an_address_are_where_all_have_an_endpoint() {
+        type Seen<'a> = Option<&'a [&'a str]>;
+        let local = || json!({"externalTrafficPolicy": "Local"});
+        let on = |nodes: &[&str]| {
+            let endpoint = |node| json!({"addresses": ["10.0.0.1"], "nodeName": node});
+            json!(nodes.iter().map(endpoint).collect::<Vec<_>>())
+        };
+        let rows: &[(Seen<'_>, Seen<'_>, &[&str])] = &[
+            (Some(&["n1", "n2"]), Some(&["n1", "n2"]), &["n1", "n2"]),
+            // The slices of one are seen a moment before those of the other.
+            (Some(&["n1", "n2"]), Some(&["n2", "n3"]), &["n2"]),
+            (Some(&["n1"]), Some(&[]), &[]),
+            // One has just joined.
+            (Some(&["n1", "n2"]), None, &["n1", "n2"]),
+            (None, Some(&["n2"]), &["n2"]),
+            (None, None, &[]),
+        ];
+        for (a, b, expected) in rows {
+            let mut objects = vec![
+                under("web.a", "a", &["192.0.2.1"], local()),
+                under("web.a", "b", &["192.0.2.1"], local()),
+                node("n1", json!({})),
+                node("n2", json!({})),
+                node("n3", json!({})),
+            ];
+            objects.extend(a.map(|nodes| slice("a", on(nodes))));
+            objects.extend(b.map(|nodes| slice("b", on(nodes))));
+            let nodes = nodes_of(&build(&snapshot(&objects)).0, "web.a");
+            assert_eq!(nodes, *expected, "{a:?} {b:?}");
+        }
     }
 
     fn policy(name: &str, spec: serde_json::Value) -> serde_json::Value {
@@ -367,23 +478,46 @@ mod tests {
             "metadata": {"name": name}, "spec": spec})
     }
 
-    /// What policies `a` and `b` say, `a` of service `a` and so on; all services share one claim.
+    /// What policies `a` and `b` say, `a` of service `a` and so on; all services share one address. There
+    /// is a node in each of the zones 1 to 3.
     fn shared(policies: &[(&str, serde_json::Value)], services: &[&str]) -> DesiredClaim {
-        let mut objects = vec![node("n", json!({}))];
+        let zones = ["1", "2", "3"];
+        let mut objects: Vec<_> =
+            zones.iter().map(|zone| node(&format!("n{zone}"), json!({"zone": zone}))).collect();
         for (name, spec) in policies {
             let mut spec = spec.clone();
             spec["serviceSelectors"] = json!([{"matchLabels": {"policy": name}}]);
             objects.push(policy(name, spec));
         }
-        for (number, name) in services.iter().enumerate() {
-            let mut service = service(name, &format!("192.0.2.{number}"), json!({}));
-            service["metadata"]["annotations"]["leasehold.dev/claim"] = json!("web.a");
+        for name in services {
+            let mut service = under("web.a", name, &["192.0.2.1"], json!({}));
             service["metadata"]["labels"] = json!({"policy": name});
             objects.push(service);
         }
         let (desired, errors) = build(&snapshot(&objects));
         assert!(errors.is_empty(), "{errors:?}");
         desired.claims[&"web.a".parse::<LeaseName>().unwrap()].clone()
+    }
+
+    #[test]
+    fn services_that_share_an_address_are_where_all_of_them_may_be() {
+        let in_zones = |zones: &[&str]| {
+            let selectors: Vec<_> =
+                zones.iter().map(|zone| json!({"matchLabels": {"zone": zone}})).collect();
+            json!({"nodeSelectors": selectors})
+        };
+        let mut left = in_zones(&["1", "2"]);
+        left["detection"] = json!({"interval": "50ms", "retryInterval": "10ms", "misses": 4});
+        let mut right = in_zones(&["2", "3"]);
+        right["onApiOutage"] = json!("Drop");
+        let claim = shared(&[("a", left.clone()), ("b", right)], &["a", "b"]);
+        assert_eq!(claim.nodes.iter().map(NodeName::as_str).collect::<Vec<_>>(), ["n2"]);
+        assert_eq!(claim.detection.interval, Duration::from_millis(50));
+        assert_eq!(claim.on_api_outage, OnApiOutage::Drop);
+        let apart = shared(&[("a", left.clone()), ("b", in_zones(&["3"]))], &["a", "b"]);
+        assert!(apart.nodes.is_empty());
+        // `b` is matched by no policy.
+        assert!(shared(&[("a", left)], &["a", "b"]).nodes.is_empty());
     }
 
     #[test]

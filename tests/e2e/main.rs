@@ -19,6 +19,7 @@ mod ownership;
 mod restart;
 mod sandbox;
 mod scene;
+mod sharing;
 mod spread;
 
 use std::process::ExitCode;
@@ -26,24 +27,8 @@ use std::process::ExitCode;
 use leasehold_lab::{harness, trials};
 
 fn main() -> ExitCode {
-    harness::main(trials![
-        allocation::a_service_gets_its_address_and_the_claim_that_governs_it_in_one_write,
-        allocation::an_address_survives_the_operator_and_its_pool_and_nothing_is_written_again,
-        allocation::an_address_is_free_after_deletion_and_after_a_change_of_type,
-        allocation::services_of_other_classes_are_left_alone_and_their_addresses_are_not_given_out,
-        allocation::without_the_default_class_only_services_that_name_it_are_served,
-        allocation::a_status_written_by_hand_takes_nothing_from_anybody,
-        allocation::services_get_the_addresses_that_they_ask_for,
-        allocation::requests_that_cannot_be_met_say_what_to_change_and_recover,
-        allocation::families_are_served_as_the_policy_of_the_service_says,
-        allocation::malformed_pools_are_refused_with_the_entry_and_how_to_write_it,
-        allocation::of_two_pools_that_overlap_the_earlier_wins_and_the_later_says_so,
-        allocation::the_status_of_a_pool_counts_what_is_in_use,
-        allocation::a_policy_says_whether_it_can_be_followed_and_how_many_services_it_governs,
-        allocation::an_address_under_a_valid_claim_is_given_to_another_only_after_its_release,
-        allocation::of_several_operators_one_works_and_another_takes_over,
-        allocation::an_operator_that_was_stopped_for_long_does_not_write_when_it_goes_on,
-        allocation::an_operator_without_an_api_server_waits_and_says_so,
+    let mut trials = allocation::trials();
+    trials.extend(trials![
         bad_input::a_speaker_that_cannot_work_ends_and_says_why_and_no_address_is_lost,
         bad_input::a_speaker_under_the_name_of_no_node_waits_and_says_so,
         bad_input::a_speaker_without_an_api_server_waits_says_so_and_works_when_it_comes,
@@ -89,7 +74,10 @@ fn main() -> ExitCode {
         restart::an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection,
         restart::all_speakers_are_upgraded_one_after_another_and_nothing_moves,
         sandbox::nothing_outlives_a_lab_that_is_killed,
+        sharing::services_that_share_an_address_have_one_owner_and_move_together,
+        sharing::a_local_service_that_joins_an_address_interrupts_nothing,
         spread::services_are_spread_evenly_and_those_of_a_dead_node_over_all_survivors,
         spread::a_speaker_that_ends_while_its_node_is_drained_leaves_nothing_behind,
-    ])
+    ]);
+    harness::main(trials)
 }

@@ -266,10 +266,11 @@ impl Cluster {
             .await
     }
 
-    /// The claim lease of a service.
+    /// The claim lease of a service: the one on record, or where there is none, the one named after it.
     pub async fn claim(&self, service: &Service) -> Result<Option<Lease>> {
         let leases: Api<Lease> = Api::namespaced(self.lab.admin(), crate::SYSTEM_NAMESPACE);
-        Ok(leases.get_opt(&service.claim()).await?)
+        let recorded = service.recorded_claim().await?;
+        Ok(leases.get_opt(&recorded.unwrap_or_else(|| service.claim())).await?)
     }
 
     /// The session lease of a node.

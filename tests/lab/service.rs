@@ -18,6 +18,8 @@ use crate::pod_server;
 pub const CLASS: &str = "leasehold.dev/lease";
 /// The annotation by which a service asks for addresses.
 pub const ADDRESSES: &str = "leasehold.dev/addresses";
+/// The annotation by which the operator records the claim.
+const CLAIM: &str = "leasehold.dev/claim";
 
 /// How a Service is made; see [`Cluster::service`].
 #[derive(Debug)]
@@ -246,9 +248,17 @@ impl Service {
         &self.name
     }
 
-    /// The name of its claim lease.
+    /// The name of the claim lease that is named after it.
     pub fn claim(&self) -> String {
         format!("{}.{}", self.namespace, self.name)
+    }
+
+    /// The name of the claim lease that the operator recorded; none where there is no such record, or
+    /// no such Service.
+    pub async fn recorded_claim(&self) -> Result<Option<String>> {
+        let object = self.api.get_opt(&self.name).await?;
+        let annotations = object.and_then(|object| object.metadata.annotations);
+        Ok(annotations.and_then(|mut annotations| annotations.remove(CLAIM)))
     }
 
     /// Its pods.

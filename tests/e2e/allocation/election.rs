@@ -1,11 +1,16 @@
 //! Which replica works, and what each says of itself.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Service;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Config, Event, watcher};
+use kube::{Api, ResourceExt};
 use leasehold_lab::operator::Operator;
 use leasehold_lab::{Lab, OPERATOR_ACCOUNT};
 use serde_json::json;
@@ -39,8 +44,8 @@ impl Replicas {
             .await
     }
 
-    /// Creates a Service; returns how long it took to get an address.
-    async fn allocation(&self, name: &str, patience: Duration) -> Result<Duration> {
+    /// Creates a Service.
+    async fn ask(&self, name: &str) -> Result<()> {
         let service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
             "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
@@ -48,6 +53,13 @@ impl Replicas {
         let services: Api<Service> = Api::namespaced(self.lab.admin(), "default");
         let params = PatchParams::apply("test").force();
         services.patch(name, &params, &Patch::Apply(service)).await?;
+        Ok(())
+    }
+
+    /// Creates a Service; returns how long it took to get an address.
+    async fn allocation(&self, name: &str, patience: Duration) -> Result<Duration> {
+        let services: Api<Service> = Api::namespaced(self.lab.admin(), "default");
+        self.ask(name).await?;
         let begin = Instant::now();
         self.lab
             .eventually(&format!("{name} has an address"), patience, async || {
@@ -134,5 +146,109 @@ pub async fn an_operator_without_an_api_server_waits_and_says_so() -> Result<()>
     let took = replicas.allocation("after-the-outage", SOON).await?;
     println!("allocation after an outage of 5 s: {took:?} after the API server was ready");
     ensure!(operator.process().alive());
+    Ok(())
+}
+
+/// What was seen of all Services, without a gap.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The addresses that each has.
+    now: BTreeMap<String, Vec<String>>,
+    /// How often each was given other addresses than it had.
+    moves: BTreeMap<String, usize>,
+    /// What must not be.
+    doubles: Vec<String>,
+}
+
+impl Seen {
+    fn take_in(&mut self, service: &Service) {
+        let (name, has) = (service.name_any(), addresses(service));
+        for (other, others) in &self.now {
+            if *other != name && has.iter().any(|address| others.contains(address)) {
+                self.doubles.push(format!("{name} and {other} have {has:?}"));
+            }
+        }
+        let had = self.now.insert(name.clone(), has.clone()).unwrap_or_default();
+        if !had.is_empty() && had != has {
+            *self.moves.entry(name).or_default() += 1;
+        }
+    }
+}
+
+pub async fn operators_that_run_beside_each_other_never_give_an_address_twice() -> Result<()> {
+    use rustix::process::Signal;
+    let lab = Lab::start().await?;
+    let pool = json!({
+        "apiVersion": "leasehold.dev/v1alpha1", "kind": "IPAddressPool",
+        "metadata": {"name": "lan"}, "spec": {"addresses": ["192.0.2.0/26"]},
+    });
+    lab.apply(pool).await?;
+    let services: Api<Service> = Api::namespaced(lab.admin(), "default");
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let (watched, notes) = (services.clone(), Arc::clone(&seen));
+    let watching = tokio::task::spawn(async move {
+        let mut events = std::pin::pin!(watcher(watched, Config::default()).default_backoff());
+        while let Some(event) = events.try_next().await.unwrap_or(None) {
+            let mut seen = notes.lock().unwrap_or_else(PoisonError::into_inner);
+            match event {
+                Event::Apply(service) | Event::InitApply(service) => seen.take_in(&service),
+                Event::Delete(service) => drop(seen.now.remove(&service.name_any())),
+                Event::Init => seen.now.clear(),
+                Event::InitDone => {}
+            }
+        }
+    });
+    let mut replicas = Replicas { lab, number: 0 };
+    let mut active = replicas.start()?;
+    replicas.is(&active, "active", SOON).await?;
+    let mut standby = replicas.start()?;
+    replicas.is(&standby, "standby: ", SOON).await?;
+    // Each time the active one is disturbed while it is at work.
+    for round in 0..3 {
+        let names: Vec<_> = (0..20).map(|number| format!("web-{round}-{number}")).collect();
+        for name in &names {
+            replicas.ask(name).await?;
+        }
+        for name in names.iter().step_by(3) {
+            services.delete(name, &DeleteParams::default()).await?;
+        }
+        match round {
+            0 => {
+                active.process().signal(Signal::STOP)?;
+                replicas.is(&standby, "active", TAKEOVER).await?;
+                active.process().signal(Signal::CONT)?;
+                replicas.is(&active, "standby: ", SOON).await?;
+                std::mem::swap(&mut active, &mut standby);
+            }
+            1 => {
+                let next = replicas.start()?;
+                ensure!(active.terminate().await?.success());
+                replicas.is(&standby, "active", SOON).await?;
+                active = std::mem::replace(&mut standby, next);
+            }
+            _ => {
+                active.process().kill().await?;
+                replicas.is(&standby, "active", TAKEOVER).await?;
+            }
+        }
+        replicas
+            .lab
+            .eventually("all have an address", SOON * 2, async || {
+                let all = services.list(&kube::api::ListParams::default()).await?;
+                let balancers = all.iter().filter(|service| {
+                    let spec = service.spec.as_ref();
+                    spec.and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer")
+                });
+                Ok(balancers.filter(|service| addresses(service).is_empty()).count() == 0)
+            })
+            .await?;
+        for name in &names {
+            services.delete(name, &DeleteParams::default()).await.ok();
+        }
+    }
+    watching.abort();
+    let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    ensure!(seen.doubles.is_empty(), "{:?}", seen.doubles);
+    ensure!(seen.moves.is_empty(), "addresses that changed: {:?}", seen.moves);
     Ok(())
 }

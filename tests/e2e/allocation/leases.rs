@@ -6,7 +6,7 @@ use kube::Api;
 use leasehold_lab::{SESSION_NAMESPACE, SYSTEM_NAMESPACE};
 use serde_json::{Value, json};
 
-use super::{SOON, Turn, condition};
+use super::Turn;
 
 fn lease(namespace: &str, name: &str, holder: Option<&str>, annotations: &Value) -> Value {
     json!({
@@ -25,44 +25,35 @@ pub async fn an_address_under_a_valid_claim_is_given_to_another_only_after_its_r
     turn.has("first", &["192.0.2.7"]).await?;
 
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "holder"}});
-    turn.lab.apply(node.clone()).await?;
-    turn.lab.apply(lease(SESSION_NAMESPACE, "holder", Some("holder"), &json!({}))).await?;
+    turn.apply(&node).await?;
+    turn.apply(&lease(SESSION_NAMESPACE, "holder", Some("holder"), &json!({}))).await?;
     let sessions: Api<Lease> = Api::namespaced(turn.lab.admin(), SESSION_NAMESPACE);
-    let claims: Api<Lease> = Api::namespaced(turn.lab.admin(), SYSTEM_NAMESPACE);
     let uid = sessions.get("holder").await?.metadata.uid.unwrap_or_default();
     let says = json!({
         "leasehold.dev/addresses": "192.0.2.7",
         "leasehold.dev/session": format!("{uid}/3"),
     });
     let claim = "claimed.first";
-    turn.lab.apply(lease(SYSTEM_NAMESPACE, claim, Some("holder"), &says)).await?;
+    turn.apply(&lease(SYSTEM_NAMESPACE, claim, Some("holder"), &says)).await?;
 
     turn.delete("first").await?;
     turn.plain("second").await?;
-    turn.lab
-        .eventually("the second waits for the claim of the first", SOON, async || {
-            let condition = condition(&turn.services().get("second").await?);
-            let message = condition["message"].as_str().unwrap_or_default().to_owned();
-            Ok(condition["reason"] == "AddressReleasing" && message.contains(claim))
-        })
-        .await?;
-    anyhow::ensure!(claims.get_opt(claim).await?.is_some(), "a valid claim was deleted");
+    turn.says("second", "False", "AddressReleasing", claim).await?;
+    anyhow::ensure!(turn.lease(claim).await?.is_some(), "a valid claim was deleted");
 
     // The session ends: that orphans the claim.
     let mut ended = lease(SESSION_NAMESPACE, "holder", None, &json!({}));
     ended["spec"]["leaseTransitions"] = json!(4);
-    turn.lab.apply(ended).await?;
+    turn.apply(&ended).await?;
     turn.has("second", &["192.0.2.7"]).await?;
-    turn.lab
-        .eventually("the orphaned claim of a deleted Service goes", SOON, async || {
-            Ok(claims.get_opt(claim).await?.is_none())
-        })
-        .await?;
+    turn.until("the orphaned claim of a deleted Service goes", async || {
+        Ok(turn.lease(claim).await?.is_none())
+    })
+    .await?;
     anyhow::ensure!(sessions.get_opt("holder").await?.is_some(), "its Node still exists");
     turn.lab.delete(&node).await?;
-    turn.lab
-        .eventually("the ended session of a deleted Node goes", SOON, async || {
-            Ok(sessions.get_opt("holder").await?.is_none())
-        })
-        .await
+    turn.until("the ended session of a deleted Node goes", async || {
+        Ok(sessions.get_opt("holder").await?.is_none())
+    })
+    .await
 }

@@ -1,227 +1,124 @@
 //! Allocation against the real API server: the operator's process, and Services and pools as users
 //! write them. No node is needed.
 //!
-//! All rows share one control plane and take turns: pools are the cluster's.
+//! The rows of the decision share one control plane and one operator, and take turns, for pools are
+//! the cluster's. They hold in any order: each runs once in the order of the list, and once in a
+//! random one. What breaks the API server or stops operators has a control plane of its own.
 
 #![allow(clippy::indexing_slicing, reason = "of JSON only, where a missing field reads as null")]
 
+mod annotations;
+mod block;
 mod election;
+mod families;
+mod foreign;
+mod kept;
 mod leases;
+mod order;
+mod overlap;
 mod pools;
 mod requests;
+mod resting;
+mod scale;
+mod scopes;
 mod services;
+mod sharing;
+mod shuffle;
+mod turn;
 
-use std::sync::Arc;
-use std::time::Duration;
+use anyhow::Result;
+use futures::future::LocalBoxFuture;
+use leasehold_lab::harness::trial;
+use libtest_mimic::Trial;
 
-use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::events::v1::Event;
-use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, ResourceExt};
-use leasehold_lab::Lab;
-use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
-
-pub use election::*;
-pub use leases::*;
-pub use pools::*;
-pub use requests::*;
-pub use services::*;
-
-/// The longest that an allocation may take.
-const SOON: Duration = Duration::from_secs(5);
+use turn::{SOON, Turn, addresses, annotation, condition, pool_condition, versions};
 
 const ALLOCATED_FROM: &str = "leasehold.dev/allocated-from";
 const CLAIM: &str = "leasehold.dev/claim";
 const ADDRESSES: &str = "leasehold.dev/addresses";
+const ADDRESS_POOL: &str = "leasehold.dev/address-pool";
+const SHARED_ADDRESS: &str = "leasehold.dev/shared-address";
+const REASSIGN: &str = "leasehold.dev/reassign";
 
-/// One test's turn in the lab: no pool, no Service of type `LoadBalancer`, a namespace of its own.
-struct Turn {
-    lab: Arc<Lab>,
-    namespace: String,
-    _guard: MutexGuard<'static, ()>,
+/// A test, and the sentence that it proves.
+struct Row {
+    name: &'static str,
+    run: fn() -> LocalBoxFuture<'static, Result<()>>,
 }
 
-impl Turn {
-    async fn take(namespace: &str) -> Result<Self> {
-        static LAB: OnceCell<Arc<Lab>> = OnceCell::const_new();
-        static TURN: Mutex<()> = Mutex::const_new(());
-        let guard = TURN.lock().await;
-        let start = || async {
-            let lab = Lab::start().await?;
-            lab.start_operator(&["--default-class"])?;
-            anyhow::Ok(lab)
-        };
-        let lab = Arc::clone(LAB.get_or_try_init(start).await?);
-        let taken = Self { lab, namespace: namespace.to_owned(), _guard: guard };
-        taken.clear().await?;
-        let object =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-        taken.lab.apply(object).await?;
-        Ok(taken)
-    }
-
-    async fn clear(&self) -> Result<()> {
-        let services: Api<Service> = Api::all(self.lab.admin());
-        for service in services.list(&ListParams::default()).await? {
-            if service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer")
-            {
-                let namespace = service.namespace().context("a Service has a namespace")?;
-                let own: Api<Service> = Api::namespaced(self.lab.admin(), &namespace);
-                own.delete(&service.name_any(), &kube::api::DeleteParams::default()).await?;
-            }
-        }
-        self.lab.plane().kubectl(&["delete", "ipaddresspools", "--all"])?;
-        Ok(())
-    }
-
-    fn services(&self) -> Api<Service> {
-        Api::namespaced(self.lab.admin(), &self.namespace)
-    }
-
-    async fn pool(&self, name: &str, addresses: &[&str]) -> Result<()> {
-        self.pool_with(name, json!({ "addresses": addresses })).await
-    }
-
-    async fn pool_with(&self, name: &str, spec: Value) -> Result<()> {
-        self.lab
-            .apply(json!({
-                "apiVersion": "leasehold.dev/v1alpha1",
-                "kind": "IPAddressPool",
-                "metadata": { "name": name },
-                "spec": spec,
-            }))
-            .await
-    }
-
-    fn pool_status(&self, name: &str) -> Result<Value> {
-        let json = self.lab.plane().kubectl(&["get", "ipaddresspool", name, "-o", "json"])?;
-        let pool: Value = serde_json::from_str(&json)?;
-        Ok(pool["status"].clone())
-    }
-
-    /// Creates a Service of type `LoadBalancer`; `more` is merged into its `spec`.
-    async fn service(&self, name: &str, annotations: Value, more: Value) -> Result<()> {
-        let mut spec = json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] });
-        for (field, value) in more.as_object().into_iter().flatten() {
-            spec[field] = value.clone();
-        }
-        self.lab
-            .apply(json!({
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {
-                    "name": name, "namespace": self.namespace, "annotations": annotations,
-                },
-                "spec": spec,
-            }))
-            .await
-    }
-
-    async fn plain(&self, name: &str) -> Result<()> {
-        self.service(name, json!({}), json!({})).await
-    }
-
-    async fn delete(&self, name: &str) -> Result<()> {
-        self.services().delete(name, &kube::api::DeleteParams::default()).await?;
-        Ok(())
-    }
-
-    async fn merge(&self, name: &str, patch: Value) -> Result<()> {
-        self.services().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        Ok(())
-    }
-
-    /// Writes a status by hand, as the admin.
-    async fn forge(&self, name: &str, address: &str) -> Result<()> {
-        let patch = json!({"status": {"loadBalancer": {"ingress": [{ "ip": address }]}}});
-        let params = PatchParams::default();
-        self.services().patch_status(name, &params, &Patch::Merge(patch)).await?;
-        Ok(())
-    }
-
-    async fn addresses(&self, name: &str) -> Result<Vec<String>> {
-        Ok(addresses(&self.services().get(name).await?))
-    }
-
-    /// Waits until a Service has exactly these addresses.
-    async fn has(&self, name: &str, expected: &[&str]) -> Result<()> {
-        let what = format!("{name} has {expected:?}");
-        self.lab
-            .eventually(&what, SOON, async || Ok(self.addresses(name).await? == expected))
-            .await
-            .with_context(|| self.describe(name))
-    }
-
-    /// Waits until a Service is pending, with a condition and a Warning of this reason whose message
-    /// has `text`.
-    async fn fails(&self, name: &str, reason: &str, text: &str) -> Result<()> {
-        let what = format!("{name} is pending: {reason}, {text}");
-        self.lab
-            .eventually(&what, SOON, async || {
-                let service = self.services().get(name).await?;
-                let condition = condition(&service);
-                let said = condition["reason"] == reason
-                    && condition["status"] == "False"
-                    && condition["message"].as_str().is_some_and(|message| message.contains(text));
-                Ok(said && addresses(&service).is_empty())
-            })
-            .await
-            .with_context(|| self.describe(name))?;
-        self.event(name, "Warning", "AllocationFailed", text).await
-    }
-
-    /// Waits for an event about a Service or a pool.
-    async fn event(&self, name: &str, type_: &str, reason: &str, text: &str) -> Result<()> {
-        let what = format!("{type_} {reason} about {name}: {text}");
-        self.lab
-            .eventually(&what, SOON, async || Ok(self.events(name, type_, reason, text).await? > 0))
-            .await
-    }
-
-    async fn events(&self, name: &str, type_: &str, reason: &str, text: &str) -> Result<usize> {
-        let events: Api<Event> = Api::all(self.lab.admin());
-        let matches = |event: &&Event| {
-            let about = event.regarding.as_ref().and_then(|object| object.name.as_deref());
-            about == Some(name)
-                && event.type_.as_deref() == Some(type_)
-                && event.reason.as_deref() == Some(reason)
-                && event.note.as_deref().is_some_and(|note| note.contains(text))
-        };
-        let events = events.list(&ListParams::default()).await?;
-        Ok(events.items.iter().filter(matches).count())
-    }
-
-    fn describe(&self, name: &str) -> String {
-        let arguments = ["describe", "service", name, "-n", &self.namespace];
-        self.lab.plane().kubectl(&arguments).unwrap_or_else(|error| format!("{error:#}"))
-    }
+macro_rules! rows {
+    ($($path:path),* $(,)?) => {
+        [$(Row { name: stringify!($path), run: || Box::pin($path()) }),*]
+    };
 }
 
-fn addresses(service: &Service) -> Vec<String> {
-    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let ingress = status.and_then(|balancer| balancer.ingress.as_ref());
-    ingress.into_iter().flatten().filter_map(|entry| entry.ip.clone()).collect()
+/// The rows of the decision.
+const ROWS: &[Row] = &rows![
+    services::a_service_gets_its_address_and_the_claim_that_governs_it_in_one_write,
+    services::an_address_survives_the_operator_and_its_pool_and_nothing_is_written_again,
+    services::an_address_is_free_after_deletion_and_after_a_change_of_type,
+    services::services_of_other_classes_are_left_alone_and_their_addresses_are_not_given_out,
+    services::a_service_that_changes_type_and_class_changes_hands,
+    services::a_service_without_node_ports_gets_its_address,
+    services::a_service_that_is_being_deleted_gets_nothing_and_holds_nothing_back,
+    foreign::a_status_written_by_hand_takes_nothing_from_anybody,
+    foreign::addresses_of_others_are_adopted_where_a_pool_gives_them_and_replaced_elsewhere,
+    requests::services_get_the_addresses_that_they_ask_for,
+    requests::requests_that_cannot_be_met_say_what_to_change_and_recover,
+    requests::a_service_gets_its_addresses_from_the_pool_that_it_names,
+    requests::an_address_that_has_become_wrong_is_taken_back_and_comes_back_with_the_request,
+    requests::requests_for_pools_that_cannot_be_met_say_what_to_change,
+    annotations::the_annotations_of_metallb_ask_for_the_same_and_ours_win,
+    annotations::what_is_wrong_with_an_annotation_is_told_under_its_own_name,
+    families::families_are_served_as_the_policy_of_the_service_says,
+    families::a_second_family_is_topped_up_from_the_same_pool_only,
+    scopes::pinned_pools_serve_those_whom_they_admit_before_general_pools_do,
+    scopes::the_smaller_priority_comes_first_and_zero_last,
+    scopes::a_pool_that_does_not_admit_a_service_is_closed_to_its_requests_too,
+    scopes::labels_of_namespaces_and_services_open_pools_and_take_nothing_away,
+    scopes::a_pool_that_is_disabled_or_not_for_all_says_so_to_those_who_ask,
+    scopes::a_selector_that_cannot_be_read_closes_its_pool_and_no_other,
+    kept::nobody_loses_an_address_by_an_edit_of_a_pool,
+    kept::a_pool_that_is_created_again_changes_nothing,
+    kept::a_kept_address_is_replaced_when_somebody_asks_for_it,
+    kept::without_a_free_address_a_kept_one_is_kept_on,
+    resting::a_freed_address_is_given_out_last_and_at_once_when_nothing_else_is_free,
+    resting::a_service_of_the_same_name_gets_its_address_back,
+    order::after_a_restart_what_is_assigned_comes_before_what_is_asked_for,
+    order::those_who_wait_are_served_by_age_also_when_the_holder_only_moves,
+    sharing::services_with_one_key_share_an_address_where_they_do_not_collide,
+    sharing::services_that_want_traffic_only_where_their_pods_are_share_if_these_are_the_same,
+    sharing::requests_for_an_address_of_another_say_why_it_is_not_shared,
+    sharing::services_of_several_namespaces_share_where_the_pool_says_so,
+    sharing::all_sharers_record_one_claim_as_long_as_one_of_them_is_left,
+    sharing::a_service_that_begins_or_ends_to_share_moves_alone,
+    sharing::of_sharers_that_collide_the_younger_gets_another_address,
+    pools::malformed_pools_are_refused_with_the_entry_and_how_to_write_it,
+    pools::the_status_of_a_pool_counts_what_is_in_use,
+    pools::addresses_that_old_equipment_drops_are_neither_given_out_nor_counted,
+    pools::a_policy_says_whether_it_can_be_followed_and_how_many_services_it_governs,
+    overlap::of_two_pools_that_overlap_the_earlier_wins_and_the_later_says_so,
+    overlap::the_earlier_pool_wins_after_a_restart_too_and_its_end_takes_nothing_away,
+    leases::an_address_under_a_valid_claim_is_given_to_another_only_after_its_release,
+];
+
+/// What has a control plane of its own.
+const ALONE: &[Row] = &rows![
+    services::without_the_default_class_only_services_that_name_it_are_served,
+    election::of_several_operators_one_works_and_another_takes_over,
+    election::an_operator_that_was_stopped_for_long_does_not_write_when_it_goes_on,
+    election::an_operator_without_an_api_server_waits_and_says_so,
+    election::operators_that_run_beside_each_other_never_give_an_address_twice,
+    scale::a_thousand_services_that_wait_for_a_pool_are_served_at_once,
+    the_rows_of_the_decision_hold_in_any_order,
+];
+
+/// All tests of allocation.
+pub fn trials() -> Vec<Trial> {
+    let rows = ROWS.iter().chain(ALONE);
+    rows.map(|row| trial(&format!("allocation::{}", row.name), row.run)).collect()
 }
 
-/// The condition `leasehold.dev/Allocated`; null without one.
-fn condition(service: &Service) -> Value {
-    let conditions = service.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let ours = conditions.into_iter().flatten().find(|c| c.type_ == "leasehold.dev/Allocated");
-    json!(ours)
-}
-
-fn annotation<'a>(service: &'a Service, name: &str) -> Option<&'a str> {
-    service.annotations().get(name).map(String::as_str)
-}
-
-/// The resource versions of some Services: equal as long as nobody writes to them.
-async fn versions(turn: &Turn, names: &[&str]) -> Result<Vec<Option<String>>> {
-    let mut versions = Vec::new();
-    for name in names {
-        versions.push(turn.services().get(name).await?.resource_version());
-    }
-    ensure!(versions.iter().all(Option::is_some));
-    Ok(versions)
+async fn the_rows_of_the_decision_hold_in_any_order() -> Result<()> {
+    shuffle::run(ROWS).await
 }

@@ -1,9 +1,9 @@
 //! What a Service may ask for, and what it is told when that cannot be.
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{ADDRESSES, Turn};
+use super::{ADDRESS_POOL, ADDRESSES, Turn};
 
 pub async fn services_get_the_addresses_that_they_ask_for() -> Result<()> {
     let turn = Turn::take("asks").await?;
@@ -81,22 +81,118 @@ pub async fn requests_that_cannot_be_met_say_what_to_change_and_recover() -> Res
     Ok(())
 }
 
-pub async fn families_are_served_as_the_policy_of_the_service_says() -> Result<()> {
-    let turn = Turn::take("families").await?;
-    turn.pool("four", &["192.0.2.0/28"]).await?;
-    // Creation times have whole seconds; within one, names decide who is served first.
-    turn.service("a-requires", json!({}), json!({"ipFamilyPolicy": "RequireDualStack"})).await?;
-    turn.fails("a-requires", "NoPool", "IPv6").await?;
-    turn.service("b-prefers", json!({}), json!({"ipFamilyPolicy": "PreferDualStack"})).await?;
-    turn.has("b-prefers", &["192.0.2.0"]).await?;
-    turn.service("c-six", json!({}), json!({"ipFamilies": ["IPv6"]})).await?;
-    turn.fails("c-six", "NoPool", "IPv6").await?;
+pub async fn a_service_gets_its_addresses_from_the_pool_that_it_names() -> Result<()> {
+    let turn = Turn::take("named").await?;
+    turn.pool("lan", &["192.0.2.0/29"]).await?;
+    let reserved = json!({"addresses": ["198.51.100.0/29", "2001:db8::/64"], "autoAssign": false});
+    turn.pool_with("reserved", reserved).await?;
+    turn.plain("any").await?;
+    turn.has("any", &["192.0.2.0"]).await?;
+    turn.service("one", json!({ADDRESS_POOL: "reserved"}), json!({})).await?;
+    turn.has("one", &["198.51.100.0"]).await?;
+    let dual = json!({"ipFamilyPolicy": "RequireDualStack"});
+    turn.service("both", json!({ADDRESS_POOL: "reserved"}), dual).await?;
+    turn.has("both", &["198.51.100.1", "2001:db8::"]).await?;
+    let address_too = json!({ADDRESS_POOL: "reserved", ADDRESSES: "198.51.100.5"});
+    turn.service("exact", address_too, json!({})).await?;
+    turn.has("exact", &["198.51.100.5"]).await?;
 
-    turn.pool("four", &["192.0.2.0/28", "2001:db8::/64"]).await?;
-    turn.has("a-requires", &["192.0.2.1", "2001:db8::"]).await?;
-    turn.has("b-prefers", &["192.0.2.0", "2001:db8::1"]).await?;
-    turn.has("c-six", &["2001:db8::2"]).await?;
-    let single = json!({"spec": {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"]}});
-    turn.merge("b-prefers", single).await?;
-    turn.has("b-prefers", &["192.0.2.0"]).await
+    // It moves when it names another pool, and stays when it names none any more.
+    turn.annotate("one", ADDRESS_POOL, json!("lan")).await?;
+    turn.has("one", &["192.0.2.1"]).await?;
+    turn.is_from("one", "lan").await?;
+    turn.event("one", "Normal", "AddressAssigned", "instead of 198.51.100.0").await?;
+    turn.annotate("any", ADDRESS_POOL, json!("reserved")).await?;
+    turn.is_from("any", "reserved").await?;
+    turn.annotate("any", ADDRESS_POOL, Value::Null).await?;
+    turn.plain("next").await?;
+    turn.is_from("next", "lan").await?;
+    turn.is_from("any", "reserved").await.map(drop)
+}
+
+pub async fn an_address_that_has_become_wrong_is_taken_back_and_comes_back_with_the_request()
+-> Result<()> {
+    let turn = Turn::take("restored").await?;
+    turn.pool("lan", &["192.0.2.0/29"]).await?;
+    turn.pool("other", &["198.51.100.0/29"]).await?;
+    for (name, address) in [("a", "192.0.2.0"), ("b", "192.0.2.1"), ("c", "192.0.2.2")] {
+        turn.plain(name).await?;
+        turn.has(name, &[address]).await?;
+    }
+    // A lower address is free, too.
+    turn.delete("a").await?;
+    for (annotation, value, reason, says) in [
+        (ADDRESSES, "203.0.113.9", "AddressNotInPool", "203.0.113.9"),
+        (ADDRESSES, "192.0.2.2", "AddressInUse", "restored/c"),
+        (ADDRESSES, "192.0.2", "MalformedRequest", "`192.0.2` is not an IP address"),
+        (ADDRESS_POOL, "nowhere", "UnknownPool", "nowhere"),
+    ] {
+        turn.annotate("b", annotation, json!(value)).await?;
+        turn.fails("b", reason, says).await?;
+        turn.event("b", "Normal", "AddressReleased", "192.0.2.1").await?;
+        turn.annotate("b", annotation, Value::Null).await?;
+        turn.has("b", &["192.0.2.1"]).await?;
+    }
+    turn.annotate("b", ADDRESS_POOL, json!("other")).await?;
+    turn.has("b", &["198.51.100.0"]).await?;
+    turn.annotate("b", ADDRESS_POOL, json!("lan")).await?;
+    turn.has("b", &["192.0.2.1"]).await
+}
+
+pub async fn requests_for_pools_that_cannot_be_met_say_what_to_change() -> Result<()> {
+    let turn = Turn::take("bad-pools").await?;
+    turn.pool("lan", &["192.0.2.0/29"]).await?;
+    turn.pool("single", &["198.51.100.7/32"]).await?;
+    turn.service("holder", json!({ADDRESS_POOL: "single"}), json!({})).await?;
+    turn.has("holder", &["198.51.100.7"]).await?;
+    let six = json!({"ipFamilies": ["IPv6"]});
+    let field = json!({"loadBalancerIP": "192.0.2.3"});
+    let rows: &[(&str, Value, Value, &str, &[&str])] = &[
+        (
+            "unknown",
+            json!({ADDRESS_POOL: "nowhere"}),
+            json!({}),
+            "UnknownPool",
+            &["nowhere", "lan", "single"],
+        ),
+        (
+            "elsewhere",
+            json!({ADDRESS_POOL: "single", ADDRESSES: "192.0.2.3"}),
+            json!({}),
+            "ContradictoryRequest",
+            &["192.0.2.3", "single", "lan"],
+        ),
+        (
+            "by-field",
+            json!({ADDRESS_POOL: "single"}),
+            field,
+            "ContradictoryRequest",
+            &["192.0.2.3", "single", "lan"],
+        ),
+        ("full", json!({ADDRESS_POOL: "single"}), json!({}), "PoolExhausted", &["IPv4", "single"]),
+        ("family", json!({ADDRESS_POOL: "single"}), six, "PoolExhausted", &["IPv6", "single"]),
+    ];
+    for (name, annotations, spec, reason, says) in rows {
+        turn.service(name, annotations.clone(), spec.clone()).await?;
+        for text in *says {
+            turn.fails(name, reason, text).await?;
+        }
+    }
+    turn.delete("holder").await?;
+    turn.has("full", &["198.51.100.7"]).await?;
+    turn.pool("nowhere", &["203.0.113.0/30"]).await?;
+    turn.has("unknown", &["203.0.113.0"]).await?;
+    for (name, annotation, address) in
+        [("elsewhere", ADDRESS_POOL, "192.0.2.3"), ("by-field", ADDRESS_POOL, "192.0.2.3")]
+    {
+        turn.annotate(name, annotation, Value::Null).await?;
+        turn.has(name, &[address]).await?;
+        turn.delete(name).await?;
+    }
+    // Each was told once.
+    for (name, ..) in rows {
+        let told = turn.events(name, "Warning", "AllocationFailed", "").await?;
+        anyhow::ensure!(told == 1, "{name} was told {told} times");
+    }
+    Ok(())
 }

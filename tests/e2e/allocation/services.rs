@@ -3,9 +3,7 @@
 use std::pin::pin;
 
 use anyhow::{Context, Result, ensure};
-use futures::StreamExt;
-use kube::api::WatchParams;
-use kube::core::WatchEvent;
+use futures::TryStreamExt;
 use leasehold_lab::Lab;
 use serde_json::json;
 
@@ -14,17 +12,14 @@ use super::{ALLOCATED_FROM, CLAIM, SOON, Turn, addresses, annotation, condition,
 pub async fn a_service_gets_its_address_and_the_claim_that_governs_it_in_one_write() -> Result<()> {
     let turn = Turn::take("one-write").await?;
     turn.pool("lan", &["192.0.2.10-192.0.2.20", "2001:db8::10-2001:db8::20"]).await?;
-    let services = turn.services();
-    let params = WatchParams::default().timeout(10);
-    let mut versions = pin!(services.watch(&params, "0").await?.boxed());
+    let mut versions = pin!(turn.versions().await?);
     turn.plain("web").await?;
     turn.has("web", &["192.0.2.10"]).await?;
     turn.service("both", json!({}), json!({"ipFamilyPolicy": "RequireDualStack"})).await?;
     turn.has("both", &["192.0.2.11", "2001:db8::10"]).await?;
     let mut seen = 0;
     while seen < 2 {
-        let event = versions.next().await.context("the watch ended")??;
-        let (WatchEvent::Added(service) | WatchEvent::Modified(service)) = event else { continue };
+        let service = versions.try_next().await?.context("the watch ended")?;
         let name = service.metadata.name.clone().unwrap_or_default();
         let has_claim = annotation(&service, CLAIM) == Some(&format!("one-write.{name}"));
         let has_pool = annotation(&service, ALLOCATED_FROM) == Some("lan");
@@ -49,8 +44,7 @@ pub async fn an_address_survives_the_operator_and_its_pool_and_nothing_is_writte
     let names = ["second", "third"];
     let before = versions(&turn, &names).await?;
 
-    turn.lab.operator()?.terminate().await?;
-    turn.lab.start_operator(&["--default-class"])?;
+    turn.restart_operator().await?;
     turn.plain("fourth").await?;
     turn.has("fourth", &["192.0.2.0"]).await?;
     ensure!(versions(&turn, &names).await? == before, "a restart writes");
@@ -58,7 +52,7 @@ pub async fn an_address_survives_the_operator_and_its_pool_and_nothing_is_writte
     turn.pool("lan", &["198.51.100.0/30"]).await?;
     turn.plain("fifth").await?;
     turn.has("fifth", &["198.51.100.0"]).await?;
-    turn.lab.plane().kubectl(&["delete", "ipaddresspool", "lan"])?;
+    turn.delete_pool("lan")?;
     turn.plain("sixth").await?;
     turn.fails("sixth", "NoPool", "create one").await?;
     turn.pool("again", &["203.0.113.0/30"]).await?;
@@ -82,13 +76,12 @@ pub async fn an_address_is_free_after_deletion_and_after_a_change_of_type() -> R
     turn.merge("two", json!({"spec": {"type": "ClusterIP"}})).await?;
     turn.has("three", &["192.0.2.7"]).await?;
     let what = "a Service that is no load balancer bears no mark of ours";
-    turn.lab
-        .eventually(what, SOON, async || {
-            let two = turn.services().get("two").await?;
-            let marks = [annotation(&two, CLAIM), annotation(&two, ALLOCATED_FROM)];
-            Ok(marks == [None, None] && condition(&two).is_null() && addresses(&two).is_empty())
-        })
-        .await?;
+    turn.until(what, async || {
+        let two = turn.get("two").await?;
+        let marks = [annotation(&two, CLAIM), annotation(&two, ALLOCATED_FROM)];
+        Ok(marks == [None, None] && condition(&two).is_null() && addresses(&two).is_empty())
+    })
+    .await?;
     turn.merge("two", json!({"spec": {"type": "LoadBalancer"}})).await?;
     turn.fails("two", "PoolExhausted", "192.0.2.7").await.err().context("not its message")?;
     turn.fails("two", "PoolExhausted", "pool lan").await
@@ -137,28 +130,70 @@ pub async fn without_the_default_class_only_services_that_name_it_are_served() -
     Ok(())
 }
 
-pub async fn a_status_written_by_hand_takes_nothing_from_anybody() -> Result<()> {
-    let turn = Turn::take("forged").await?;
-    turn.pool("lan", &["192.0.2.0/29"]).await?;
-    turn.plain("older").await?;
-    turn.has("older", &["192.0.2.0"]).await?;
-    turn.plain("younger").await?;
-    turn.has("younger", &["192.0.2.1"]).await?;
+pub async fn a_service_that_changes_type_and_class_changes_hands() -> Result<()> {
+    let turn = Turn::take("hands").await?;
+    turn.pool("lan", &["192.0.2.7/32"]).await?;
+    let into = |type_: &str, class: Option<&str>| json!({"spec": {"type": type_, "loadBalancerClass": class}});
+    turn.service("web", json!({}), json!({"loadBalancerClass": "leasehold.dev/lease"})).await?;
+    turn.has("web", &["192.0.2.7"]).await?;
+    turn.plain("next").await?;
+    turn.fails("next", "PoolExhausted", "pool lan").await?;
 
-    turn.forge("older", "192.0.2.1").await?;
-    turn.has("older", &["192.0.2.0"]).await?;
-    turn.forge("younger", "172.16.0.1").await?;
-    turn.has("younger", &["192.0.2.1"]).await?;
-    turn.event("younger", "Normal", "AddressAssigned", "instead of 172.16.0.1").await?;
+    // A class stays as long as the type does.
+    turn.merge("web", into("NodePort", None)).await?;
+    turn.merge("web", into("LoadBalancer", Some("example.com/other"))).await?;
+    turn.has("next", &["192.0.2.7"]).await?;
+    turn.forge("web", "203.0.113.9").await?;
+    let before = versions(&turn, &["web"]).await?;
+    turn.delete("next").await?;
+    turn.plain("another").await?;
+    turn.has("another", &["192.0.2.7"]).await?;
+    ensure!(versions(&turn, &["web"]).await? == before, "wrote to the Service of another");
 
-    // A free address of a pool is as good as any.
-    turn.forge("older", "192.0.2.5").await?;
-    let what = "the address that somebody chose is governed by a claim again";
-    turn.lab
-        .eventually(what, SOON, async || {
-            let older = turn.services().get("older").await?;
-            let message = condition(&older)["message"].clone();
-            Ok(addresses(&older) == ["192.0.2.5"] && message == "192.0.2.5 from pool lan")
-        })
-        .await
+    turn.merge("web", into("ClusterIP", None)).await?;
+    turn.merge("web", into("LoadBalancer", None)).await?;
+    turn.fails("web", "PoolExhausted", "pool lan").await?;
+    turn.delete("another").await?;
+    turn.has("web", &["192.0.2.7"]).await
+}
+
+pub async fn a_service_without_node_ports_gets_its_address() -> Result<()> {
+    let turn = Turn::take("node-ports").await?;
+    turn.pool("lan", &["192.0.2.0/30"]).await?;
+    let local = json!({"allocateLoadBalancerNodePorts": false, "externalTrafficPolicy": "Local"});
+    for (name, spec, address) in [
+        ("cluster", json!({"allocateLoadBalancerNodePorts": false}), "192.0.2.0"),
+        ("local", local, "192.0.2.1"),
+    ] {
+        turn.service(name, json!({}), spec).await?;
+        turn.has(name, &[address]).await?;
+        let ports = turn.get(name).await?.spec.and_then(|spec| spec.ports).unwrap_or_default();
+        ensure!(ports.len() == 1 && ports[0].node_port.is_none(), "{name} has {ports:?}");
+    }
+    Ok(())
+}
+
+pub async fn a_service_that_is_being_deleted_gets_nothing_and_holds_nothing_back() -> Result<()> {
+    let turn = Turn::take("leaving").await?;
+    turn.pool("lan", &["192.0.2.7/32"]).await?;
+    turn.plain("holder").await?;
+    turn.has("holder", &["192.0.2.7"]).await?;
+    for name in ["a-pending", "b-pending", "c-pending"] {
+        turn.plain(name).await?;
+        turn.fails(name, "PoolExhausted", "pool lan").await?;
+    }
+    // One goes at once, the other as slowly as somebody else wants.
+    turn.delete("a-pending").await?;
+    turn.merge("b-pending", json!({"metadata": {"finalizers": ["example.com/slow"]}})).await?;
+    turn.delete("b-pending").await?;
+    turn.merge("holder", json!({"metadata": {"finalizers": ["example.com/slow"]}})).await?;
+    turn.delete("holder").await?;
+    turn.has("c-pending", &["192.0.2.7"]).await?;
+    for name in ["holder", "b-pending"] {
+        let service = turn.get(name).await?;
+        ensure!(addresses(&service).is_empty(), "{name} has an address: {service:?}");
+        ensure!(annotation(&service, CLAIM).is_none(), "{name} has a claim: {service:?}");
+        turn.merge(name, json!({"metadata": {"finalizers": null}})).await?;
+    }
+    Ok(())
 }
