@@ -37,8 +37,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let incarnation = host::incarnation()?;
     let state = StateFolder::open(&config.state_dir)?;
     let api = client::configuration(config.kubeconfig.as_deref()).await?;
-    let lease_client = client::connect(&api)?;
-    let client = client::connect(&api)?;
+    let lease_client = client::connect(&api, None)?;
+    let client = client::connect(&api, None)?;
 
     let metrics = Metrics::default();
     let mut registry = Registry::default();

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use leasehold::api::said;
 
-/// The longest that one call may take, from sending to answer.
-pub const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// The longest that one call may take, from sending to answer. The API server is told, too: what it
+/// has not done by then it does not do any more (its query parameter `timeout`).
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// For how long a watch lasts before it is renewed, which bounds how long a dead one goes
 /// unnoticed.

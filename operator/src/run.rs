@@ -12,6 +12,7 @@ use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::client::CALL_TIMEOUT;
 use crate::clock::{self, sleep_until};
 use crate::config::Config;
 use crate::elect::{Elector, Tenure};
@@ -28,7 +29,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         (HealthBoard::default(), Metrics::default(), Registry::default());
     metrics.register(&mut registry);
     let listener = server::listen(config.metrics_bind_address).await?;
-    let client = client::connect(&client::configuration(config.kubeconfig.as_deref()).await?)?;
+    let api = client::configuration(config.kubeconfig.as_deref()).await?;
+    let client = client::connect(&api, Some(CALL_TIMEOUT))?;
     let identity = identity();
     tracing::info!(identity, namespace = config.namespace, "contending for the election lease");
     let mut elector =
@@ -101,13 +103,13 @@ async fn work(
 async fn lapse(mut tenure: watch::Receiver<Tenure>, term: u64) {
     loop {
         let present = tenure.borrow_and_update().clone();
-        let Tenure::Active { until, .. } = present else { return };
-        if !present.permits(term, clock::now()) {
+        let Tenure::Active { term: present, ends, .. } = present else { return };
+        if present != term || clock::now() >= ends {
             return;
         }
         tokio::select! {
             changed = tenure.changed() => if changed.is_err() { return },
-            () = sleep_until(until) => {}
+            () = sleep_until(ends) => {}
         }
     }
 }

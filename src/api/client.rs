@@ -7,6 +7,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use http::uri::PathAndQuery;
+use http::{Request, Uri};
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -39,8 +41,9 @@ pub async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ApiError
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(error)
 }
 
-/// A client with a connection of its own. It does not connect before the first call.
-pub fn connect(config: &Config) -> Result<Client, ApiError> {
+/// A client with a connection of its own. It does not connect before the first call. Where there is a
+/// `deadline`, the API server does nothing more about a write that is older.
+pub fn connect(config: &Config, deadline: Option<Duration>) -> Result<Client, ApiError> {
     let error = |error| ApiError::Client(Box::new(error));
     let mut http = HttpConnector::new();
     http.enforce_http(false);
@@ -65,12 +68,32 @@ pub fn connect(config: &Config) -> Result<Client, ApiError> {
         .retry_canceled_requests(false)
         .build(connector);
     let service = ServiceBuilder::new()
+        .map_request(move |request| match deadline {
+            Some(deadline) => with_deadline(request, deadline),
+            None => request,
+        })
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(error)?)
         .layer(config.extra_headers_layer().map_err(error)?)
         .map_err(Into::<BoxError>::into)
         .service(client);
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
+}
+
+/// A write with the query parameter `timeout`, by which the API server limits the time for a request
+/// (k8s.io/apiserver, `WithRequestDeadline`); reads as they are.
+fn with_deadline<B>(mut request: Request<B>, deadline: Duration) -> Request<B> {
+    let target = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+    let sign = if target.contains('?') { '&' } else { '?' };
+    let target = format!("{target}{sign}timeout={}ms", deadline.as_millis());
+    let mut parts = request.uri().clone().into_parts();
+    parts.path_and_query = target.parse().ok();
+    if let Ok(uri) = Uri::from_parts(parts)
+        && !request.method().is_safe()
+    {
+        *request.uri_mut() = uri;
+    }
+    request
 }
 
 #[cfg(test)]
@@ -91,7 +114,7 @@ mod tests {
         let address = server.local_addr().unwrap();
         let mut config = Config::new(format!("https://{address}").parse().unwrap());
         config.accept_invalid_certs = true;
-        let leases: Api<Lease> = Api::default_namespaced(connect(&config).unwrap());
+        let leases: Api<Lease> = Api::default_namespaced(connect(&config, None).unwrap());
         let call =
             tokio::time::timeout(PATIENCE, async { leases.list(&ListParams::default()).await });
         // The connection is kept until the call has ended.
@@ -99,5 +122,16 @@ mod tests {
         connection.unwrap();
         let answer = answer.unwrap();
         assert!(answer.is_err());
+    }
+
+    #[test]
+    fn writes_have_a_deadline_and_reads_have_none() {
+        let target = |method: &str, target: &str| {
+            let request = Request::builder().method(method).uri(target).body(()).unwrap();
+            with_deadline(request, Duration::from_secs(1)).uri().to_string()
+        };
+        assert_eq!(target("PUT", "/api/v1/a"), "/api/v1/a?timeout=1000ms");
+        assert_eq!(target("PATCH", "/a?force=true"), "/a?force=true&timeout=1000ms");
+        assert_eq!(target("GET", "/a?watch=true"), "/a?watch=true");
     }
 }

@@ -107,7 +107,7 @@ impl Contest {
     /// An own write, sent at `sent`, was answered with `record`.
     pub(super) fn wrote(&mut self, sent: Instant, record: Option<Record>) {
         // A tenure that had lapsed meanwhile is another one: others may have acted in between.
-        if self.tenure().is_none_or(|(_, until)| sent >= until) {
+        if self.tenure().is_none_or(|(_, until)| sent >= until + self.margin) {
             self.term += 1;
         }
         self.record = record;
@@ -227,8 +227,11 @@ mod tests {
         me.wrote(seconds(100), Some(record(1, Some("me"))));
         me.wrote(seconds(105), Some(record(2, Some("me"))));
         assert_eq!(me.tenure(), Some((1, seconds(115))));
-        me.wrote(seconds(115), Some(record(3, Some("me"))));
-        assert_eq!(me.tenure(), Some((2, seconds(125))));
+        // It has not written for a while, but nobody else could have.
+        me.wrote(seconds(119), Some(record(3, Some("me"))));
+        assert_eq!(me.tenure(), Some((1, seconds(129))));
+        me.wrote(seconds(134), Some(record(4, Some("me"))));
+        assert_eq!(me.tenure(), Some((2, seconds(144))));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use kube::{Api, Client};
 use leasehold::api::pause::Pause;
 use tokio::sync::watch;
 
-use crate::client::{CallError, WATCH_SECONDS, call};
+use crate::client::{CALL_TIMEOUT, CallError, WATCH_SECONDS, call};
 use crate::clock::{self, Instant};
 use crate::report::health::{HealthBoard, Role};
 use contest::{Contest, Record, Step};
@@ -29,14 +29,15 @@ use contest::{Contest, Record, Step};
 /// The name of the lease. It has no dot, so it is the name of no claim.
 pub const LEASE: &str = "leasehold-operator";
 
-/// For how long after its sending a renewal holds.
-const DURATION: Duration = Duration::from_secs(15);
+/// For how long after its sending a renewal holds: so long nothing is allocated after a replica was
+/// killed.
+const DURATION: Duration = Duration::from_secs(2);
 /// How often it is renewed.
-const RENEWAL: Duration = Duration::from_secs(5);
-/// How long before its end a replica stops writing: longer than a call may take.
-const MARGIN: Duration = Duration::from_secs(5);
+const RENEWAL: Duration = Duration::from_millis(500);
+/// How long before its end a replica writes nothing more: what it has sent by then is done or refused.
+const MARGIN: Duration = CALL_TIMEOUT;
 /// The pause after a call that failed.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// What a replica may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +50,15 @@ pub enum Tenure {
         term: u64,
         /// The end of the right to write; moves on with each renewal.
         until: Instant,
+        /// When another replica may be the active one.
+        ends: Instant,
     },
 }
 
 impl Tenure {
     /// Whether a write that belongs to `term` may be sent at `now`.
     pub fn permits(&self, term: u64, now: Instant) -> bool {
-        matches!(self, Self::Active { term: present, until } if *present == term && now < *until)
+        matches!(self, Self::Active { term: present, until, .. } if *present == term && now < *until)
     }
 }
 
@@ -200,7 +203,9 @@ impl Elector {
 
     fn publish(&self) {
         let tenure = match self.contest.tenure() {
-            Some((term, until)) if clock::now() < until => Tenure::Active { term, until },
+            Some((term, until)) if clock::now() < until + MARGIN => {
+                Tenure::Active { term, until, ends: until + MARGIN }
+            }
             _ => Tenure::Standby,
         };
         if tenure == Tenure::Standby && !self.health.read().troubles.contains_key(LEASE) {

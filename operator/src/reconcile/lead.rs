@@ -22,7 +22,7 @@ use super::lists::Listing;
 use super::service::ServiceWrite;
 use super::watch::{Change, Kind, changes};
 use super::write::{Done, Writer};
-use crate::client::{CALL_TIMEOUT, CallError};
+use crate::client::CallError;
 use crate::clock::{self, Instant, sleep_until};
 use crate::elect::Tenure;
 use crate::report::events::{EventSink, Notice};
@@ -37,9 +37,9 @@ const MAX_NOTICES: usize = 512;
 const DEBOUNCE: Duration = Duration::from_millis(5);
 /// The longest time between two plans.
 const RESYNC: Duration = Duration::from_secs(10);
-/// A watch without news that has not failed for this long works: each try fails or connects within
-/// [`CALL_TIMEOUT`], and the pauses between tries are shorter than the rest.
-const QUIET: Duration = CALL_TIMEOUT.saturating_add(Duration::from_secs(3));
+/// A watch without news that has not failed for this long works: each try fails or connects, and the
+/// pauses between tries end, within less.
+const QUIET: Duration = Duration::from_secs(6);
 /// The pause between two writes to the status of one pool, or one policy.
 const STATUS_PAUSE: Duration = Duration::from_millis(300);
 /// The pause after a session was deleted or found to be needed.
@@ -101,6 +101,7 @@ pub async fn lead(
     let mut end = pin!(end);
     let services_listed = watch::Sender::new(false);
     let writer = &context.writer;
+    let mut renewed = tenure.clone();
     let mut changes = changes(&writer.client, &writer.claims, &writer.sessions, &services_listed);
     let mut leader = Leader {
         context,
@@ -125,6 +126,8 @@ pub async fn lead(
             Some(done) = leader.in_flight.next() => leader.finished(done),
             Some(()) = leader.notices.next() => {}
             Some(change) = changes.next() => leader.take_in(change),
+            // What must not be sent any more waits for the next renewal.
+            Ok(()) = renewed.changed() => {}
             () = sleep_until(leader.plan_at) => {}
         }
         if leader.index.services.is_listed() {

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::{SOON, addresses};
 
-/// The election lease lasts 15 s; a standby needs a little to notice its end.
+/// The election lease lasts 2 s; a standby reads everything before it works.
 const TAKEOVER: Duration = Duration::from_secs(20);
 
 struct Replicas {
