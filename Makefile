@@ -45,6 +45,10 @@ bench-failover: bench ## What clients feel of each fault: REPEAT=20 REPEAT_SLOW=
 soak: bench ## False alarms while nothing dies: MINUTES=10 KIND=isolation,arp-filter,starved,slow-api,fast-hour
 	@$(BENCH) soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KIND),--kind $(KIND))
 
+.PHONY: bench-allocation
+bench-allocation: bench ## The operator with SERVICES=10000: memory, restarts, waiting Services
+	@$(BENCH) allocation $(if $(SERVICES),--services $(SERVICES)) $(if $(REPEAT),--repeat $(REPEAT))
+
 .PHONY: model
 model: ## The exhaustive model check: SPEAKERS=2 or 3 or, by default, both; then each rule broken
 	@$(CARGO) build --quiet --package leasehold-model

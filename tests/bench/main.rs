@@ -1,8 +1,9 @@
-//! `leasehold-bench`: what a client feels when something breaks, repeated, and false alarms when
-//! nothing does.
+//! `leasehold-bench`: what a client feels when something breaks, repeated; false alarms when nothing
+//! does; and what the operator takes.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures with a clock")]
 
+mod allocation;
 mod chance;
 mod failover;
 mod fault;
@@ -33,6 +34,8 @@ struct Arguments {
 enum Command {
     /// Breaks things, and measures how long clients went without an answer.
     Failover(failover::Plan),
+    /// Has the operator serve thousands of Services.
+    Allocation(allocation::Plan),
     /// Lets speakers live with what must not alarm them, and counts false alarms.
     Soak(soak::Plan),
 }
@@ -60,6 +63,7 @@ fn inside(arguments: &Arguments, scratch: &Path) -> Result<ExitCode> {
     let ran = runtime.block_on(async {
         match &arguments.command {
             Command::Failover(plan) => failover::run(plan, &arguments.out).await,
+            Command::Allocation(plan) => allocation::run(plan, &arguments.out).await,
             Command::Soak(plan) => soak::run(plan, &arguments.out).await,
         }
     });

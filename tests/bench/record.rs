@@ -157,7 +157,7 @@ pub(crate) fn table(all: &[Series]) -> String {
 }
 
 /// Of sorted values.
-fn median(values: &[f64]) -> Option<f64> {
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let middle = values.len() / 2;
     let upper = values.get(middle)?;
     if values.len() % 2 == 1 {
