@@ -14,7 +14,7 @@ use super::event::{Action, Fact, Frame, Interface};
 use super::listening::networks;
 use super::tenure::Tenure;
 use crate::clock::Instant;
-use crate::desired::DesiredClaim;
+use crate::desired::{DesiredClaim, OnApiOutage};
 
 /// Within which time a request of this node must have been answered on an interface.
 const HEARING: Duration = Duration::from_secs(2);
@@ -145,7 +145,10 @@ impl Election {
             self.leave_claim(now, name, stored, "address belongs to a node", actions);
             return true;
         }
-        let alive = !self.own.may_have_lapsed(now);
+        let alive = match claim.on_api_outage {
+            OnApiOutage::Hold => !self.own.may_have_lapsed(now),
+            OnApiOutage::Drop => !self.own.may_have_dropped(now),
+        };
         let missing = claim.addresses.iter().any(|address| {
             alive && self.is_served(*address) && !self.kernel.ours.contains_key(address)
         });

@@ -98,6 +98,11 @@ impl OwnSession {
         now + KERNEL_EARLY >= self.kernel_until
     }
 
+    /// The same of addresses that are dropped.
+    pub(super) fn may_have_dropped(&self, now: Instant) -> bool {
+        now + KERNEL_EARLY >= self.dropped_at()
+    }
+
     pub(super) const fn is_settled(&self) -> bool {
         self.settled
     }

@@ -5,7 +5,8 @@ use leasehold_crds::lease::SessionId;
 use super::{Run, millis, runs, secs};
 use crate::world::World;
 use crate::world::controls::{claim, session, vip};
-use leasehold::lease::Target;
+use leasehold::desired::{Detection, OnApiOutage};
+use leasehold::lease::{Fact, Target};
 
 const ALL: [&str; 3] = ["a", "b", "c"];
 
@@ -34,6 +35,25 @@ fn outages_of_any_length_move_nothing() {
         world.set_api(true);
         world.run(secs(20));
         assert_eq!(world.loads(), before, "{length:?}");
+        world.assert_served();
+    }
+}
+
+/// Addresses that lapsed as they should are no reason to give up their claim.
+fn outages_of_any_length_move_nothing_also_where_addresses_are_dropped() {
+    for length in (1..=49).map(|n| millis(n * 200)) {
+        let mut world = World::new(&ALL);
+        world.add_services_with(1, 6, Detection::default(), OnApiOutage::Drop);
+        world.run(secs(6));
+        world.assert_served();
+        let (before, since) = (world.loads(), world.now);
+        world.set_api(false);
+        world.run(length);
+        world.set_api(true);
+        world.run(secs(20));
+        assert_eq!(world.loads(), before, "{length:?}");
+        let refused = |(_, fact): &(&str, &Fact)| matches!(fact, Fact::AddressRefused { .. });
+        assert_eq!(world.facts_since(since).filter(refused).count(), 0, "{length:?}");
         world.assert_served();
     }
 }
@@ -175,6 +195,7 @@ fn a_service_deleted_moves_no_other() {
 pub(super) const RUNS: &[Run] = runs![
     an_api_server_that_is_away_for_a_minute_and_returns_moves_nothing,
     outages_of_any_length_move_nothing,
+    outages_of_any_length_move_nothing_also_where_addresses_are_dropped,
     a_read_only_api_server_moves_nothing_and_the_addresses_stay,
     a_speaker_that_restarts_while_the_api_is_read_only_keeps_what_it_has,
     what_is_edited_while_the_api_is_read_only_is_repaired_when_it_can_be_written,
