@@ -36,7 +36,9 @@
 
 mod draw;
 mod failure;
+mod families;
 mod kept;
+mod listed;
 mod plan;
 #[cfg(test)]
 mod properties;
@@ -49,7 +51,7 @@ mod territory;
 mod tests;
 mod usage;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -58,6 +60,7 @@ use leasehold_crds::range::Family;
 
 pub use failure::Failure;
 pub use kept::{Kept, Unoffered};
+pub use listed::Listed;
 pub use plan::plan;
 pub use request::{Asked, Request};
 pub use scope::{Labels, Scope};
@@ -157,7 +160,7 @@ pub struct State<'a> {
     /// The addresses that are being given up, by services in `services` and by others.
     pub departing: Vec<Departing<'a>>,
     /// Under which claims each address is listed, or may be.
-    pub listed: BTreeMap<IpAddr, BTreeSet<&'a LeaseName>>,
+    pub listed: Listed<'a>,
     /// The addresses that were freed of late.
     pub resting: &'a BTreeMap<IpAddr, Rest>,
 }
@@ -189,6 +192,3 @@ pub struct Plan {
     /// One entry for each pool of the territory.
     pub pools: BTreeMap<String, Usage>,
 }
-
-/// At most one address of each family.
-type ByFamily = BTreeMap<Family, IpAddr>;
