@@ -7,12 +7,12 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::pool::Sharing;
 use leasehold_crds::range::Family;
 
-use super::Failure;
 use super::families::ByFamily;
 use super::plan::Wanting;
 use super::request::Demand;
 use super::scope::Admission;
 use super::space::Space;
+use super::{Clash, Failure, ServiceKey};
 
 /// An address that a service keeps although no pool would give it out to it any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,12 +63,25 @@ impl fmt::Display for Unoffered {
     }
 }
 
+/// An address that a service had and another has by a better right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The address.
+    pub address: IpAddr,
+    /// Who has it.
+    pub owner: ServiceKey,
+    /// Why they do not share it.
+    pub clash: Clash,
+}
+
 /// What a service has during a plan.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
     pub(super) addresses: ByFamily,
     /// The claim that governs all of them.
     pub(super) claim: Option<LeaseName>,
+    /// What it has no longer.
+    pub(super) lost: Vec<Lost>,
 }
 
 impl<'a> Wanting<'a> {
@@ -83,10 +96,13 @@ impl<'a> Wanting<'a> {
             let fits = demand.as_ref().is_some_and(|demand| self.fits(ip, demand));
             if fits && !held.addresses.has(Family::of(ip)) {
                 let claim = self.claim_of(ip, &held, space);
-                if space.keep(ip, self.party(), &claim) {
-                    held.addresses.insert(ip);
-                    held.claim = Some(claim);
-                    continue;
+                match space.keep(ip, self.party(), &claim) {
+                    Ok(()) => {
+                        held.addresses.insert(ip);
+                        held.claim = Some(claim);
+                        continue;
+                    }
+                    Err(lost) => held.lost.extend(lost),
                 }
             }
             space.leave(ip, self.party());

@@ -59,7 +59,7 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::range::Family;
 
 pub use failure::Failure;
-pub use kept::{Kept, Unoffered};
+pub use kept::{Kept, Lost, Unoffered};
 pub use listed::Listed;
 pub use plan::plan;
 pub use request::{Asked, Request};
@@ -178,6 +178,8 @@ pub struct Decision {
     pub failure: Option<Failure>,
     /// Why it does not have the second family, which it would only prefer to have.
     pub shortfall: Option<Failure>,
+    /// Which of the addresses that it had others have by a better right.
+    pub lost: Vec<Lost>,
     /// Which of its addresses no pool would give out to it any more.
     pub kept: Vec<Kept>,
     /// Why these are not replaced, if it asks for that.

@@ -120,8 +120,9 @@ impl<'a> Wanting<'a> {
         let pool = pool.or_else(|| self.pool_of_all(&held.addresses, demand));
         let allocated_from = pool.filter(|_| !addresses.is_empty()).map(str::to_owned);
         let claim = held.claim.clone().filter(|_| !addresses.is_empty());
+        let lost = held.lost.clone();
         let (kept, stuck) = Default::default();
-        Decision { addresses, allocated_from, claim, failure, shortfall, kept, stuck }
+        Decision { addresses, allocated_from, claim, failure, shortfall, lost, kept, stuck }
     }
 
     /// Whether `pool` serves the service.

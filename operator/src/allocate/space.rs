@@ -10,7 +10,7 @@ use leasehold_crds::range::{Family, IpRange};
 
 use super::sharing::{Borders, Holding, Meeting, Party};
 use super::territory::{Domain, Rules};
-use super::{Clash, Failure, Service, ServiceKey, State, Usage, usage};
+use super::{Clash, Failure, Lost, Service, ServiceKey, State, Usage, usage};
 
 /// The addresses during one plan. What is held stays in use until the plan is complete.
 pub(super) struct Space<'a> {
@@ -120,19 +120,28 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Lets `party` keep `ip` under `claim`, if those that keep it already share it.
-    pub(super) fn keep(&mut self, ip: IpAddr, party: Party<'a>, claim: &LeaseName) -> bool {
+    /// Lets `party` keep `ip` under `claim`, if those that keep it already share it; else tells who
+    /// does not, if that is the reason.
+    pub(super) fn keep(
+        &mut self,
+        ip: IpAddr,
+        party: Party<'a>,
+        claim: &LeaseName,
+    ) -> Result<(), Option<Lost>> {
         if let Some(holding) = self.held.get(&ip) {
             // Those that share it already may go on, whatever the pool says by now.
             let recorded = self.state.services.get(party.key).and_then(|it| it.claim.as_ref());
             let shared = recorded == Some(&holding.claim);
             let borders = (!shared).then(|| self.borders(ip));
-            if holding.claim != *claim || holding.clash(&party, borders).is_some() {
-                return false;
+            if let Some((owner, clash)) = holding.clash(&party, borders) {
+                return Err(Some(Lost { address: ip, owner: owner.clone(), clash }));
+            }
+            if holding.claim != *claim {
+                return Err(None);
             }
         }
         self.hold(ip, party, claim);
-        true
+        Ok(())
     }
 
     /// Takes `ip` from `party`, who has it still.
