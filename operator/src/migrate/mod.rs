@@ -16,7 +16,7 @@
 //! | [`policies`] | which advertisements make which policy |
 //! | [`spec`] | what a policy says |
 //! | [`names`] | names for objects that have none |
-//! | [`print`] | what people and `kubectl` read |
+//! | [`mod@print`] | what people and `kubectl` read |
 
 pub mod addresses;
 pub mod metallb;
