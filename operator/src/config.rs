@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 use leasehold::config::{BindAddress, LogFormat};
 use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
 
@@ -12,9 +12,13 @@ use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "leasehold-operator", version)]
 pub struct Config {
+    /// What to do instead of running the operator.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
     /// The kubeconfig file. Without it $KUBECONFIG, ~/.kube/config or the pod's service account is
     /// used.
-    #[arg(long, env = "LEASEHOLD_KUBECONFIG", value_name = "FILE")]
+    #[arg(long, env = "LEASEHOLD_KUBECONFIG", value_name = "FILE", global = true)]
     pub kubeconfig: Option<PathBuf>,
 
     /// The namespace of the claim leases and of the lease that elects the active replica.
@@ -64,9 +68,46 @@ pub struct Config {
     pub log_format: LogFormat,
 }
 
+/// What `leasehold-operator` does besides running.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Prints what MetalLB's pools and L2 advertisements are as objects of Leasehold: YAML for
+    /// `kubectl apply -f -`.
+    ///
+    /// What has no equivalent is said in comments above the object that it concerns, and on standard
+    /// error. Nothing is written to the cluster.
+    MigrateFromMetallb(MigrateArguments),
+}
+
+/// What is read for the move from MetalLB.
+#[derive(Clone, Debug, Args)]
+pub struct MigrateArguments {
+    /// Read MetalLB's objects, and the Services whose addresses they are to keep, from this YAML file
+    /// instead of the cluster; `-` is standard input. Can be given more than once.
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_subcommand_it_is_the_operator_that_runs() {
+        let read = |arguments: &[&str]| {
+            Config::try_parse_from([&["leasehold-operator"], arguments].concat()).unwrap()
+        };
+        assert!(read(&["--default-class", "--namespace=lb"]).command.is_none());
+        for arguments in [
+            ["--kubeconfig=admin", "migrate-from-metallb", "--file=a", "-f", "-"],
+            ["migrate-from-metallb", "-f", "a", "--file=-", "--kubeconfig=admin"],
+        ] {
+            let config = read(&arguments);
+            let Some(Command::MigrateFromMetallb(given)) = config.command else { panic!() };
+            assert_eq!(given.files, [PathBuf::from("a"), PathBuf::from("-")]);
+            assert_eq!(config.kubeconfig, Some(PathBuf::from("admin")));
+        }
+    }
 
     #[test]
     fn the_default_class_is_a_switch_that_also_takes_a_value() {

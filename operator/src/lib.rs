@@ -17,6 +17,7 @@
 //! | [`reconcile`] | from watched objects to writes |
 //! | [`elect`] | which replica is the active one |
 //! | [`report`] | metrics, events, health |
+//! | [`migrate`] | the subcommand that makes our objects of MetalLB's; pure but for reading |
 //! | [`run`] | wiring |
 //! | [`config`] | flags |
 //! | [`client`] | calls to the API server, and what their answers mean |
@@ -32,6 +33,7 @@ pub mod client;
 pub mod clock;
 pub mod config;
 pub mod elect;
+pub mod migrate;
 pub mod reconcile;
 pub mod report;
 pub mod run;

@@ -1,14 +1,20 @@
 //! `leasehold-operator`: parses, initialises, runs.
 
 use clap::Parser;
-use leasehold_operator::config::Config;
+use leasehold_operator::config::{Command, Config};
+use leasehold_operator::{migrate, run};
 
 fn main() -> anyhow::Result<()> {
     let config = Config::parse();
-    leasehold::report::start_log(&config.log, config.log_format)?;
     // One thread: the work is small, and each thread's stack and heap would count.
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(leasehold_operator::run::run(config))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match &config.command {
+        Some(Command::MigrateFromMetallb(arguments)) => {
+            runtime.block_on(migrate::run(arguments, config.kubeconfig.as_deref()))
+        }
+        None => {
+            leasehold::report::start_log(&config.log, config.log_format)?;
+            runtime.block_on(run::run(config))
+        }
+    }
 }

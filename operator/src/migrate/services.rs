@@ -1,0 +1,150 @@
+//! Services: whether the pools hold what they have, and what they need of the pools.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
+use leasehold_crds::service::{ADDRESSES, LOAD_BALANCER_CLASS, ingress_ips};
+
+use super::listed;
+use super::pools::{self, Moved};
+
+/// What annotations of MetalLB begin with.
+const ANNOTATIONS: [&str; 2] = ["metallb.io/", "metallb.universe.tf/"];
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Services that MetalLB serves.
+    pub services: usize,
+    /// Their addresses.
+    pub addresses: usize,
+    /// Those of the addresses that a pool holds.
+    pub held: usize,
+}
+
+/// Who has an address.
+struct Sharer<'a> {
+    service: &'a Service,
+    namespace: String,
+}
+
+/// Looks at all services: `pools` get what the services need, `notes` what is to be done about some.
+pub fn apply(services: &[Service], pools: &mut [Moved], notes: &mut Vec<String>) -> Tally {
+    let mut tally = Tally::default();
+    let mut holders: BTreeMap<IpAddr, Vec<Sharer<'_>>> = BTreeMap::new();
+    let mut classes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for service in services {
+        let class = service.spec.as_ref().and_then(|spec| spec.load_balancer_class.as_deref());
+        let addresses: BTreeSet<IpAddr> =
+            ingress_ips(service).filter_map(|ip| ip.parse().ok()).collect();
+        let held = addresses.iter().filter(|ip| holding(pools, **ip).is_some()).count();
+        let marked = service
+            .annotations()
+            .keys()
+            .any(|key| ANNOTATIONS.iter().any(|prefix| key.starts_with(prefix)));
+        match class {
+            Some(LOAD_BALANCER_CLASS) => continue,
+            // Another load balancer's.
+            Some(_) if held == 0 && !marked => continue,
+            Some(class) => {
+                classes.entry(class).or_default().push(with_addresses(service, &addresses));
+            }
+            None => {}
+        }
+        tally.services += 1;
+        tally.addresses += addresses.len();
+        tally.held += held;
+        for ip in addresses {
+            notes.extend(trouble(service, ip, pools));
+            let namespace = service.namespace().unwrap_or_default();
+            holders.entry(ip).or_default().push(Sharer { service, namespace });
+        }
+    }
+    share(&holders, pools, notes);
+    notes.extend(classes.iter().map(|(class, services)| of_class(class, services)));
+    tally
+}
+
+fn holding(
+    pools: &mut [Moved],
+    ip: IpAddr,
+) -> Option<&mut super::Printed<leasehold_crds::IPAddressPool>> {
+    pools.iter_mut().find_map(|pool| pool.holding(ip))
+}
+
+/// `namespace/name` of a Service.
+fn key(service: &Service) -> String {
+    format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any())
+}
+
+fn with_addresses(service: &Service, addresses: &BTreeSet<IpAddr>) -> String {
+    if addresses.is_empty() {
+        return key(service);
+    }
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    format!("{} ({})", key(service), addresses.join(","))
+}
+
+/// Why a service would not keep `ip`.
+fn trouble(service: &Service, ip: IpAddr, pools: &mut [Moved]) -> Option<String> {
+    let name = key(service);
+    let Some(pool) = holding(pools, ip) else {
+        return Some(format!(
+            "Service {name} has {ip}, which no pool here holds: Leasehold takes it away as soon as it \
+             serves the Service; add {ip} to a pool to keep it"
+        ));
+    };
+    let namespace = service.namespace().unwrap_or_default();
+    let reason = pools::refusal(&pool.object, ip, &namespace, service.labels())?;
+    Some(format!(
+        "Service {name} has {ip} of pool {}, which would not give it out: {reason}; change one of them, \
+         or Leasehold takes the address away",
+        pool.object.name_any()
+    ))
+}
+
+/// Has pools allow what services of several namespaces do already.
+fn share(
+    holders: &BTreeMap<IpAddr, Vec<Sharer<'_>>>,
+    pools: &mut [Moved],
+    notes: &mut Vec<String>,
+) {
+    let mut by_pool: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (ip, sharers) in holders {
+        let namespaces: BTreeSet<&str> =
+            sharers.iter().map(|sharer| sharer.namespace.as_str()).collect();
+        let Some(pool) = holding(pools, *ip).filter(|_| namespaces.len() > 1) else { continue };
+        let names = sharers.iter().map(|sharer| key(sharer.service));
+        let text = format!("{ip} ({})", listed(names));
+        by_pool.entry(pool.object.name_any()).or_default().push(text.clone());
+        if sharers.iter().any(|sharer| is_local(sharer.service)) {
+            notes.push(format!(
+                "{text} is shared across namespaces with externalTrafficPolicy: Local; Leasehold \
+                 allows that within one namespace alone, and gives the younger Services other \
+                 addresses: set externalTrafficPolicy: Cluster to keep it"
+            ));
+        }
+    }
+    for pool in pools.iter_mut().flat_map(|moved| &mut moved.pools) {
+        if let Some(shared) = by_pool.get(&pool.object.name_any()) {
+            pools::share(pool, shared);
+        }
+    }
+}
+
+fn is_local(service: &Service) -> bool {
+    let spec = service.spec.as_ref();
+    spec.and_then(|spec| spec.external_traffic_policy.as_deref()) == Some("Local")
+}
+
+fn of_class(class: &str, services: &[String]) -> String {
+    format!(
+        "spec.loadBalancerClass {class} cannot be changed while a Service exists as LoadBalancer, and \
+         Leasehold serves Services of class {LOAD_BALANCER_CLASS} and, with --default-class, those \
+         without a class. Create anew, of one of these, with the annotation {ADDRESSES} naming its \
+         addresses to keep them: {}",
+        listed(services)
+    )
+}

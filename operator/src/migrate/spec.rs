@@ -1,0 +1,239 @@
+//! What one policy says, made of several advertisements.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use leasehold::api::causes;
+use leasehold_crds::AnnouncementPolicy;
+use leasehold_crds::names::InterfaceName;
+use leasehold_crds::policy::{AnnouncementPolicySpec, DEFAULT_PRIORITY, Policy, PolicyInterface};
+
+use super::metallb::{AdvertisementSpec, Object};
+use super::names::Names;
+use super::{Printed, listed, unknown_fields};
+
+/// How many entries each list of a policy has at most.
+const MOST: usize = 64;
+
+/// How much earlier than others a policy comes that selects services.
+const SELECTING_FIRST: i32 = 50;
+/// How much later than those that name pools a policy comes that is for all pools.
+const ALL_POOLS_LAST: i32 = 100;
+
+/// The label of a node with its name (Kubernetes, well-known labels).
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// The field of an `L2Advertisement` that weighs nodes.
+const PREFERENCE: &str = "preferredNodeSelectors";
+
+/// Of what a policy is made, and when it is tried.
+pub struct Source<'a> {
+    /// Whether others come first that name pools.
+    pub behind: bool,
+    /// The advertisement whose services it selects; none if it is for all services.
+    pub selecting: Option<&'a Object<AdvertisementSpec>>,
+    /// The advertisements for all services.
+    pub general: Vec<&'a Object<AdvertisementSpec>>,
+}
+
+/// The policy for `pools`, for all pools if there are none; more than one where they do not fit.
+pub fn policies(
+    source: &Source<'_>,
+    pools: &[String],
+    names: &mut Names,
+) -> Vec<Printed<AnnouncementPolicy>> {
+    let all: Vec<_> = source.selecting.iter().chain(&source.general).copied().collect();
+    let mut notes = Vec::new();
+    if all.len() > 1 {
+        notes.push(format!(
+            "MetalLB joins {}: what one of them allows is allowed here",
+            listed(&all)
+        ));
+    }
+    let interfaces = interfaces(&all, &mut notes);
+    let node_selectors = if interfaces.is_some() { node_selectors(&all) } else { vec![nobody()] };
+    let service_selectors = source.selecting.map(|object| &object.spec.service_selectors);
+    let spec = AnnouncementPolicySpec {
+        priority: priority(source),
+        service_selectors: service_selectors.map_or_else(Vec::new, |selectors| {
+            at_most("serviceSelectors", selectors.clone(), &mut notes)
+        }),
+        node_selectors: at_most("nodeSelectors", node_selectors, &mut notes),
+        interfaces: at_most("interfaces", interfaces.unwrap_or_default(), &mut notes),
+        ..AnnouncementPolicySpec::default()
+    };
+    notes.extend(all.iter().flat_map(|object| remarks(object)));
+    let name: Vec<&str> = all.iter().map(|object| object.name.as_str()).collect();
+    parts(&name.join("-"), &spec, pools, notes, names)
+}
+
+/// The policy by which nobody announces `pools`.
+pub fn silent(
+    name: &str,
+    pools: &[String],
+    notes: Vec<String>,
+    names: &mut Names,
+) -> Vec<Printed<AnnouncementPolicy>> {
+    let spec = AnnouncementPolicySpec {
+        priority: DEFAULT_PRIORITY,
+        node_selectors: vec![nobody()],
+        ..AnnouncementPolicySpec::default()
+    };
+    parts(name, &spec, pools, notes, names)
+}
+
+fn priority(source: &Source<'_>) -> i32 {
+    let last = if source.behind { ALL_POOLS_LAST } else { 0 };
+    let first = if source.selecting.is_some() { SELECTING_FIRST } else { 0 };
+    DEFAULT_PRIORITY + last - first
+}
+
+/// A selector that no node matches.
+fn nobody() -> LabelSelector {
+    let requirement = |operator: &str| LabelSelectorRequirement {
+        key: HOSTNAME.to_owned(),
+        operator: operator.to_owned(),
+        values: None,
+    };
+    LabelSelector {
+        match_expressions: Some(["Exists", "DoesNotExist"].map(requirement).to_vec()),
+        ..LabelSelector::default()
+    }
+}
+
+/// The nodes that any of the advertisements allows; empty for all.
+fn node_selectors(all: &[&Object<AdvertisementSpec>]) -> Vec<LabelSelector> {
+    if all.iter().any(|object| object.spec.node_selectors.is_empty()) {
+        return Vec::new();
+    }
+    let mut joined: Vec<LabelSelector> = Vec::new();
+    for selector in all.iter().flat_map(|object| &object.spec.node_selectors) {
+        if !joined.contains(selector) {
+            joined.push(selector.clone());
+        }
+    }
+    joined
+}
+
+/// The interfaces that any of the advertisements names; empty for all, none if all that they name
+/// cannot exist.
+fn interfaces(
+    all: &[&Object<AdvertisementSpec>],
+    notes: &mut Vec<String>,
+) -> Option<Vec<PolicyInterface>> {
+    let of = |object: &Object<AdvertisementSpec>| -> BTreeSet<String> {
+        object.spec.interfaces.iter().cloned().collect()
+    };
+    let sets: BTreeSet<BTreeSet<String>> = all.iter().map(|object| of(object)).collect();
+    let by_node = all.iter().any(|object| !object.spec.node_selectors.is_empty());
+    if sets.len() > 1 && by_node {
+        notes.push(
+            "MetalLB joins the interfaces of the advertisements node by node, a policy has one list \
+             for all its nodes: a node may announce here on an interface that MetalLB allows on \
+             other nodes alone"
+                .to_owned(),
+        );
+    }
+    if sets.iter().any(BTreeSet::is_empty) {
+        return Some(Vec::new());
+    }
+    let named: BTreeSet<String> = sets.into_iter().flatten().collect();
+    let mut interfaces = Vec::new();
+    for name in named {
+        match name.parse::<InterfaceName>() {
+            Ok(name) => interfaces.push(PolicyInterface(name)),
+            Err(error) => notes.push(format!("interface left out: {error}")),
+        }
+    }
+    if interfaces.len() > 1 {
+        notes.push(
+            "MetalLB answers on each of these interfaces; here the node that owns an address has it \
+             on one of them: the one whose subnet holds it, else the first by name"
+                .to_owned(),
+        );
+    }
+    if interfaces.is_empty() {
+        notes.push(
+            "no interface is left, so nobody announces: no node has this label and lacks it"
+                .to_owned(),
+        );
+        return None;
+    }
+    Some(interfaces)
+}
+
+/// As many entries as a policy has; fewer announce from fewer places, never from more.
+fn at_most<T>(field: &str, mut entries: Vec<T>, notes: &mut Vec<String>) -> Vec<T> {
+    if entries.len() > MOST {
+        notes.push(format!(
+            "{field} would have {} entries, a policy here has {MOST} at most: the rest is left out",
+            entries.len()
+        ));
+        entries.truncate(MOST);
+    }
+    entries
+}
+
+/// What of an advertisement has no equivalent.
+fn remarks(object: &Object<AdvertisementSpec>) -> Vec<String> {
+    let mut notes = Vec::new();
+    let AdvertisementSpec { ip_address_pool_selectors, rest, .. } = &object.spec;
+    if !ip_address_pool_selectors.is_empty() {
+        notes.push(format!(
+            "{object} selects pools by their labels; a policy names its pools: those that are \
+             selected now are named, later ones have to be added by hand"
+        ));
+    }
+    let mut rest = rest.clone();
+    if rest.remove(PREFERENCE).is_some() {
+        notes.push(format!(
+            "{object} prefers some nodes (spec.{PREFERENCE}): here all that are allowed are equal"
+        ));
+    }
+    notes.extend(unknown_fields("spec", &rest).map(|note| format!("{object}: {note}")));
+    notes
+}
+
+/// `spec` for `pools`, in as many policies as it takes to name them.
+fn parts(
+    name: &str,
+    spec: &AnnouncementPolicySpec,
+    pools: &[String],
+    mut notes: Vec<String>,
+    names: &mut Names,
+) -> Vec<Printed<AnnouncementPolicy>> {
+    // No chunk at all would be no policy.
+    let chunks: Vec<&[String]> =
+        if pools.is_empty() { vec![pools] } else { pools.chunks(MOST).collect() };
+    let mut policies = Vec::new();
+    for pools in chunks {
+        let spec = AnnouncementPolicySpec { ip_address_pools: pools.to_vec(), ..spec.clone() };
+        let object = AnnouncementPolicy::new(&names.give(name), spec);
+        let mut notes = std::mem::take(&mut notes);
+        if let Err(error) = Policy::parse(&object) {
+            notes.push(format!(
+                "nobody announces by this policy until it is mended: {}",
+                causes(&error)
+            ));
+        }
+        policies.push(Printed { object, notes });
+    }
+    policies
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::CustomResourceExt;
+
+    use super::*;
+
+    #[test]
+    fn the_bound_is_that_of_the_definition() {
+        let crd = serde_json::to_value(AnnouncementPolicy::crd()).unwrap();
+        let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+        for field in ["ipAddressPools", "serviceSelectors", "nodeSelectors", "interfaces"] {
+            let bound = crd.pointer(&format!("{spec}/{field}/maxItems")).unwrap().as_u64().unwrap();
+            assert_eq!(usize::try_from(bound).unwrap(), MOST, "{field}");
+        }
+    }
+}
