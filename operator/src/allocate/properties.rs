@@ -72,7 +72,7 @@ fn any_request() -> impl Strategy<Value = Result<Request, Failure>> {
     fn asked<T>(what: T) -> Asked<T> {
         Asked { what, place: "here" }
     }
-    let addresses = prop::option::weighted(0.4, prop::collection::vec(any_address(), 1..3));
+    let addresses = prop::option::weighted(0.3, prop::collection::vec(any_address(), 1..3));
     let pool = prop::option::weighted(0.2, "[a-d]");
     let malformed = Failure::Malformed { place: "here", entry: "unreadable".to_owned() };
     prop_oneof![
@@ -84,21 +84,53 @@ fn any_request() -> impl Strategy<Value = Result<Request, Failure>> {
 }
 
 fn any_terms() -> impl Strategy<Value = Terms> {
-    let ports = prop::collection::btree_set(0u16..4, 1..3);
+    let ports = prop::collection::btree_set(0u16..5, 1..3);
     let traffic = prop_oneof![
-        3 => Just(Traffic::Cluster),
+        6 => Just(Traffic::Cluster),
         1 => "[xy]".prop_map(|app| Traffic::Local([("app".to_owned(), app)].into())),
     ];
-    ("[kl]", ports, traffic).prop_map(|(key, ports, traffic)| Terms {
+    let key = select(vec!["k", "k", "k", "k", "l"]).prop_map(str::to_owned);
+    (key, ports, traffic).prop_map(|(key, ports, traffic)| Terms {
         key: Asked { what: key, place: "here" },
-        ports: ports.into_iter().map(|number| Port { number, protocol: Protocol::Tcp }).collect(),
+        ports: ports.into_iter().map(tcp).collect(),
         traffic,
     })
 }
 
+/// What makes it likely that several share one address.
+fn sociable_spec() -> impl Strategy<Value = Spec> {
+    let request = prop_oneof![
+        3 => Just(Ok(Request::default())),
+        1 => (0u8..3).prop_map(|low| {
+            let asked = Asked { what: vec![address(false, low)], place: "here" };
+            Ok(Request { addresses: Some(asked), pool: None })
+        }),
+    ];
+    let ports = prop::collection::btree_set(0u16..6, 1..3);
+    (request, ports).prop_map(|(request, ports)| Spec {
+        families: vec![Family::V4],
+        stack: Stack::All,
+        request,
+        sharing: Some(Box::new(Terms {
+            key: Asked { what: "k".to_owned(), place: "here" },
+            ports: ports.into_iter().map(tcp).collect(),
+            traffic: Traffic::Cluster,
+        })),
+        reassign: false,
+    })
+}
+
+fn tcp(number: u16) -> Port {
+    Port { number, protocol: Protocol::Tcp }
+}
+
 fn any_spec() -> impl Strategy<Value = Spec> {
+    prop_oneof![1 => motley_spec(), 1 => sociable_spec()]
+}
+
+fn motley_spec() -> impl Strategy<Value = Spec> {
     let families = subsequence(vec![Family::V4, Family::V6], 1..=2);
-    let terms = prop::option::weighted(0.6, any_terms());
+    let terms = prop::option::weighted(0.75, any_terms());
     (families, any::<bool>(), any_request(), terms, prop::bool::weighted(0.1)).prop_map(
         |(families, any, request, terms, reassign)| Spec {
             families,
