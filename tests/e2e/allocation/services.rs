@@ -41,6 +41,8 @@ pub async fn an_address_survives_the_operator_and_its_pool_and_nothing_is_writte
         turn.has(name, &[address]).await?;
     }
     turn.delete("first").await?;
+    turn.until("its claim goes", async || Ok(turn.lease("survives.first").await?.is_none()))
+        .await?;
     let names = ["second", "third"];
     let before = versions(&turn, &names).await?;
 
