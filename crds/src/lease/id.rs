@@ -2,12 +2,16 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::names::{NameError, NodeName};
+
+/// How the names of claims end that are named after an address.
+const ADDRESS_CLAIM: &str = ".address.leasehold";
 
 /// The name of a lease: a DNS subdomain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -18,6 +22,28 @@ impl LeaseName {
     /// The claim of a service: `<namespace>.<service>`. Neither part can hold a dot.
     pub fn claim(namespace: &str, service: &str) -> Self {
         Self(format!("{namespace}.{service}").into())
+    }
+
+    /// The claim that is named after an address, `192-0-2-7.address.leasehold`, for a service whose
+    /// own claim governs addresses of others: no claim of a service has three parts.
+    pub fn address_claim(ip: IpAddr) -> Self {
+        let label = match ip {
+            IpAddr::V4(ip) => ip.octets().map(|octet| octet.to_string()).join("-"),
+            // All eight groups: a label neither begins nor ends with a dash.
+            IpAddr::V6(ip) => ip.segments().map(|group| format!("{group:x}")).join("-"),
+        };
+        Self(format!("{label}{ADDRESS_CLAIM}").into())
+    }
+
+    /// Namespace and name of the service that a claim is named after.
+    pub fn service(&self) -> Option<(&str, &str)> {
+        self.0.split_once('.').filter(|(_, name)| !name.contains('.'))
+    }
+
+    /// Whether it is the name of a claim: after a service, or after an address.
+    pub fn is_claim(&self) -> bool {
+        let label = self.0.strip_suffix(ADDRESS_CLAIM);
+        self.service().is_some() || label.is_some_and(|label| !label.contains('.'))
     }
 
     /// The session of a node's speaker: the node's name.
@@ -120,5 +146,31 @@ impl Incarnation {
     /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_are_named_after_a_service_or_after_an_address() {
+        let shop = LeaseName::claim("web", "shop");
+        assert_eq!(shop.as_str(), "web.shop");
+        assert_eq!(shop.service(), Some(("web", "shop")));
+        assert!(shop.is_claim());
+        for (ip, name) in [
+            ("192.0.2.7", "192-0-2-7.address.leasehold"),
+            ("2001:db8::", "2001-db8-0-0-0-0-0-0.address.leasehold"),
+            ("::1", "0-0-0-0-0-0-0-1.address.leasehold"),
+        ] {
+            let claim = LeaseName::address_claim(ip.parse().unwrap());
+            assert_eq!(claim.as_str(), name);
+            assert_eq!(name.parse(), Ok(claim.clone()));
+            assert!(claim.is_claim() && claim.service().is_none(), "{name}");
+        }
+        for name in ["node-1", "a.b.c", "a.b.address.leasehold"] {
+            assert!(!name.parse::<LeaseName>().unwrap().is_claim(), "{name}");
+        }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
+use leasehold_crds::lease::LeaseName;
 use leasehold_crds::range::Family;
+
+use super::Clash;
 
 /// Why a service did not get what it asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -10,16 +13,28 @@ pub enum Failure {
     /// There is no pool at all.
     #[error("there is no IPAddressPool: create one with addresses for this service")]
     NoPool,
-    /// No pool serves services that name no address with this family.
+    /// No pool holds addresses of this family.
     #[error(
-        "no IPAddressPool with autoAssign holds {0} addresses: add some to a pool, or change the \
-         ipFamilies of the service"
+        "no IPAddressPool holds {0} addresses: add some to a pool, or change the ipFamilies of the \
+         service"
     )]
     NoFamily(Family),
+    /// The pools that hold addresses of this family do not serve the service.
+    #[error(
+        "no IPAddressPool gives this service an {family} address: {}: change one of these, or add a \
+         pool",
+        several(.pools, "; ")
+    )]
+    NoneServes {
+        /// The family.
+        family: Family,
+        /// For each pool, why it does not.
+        pools: Vec<String>,
+    },
     /// The pools that could serve the service have no free address.
     #[error(
         "no {family} address is free in {}: add addresses, or delete services that need none",
-        .pools.join(", ")
+        several(.pools, ", ")
     )]
     Exhausted {
         /// The family.
@@ -29,8 +44,8 @@ pub enum Failure {
     },
     /// Each family has room, but no pool has room for both.
     #[error(
-        "no IPAddressPool with autoAssign has both an IPv4 and an IPv6 address free: add addresses \
-         of the other family to a pool, or set ipFamilyPolicy to PreferDualStack"
+        "no IPAddressPool that serves this service has both an IPv4 and an IPv6 address free: add \
+         addresses of the other family to a pool, or set ipFamilyPolicy to PreferDualStack"
     )]
     NoPoolForBoth,
     /// The pool of the service's addresses has none of the other family.
@@ -41,19 +56,118 @@ pub enum Failure {
         /// The family.
         family: Family,
     },
+    /// The pool of the service's addresses is gone.
+    #[error(
+        "the addresses of a service are from one pool, and pool {pool} is gone: create it again, or \
+         set annotation leasehold.dev/reassign to have all replaced"
+    )]
+    PoolGone {
+        /// The pool.
+        pool: String,
+    },
+    /// The pool gives out nothing more.
+    #[error(
+        "pool {pool} is disabled and gives out nothing: ask for an address of another pool, or set \
+         its spec.disabled to false"
+    )]
+    PoolDisabled {
+        /// The pool.
+        pool: String,
+    },
+    /// The pool does not serve the service.
+    #[error(
+        "pool {pool} serves only {scope}: ask for an address of another pool, or change its \
+         spec.serviceAllocation"
+    )]
+    NotAdmitted {
+        /// The pool.
+        pool: String,
+        /// Whom it serves.
+        scope: String,
+    },
+    /// Whether a pool serves the service depends on a namespace that was not seen yet.
+    #[error("the labels of namespace {0} are still to be read")]
+    NamespaceUnseen(String),
+    /// The service asks for a pool that does not exist.
+    #[error(
+        "{place} asks for pool {pool}, which does not exist: {}",
+        if .pools.is_empty() {
+            "create it; there is no IPAddressPool yet".to_owned()
+        } else {
+            format!("ask for one of {}, or create it", several(.pools, ", "))
+        }
+    )]
+    UnknownPool {
+        /// The pool.
+        pool: String,
+        /// The annotation.
+        place: &'static str,
+        /// The pools that exist.
+        pools: Vec<String>,
+    },
+    /// The requested address is of another pool than the requested one.
+    #[error(
+        "{place} asks for pool {pool}, but the requested address {address} is {}: ask for an \
+         address of that pool, or drop one of the requests",
+        match .owner {
+            Some(owner) => format!("from pool {owner}"),
+            None => "in no IPAddressPool".to_owned(),
+        }
+    )]
+    NotInThatPool {
+        /// The requested address.
+        address: IpAddr,
+        /// The requested pool.
+        pool: String,
+        /// The annotation that asks for the pool.
+        place: &'static str,
+        /// The pool that holds the address.
+        owner: Option<String>,
+    },
     /// No pool holds the requested address.
     #[error(
         "no IPAddressPool holds the requested address {0}: ask for another, or add it to a pool"
     )]
     NotInPool(IpAddr),
+    /// The pool leaves the requested address out.
+    #[error(
+        "pool {pool} leaves out addresses that end in .0 or .255 (avoidBuggyIPs), and the requested \
+         address {address} does: ask for another"
+    )]
+    LeftOut {
+        /// The requested address.
+        address: IpAddr,
+        /// Its pool.
+        pool: String,
+    },
     /// Another service has the requested address.
-    #[error("the requested address {address} belongs to service {owner}: ask for another")]
+    #[error("the requested address {address} belongs to service {owner}{clash}")]
     InUse {
         /// The requested address.
         address: IpAddr,
         /// Its owner, as `namespace/name`.
         owner: String,
+        /// Why the two do not share it.
+        clash: Clash,
     },
+    /// The requested addresses belong to services that do not share with each other.
+    #[error(
+        "the addresses of a service are under one claim, but {first} is under claim {first_claim} \
+         and {second} under claim {second_claim}: ask for addresses that the same service has"
+    )]
+    TwoClaims {
+        /// One address.
+        first: IpAddr,
+        /// Its claim.
+        first_claim: LeaseName,
+        /// The other address.
+        second: IpAddr,
+        /// Its claim.
+        second_claim: LeaseName,
+    },
+    /// The service asks for the very address that it would have replaced.
+    #[error("the service asks for {0} itself: ask for another, or for none")]
+    OwnRequest(IpAddr),
     /// A node has the requested address.
     #[error("the requested address {address} is an address of node {node}: ask for another")]
     OfNode {
@@ -62,13 +176,13 @@ pub enum Failure {
         /// The node.
         node: String,
     },
-    /// The address is still in use under the claim of its former owner.
-    #[error("{address} is free as soon as its former owner has given it up (claim {claim})")]
+    /// The address is not given up yet.
+    #[error("{address} is free as soon as its former owner has given it up ({by})")]
     Releasing {
         /// The address.
         address: IpAddr,
-        /// The claim that still lists it.
-        claim: String,
+        /// The service that may still have it, or the claim that still lists it.
+        by: String,
     },
     /// A requested address is of a family that the service does not have.
     #[error(
@@ -126,7 +240,14 @@ impl Failure {
     /// A fixed word for the kind, for conditions and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::NoPool | Self::NoFamily(_) => "NoPool",
+            Self::NoPool | Self::NoFamily(_) | Self::NoneServes { .. } | Self::PoolGone { .. } => {
+                "NoPool"
+            }
+            Self::PoolDisabled { .. } => "PoolDisabled",
+            Self::NotAdmitted { .. } => "NotAdmitted",
+            Self::NamespaceUnseen(_) => "NamespaceUnseen",
+            Self::UnknownPool { .. } => "UnknownPool",
+            Self::LeftOut { .. } => "AddressLeftOut",
             Self::Exhausted { .. } | Self::NoPoolForBoth | Self::PoolLacks { .. } => {
                 "PoolExhausted"
             }
@@ -137,13 +258,27 @@ impl Failure {
             Self::FamilyNotWanted { .. }
             | Self::TwoOfFamily(..)
             | Self::TwoPools { .. }
-            | Self::TwoRequests { .. } => "ContradictoryRequest",
+            | Self::TwoRequests { .. }
+            | Self::NotInThatPool { .. }
+            | Self::TwoClaims { .. }
+            | Self::OwnRequest(_) => "ContradictoryRequest",
             Self::Malformed { .. } => "MalformedRequest",
         }
     }
 
     /// Whether it passes by itself within a moment: nothing for people to act on.
     pub const fn passes(&self) -> bool {
-        matches!(self, Self::Releasing { .. })
+        matches!(self, Self::Releasing { .. } | Self::NamespaceUnseen(_))
+    }
+}
+
+/// The first few of `items`, and how many there are beside.
+fn several(items: &[String], separator: &str) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<&str> = items.iter().take(SHOWN).map(String::as_str).collect();
+    let shown = shown.join(separator);
+    match items.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown}{separator}and {more} more"),
     }
 }

@@ -1,40 +1,71 @@
 //! Which address each service has: a pure function of everything that is known.
 //!
 //! ```text
-//! pools ──► Territory (who owns which address) ──┐
-//! services (wishes, what they have) ─────────────┼──► plan() ──► Plan: per service a Decision,
-//! addresses of nodes, addresses under claims ────┘               per pool its Usage
+//! pools ──► Territory (who owns which address, who serves whom) ──┐
+//! services (wishes, what they have), namespaces ──────────────────┼─► plan() ──► Plan: per service
+//! addresses of nodes, on the lists of claims, freed of late ──────┘      a Decision, per pool Usage
 //! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | `territory` | which pool owns which address |
+//! | `scope` | which services a pool admits, and in which order pools are tried |
+//! | `request` | what a service asks for |
+//! | `sharing` | which services may have one address together |
+//! | `space` | what is free while a plan is made |
+//! | `plan` | first everybody keeps what still fits, then those that lack something are served |
+//! | `draw` | how those are served |
+//! | `kept` | addresses that no pool would give out any more |
+//! | `failure` | why a service does not get what it asks for |
+//! | `usage` | how much of each pool is in use |
 //!
 //! The rules, in this order:
 //!
 //! 1. A service keeps what it has as long as it still fits what it asks for; pools may change or go.
-//!    Where two have the same address, the one that the allocator gave it to keeps it, then the
-//!    older.
+//!    Where two have the same address and may not share it, the one that the allocator gave it to
+//!    keeps it, then the older.
 //! 2. Services that lack an address are served by age. Those that name addresses get these or
-//!    nothing; the others get the lowest free address of the first pool, by name, that has room for
-//!    all families.
-//! 3. Never given out: an address of a node, one that another service has or is just losing, and one
-//!    that the claim of another service still lists.
+//!    nothing. Those with a sharing key join an address that others of their key have. The others get
+//!    an address of the first pool that has room for all families: pools that are pinned to some
+//!    services before general ones, then by priority, then by name. Within a pool it is the lowest
+//!    free address, but one that was freed of late comes last, unless it was the service's own.
+//! 3. Never given out: an address of a node, one that another service has or is just losing without
+//!    leave to share it, and one that another claim still lists.
+//! 4. All addresses of a service are under one claim, and an address stays under its claim as long as
+//!    any service has it.
 
+mod draw;
 mod failure;
+mod kept;
 mod plan;
 #[cfg(test)]
 mod properties;
+mod request;
+mod scope;
+mod sharing;
 mod space;
 mod territory;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use leasehold_crds::range::{Family, IpRange};
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::range::Family;
 
 pub use failure::Failure;
+pub use kept::{Kept, Unoffered};
 pub use plan::plan;
-pub use territory::{Overlap, Territory};
+pub use request::{Asked, Request};
+pub use scope::{Labels, Scope};
+pub use sharing::{Clash, Port, Protocol, Terms, Traffic};
+pub use territory::{Overlap, Pool, Rules, Territory};
+pub use usage::Usage;
+
+use crate::clock::Instant;
 
 /// Namespace and name of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,17 +85,6 @@ impl fmt::Display for ServiceKey {
 /// When an object was created, in milliseconds since the epoch, by the API server's clock.
 pub type Created = i64;
 
-/// A pool, as far as its entries can be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pool {
-    /// Decides which of two overlapping pools owns the addresses: the earlier.
-    pub created: Created,
-    /// The entries.
-    pub ranges: Vec<IpRange>,
-    /// Whether services that name no address are served from here.
-    pub auto_assign: bool,
-}
-
 /// What to do about a second family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
@@ -79,18 +99,46 @@ pub enum Stack {
 pub struct Service {
     /// Decides who is served first, and who keeps an address that two have.
     pub created: Created,
+    /// The labels, by which pools admit services.
+    pub labels: Labels,
     /// The families that it wants, the primary first, without repetition.
     pub families: Vec<Family>,
     /// Whether it needs all of them.
     pub stack: Stack,
-    /// The addresses that it asks for, or what is wrong with the request.
-    pub request: Result<Vec<IpAddr>, Failure>,
+    /// What it asks for, or what is wrong with that.
+    pub request: Result<Request, Failure>,
+    /// With whom it would share an address; none: with nobody.
+    pub sharing: Option<Box<Terms>>,
+    /// Whether it gives up addresses that no pool would give out any more, for others.
+    pub reassign: bool,
     /// The addresses that it has.
     pub present: Vec<IpAddr>,
     /// The pool that they were allocated from; none if it was not us who gave them.
     pub allocated_from: Option<String>,
-    /// The claim that governs its addresses.
-    pub claim: String,
+    /// The claim on record.
+    pub claim: Option<LeaseName>,
+    /// The claim that is named after it.
+    pub own_claim: LeaseName,
+}
+
+/// An address that was freed a moment ago.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// Since when.
+    pub since: Instant,
+    /// Who had it.
+    pub former: ServiceKey,
+}
+
+/// An address that a service may still have although it is not, or will not be, its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Departing<'a> {
+    /// The address.
+    pub address: IpAddr,
+    /// The service.
+    pub key: &'a ServiceKey,
+    /// With whom it shares the address.
+    pub sharing: Option<&'a Terms>,
 }
 
 /// Everything that the allocation depends on.
@@ -98,14 +146,20 @@ pub struct Service {
 pub struct State<'a> {
     /// Which pool owns which addresses.
     pub territory: &'a Territory,
+    /// The labels of namespaces.
+    pub namespaces: BTreeMap<&'a str, &'a Labels>,
     /// The services that want addresses from us.
     pub services: BTreeMap<&'a ServiceKey, &'a Service>,
     /// The addresses of nodes, with the node.
     pub nodes: &'a BTreeMap<IpAddr, String>,
     /// The addresses of services that are not in `services`.
     pub foreign: BTreeMap<IpAddr, &'a ServiceKey>,
-    /// The addresses that are being given up, with the claims that still list them.
-    pub claimed: BTreeMap<IpAddr, BTreeSet<String>>,
+    /// The addresses that are being given up, by services in `services` and by others.
+    pub departing: Vec<Departing<'a>>,
+    /// Under which claims each address is listed, or may be.
+    pub listed: BTreeMap<IpAddr, BTreeSet<&'a LeaseName>>,
+    /// The addresses that were freed of late.
+    pub resting: &'a BTreeMap<IpAddr, Rest>,
 }
 
 /// What one service is to have.
@@ -115,23 +169,16 @@ pub struct Decision {
     pub addresses: Vec<IpAddr>,
     /// The pool that they are from; none without addresses.
     pub allocated_from: Option<String>,
+    /// The claim that governs them; none without addresses.
+    pub claim: Option<LeaseName>,
     /// Why it does not have (all) that it needs.
     pub failure: Option<Failure>,
     /// Why it does not have the second family, which it would only prefer to have.
     pub shortfall: Option<Failure>,
-}
-
-/// How much of a pool is in use, per family.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// IPv4 addresses that services hold.
-    pub assigned_v4: u128,
-    /// IPv4 addresses that services could get.
-    pub available_v4: u128,
-    /// IPv6 addresses that services hold.
-    pub assigned_v6: u128,
-    /// IPv6 addresses that services could get.
-    pub available_v6: u128,
+    /// Which of its addresses no pool would give out to it any more.
+    pub kept: Vec<Kept>,
+    /// Why these are not replaced, if it asks for that.
+    pub stuck: Option<Failure>,
 }
 
 /// What is to be.
@@ -142,3 +189,6 @@ pub struct Plan {
     /// One entry for each pool of the territory.
     pub pools: BTreeMap<String, Usage>,
 }
+
+/// At most one address of each family.
+type ByFamily = BTreeMap<Family, IpAddr>;

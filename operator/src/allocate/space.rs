@@ -1,20 +1,33 @@
 //! What is free while a plan is being made.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::pool::Sharing;
 use leasehold_crds::range::{Family, IpRange};
 
-use super::{Failure, ServiceKey, State, Usage};
+use super::sharing::{Borders, Holding, Meeting, Party};
+use super::territory::{Domain, Rules};
+use super::{Clash, Failure, Service, ServiceKey, State, Usage, usage};
 
-/// The addresses during one plan. What is taken stays taken until the plan is complete.
+/// The addresses during one plan. What is held stays in use until the plan is complete.
 pub(super) struct Space<'a> {
     state: &'a State<'a>,
-    taken: BTreeMap<IpAddr, &'a ServiceKey>,
-    /// Addresses in the status of services that lose them, with their claims. Nobody else gets them
-    /// before the status says so.
-    leaving: BTreeMap<IpAddr, &'a str>,
+    held: BTreeMap<IpAddr, Holding<'a>>,
+    /// Who may still have an address although it is no longer, or will not be, theirs. Nobody who
+    /// could not share it with them gets it before the status says so.
+    leaving: BTreeMap<IpAddr, Vec<Party<'a>>>,
+    meeting: Meeting<'a>,
     cursors: BTreeMap<(&'a str, Family), Cursor<'a>>,
+    /// What was freed of late, the earliest first.
+    resting: BTreeMap<(&'a str, Family), VecDeque<IpAddr>>,
+    former: BTreeMap<&'a ServiceKey, Vec<IpAddr>>,
+    /// Addresses that one claim alone lists.
+    alone: BTreeMap<&'a LeaseName, Vec<IpAddr>>,
+    /// Who has addresses under which claim; none: several.
+    governed: BTreeMap<&'a LeaseName, Option<&'a ServiceKey>>,
 }
 
 /// How far the search for the lowest free address of a pool has come. It never goes back: during a
@@ -23,7 +36,7 @@ struct Cursor<'a> {
     ranges: &'a [IpRange],
     next: Option<IpAddr>,
     /// The first address that was passed over because it is still being given up.
-    releasing: Option<(IpAddr, &'a str)>,
+    releasing: Option<IpAddr>,
 }
 
 impl<'a> Cursor<'a> {
@@ -43,117 +56,316 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// `service` as one that may have an address together with others.
+pub(super) fn party<'a>(key: &'a ServiceKey, service: &'a Service) -> Party<'a> {
+    Party { key, terms: service.sharing.as_deref() }
+}
+
 impl<'a> Space<'a> {
     pub(super) fn new(state: &'a State<'a>) -> Self {
-        let (taken, leaving, cursors) = Default::default();
-        Self { state, taken, leaving, cursors }
+        let mut space = Self {
+            state,
+            held: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            meeting: Meeting::default(),
+            cursors: BTreeMap::new(),
+            resting: BTreeMap::new(),
+            former: BTreeMap::new(),
+            alone: BTreeMap::new(),
+            governed: BTreeMap::new(),
+        };
+        for departing in &state.departing {
+            let party = Party { key: departing.key, terms: departing.sharing };
+            space.leave(departing.address, party);
+        }
+        for (ip, claims) in &state.listed {
+            if let (Some(claim), 1) = (claims.first(), claims.len()) {
+                space.alone.entry(claim).or_default().push(*ip);
+            }
+        }
+        for (key, service) in &state.services {
+            if let Some(claim) = service.claim.as_ref().filter(|_| !service.present.is_empty()) {
+                let governed = space.governed.entry(claim).or_insert(Some(key));
+                *governed = governed.filter(|other| other == key);
+            }
+        }
+        let mut resting: Vec<_> = state.resting.iter().collect();
+        resting.sort_by_key(|(ip, rest)| (rest.since, **ip));
+        for (ip, rest) in resting {
+            space.former.entry(&rest.former).or_default().push(*ip);
+            if let Some(pool) = state.territory.owner(*ip) {
+                space.resting.entry((pool, Family::of(*ip))).or_default().push_back(*ip);
+            }
+        }
+        space
     }
 
-    pub(super) fn is_taken(&self, ip: IpAddr) -> bool {
-        self.taken.contains_key(&ip)
+    // === who has what ===
+
+    /// Notes that `party` may still have `ip`.
+    pub(super) fn leave(&mut self, ip: IpAddr, party: Party<'a>) {
+        self.leaving.entry(ip).or_default().push(party);
     }
 
-    pub(super) fn take(&mut self, ip: IpAddr, service: &'a ServiceKey) {
-        self.taken.insert(ip, service);
+    /// Lets `party` have `ip` under `claim`, as [`Space::obstacle`] allowed.
+    pub(super) fn hold(&mut self, ip: IpAddr, party: Party<'a>, claim: &LeaseName) {
+        match self.held.entry(ip) {
+            Entry::Occupied(mut holding) => holding.get_mut().add(party),
+            Entry::Vacant(vacant) => {
+                self.meeting.open(ip, &party, claim);
+                vacant.insert(Holding::new(claim.clone(), party));
+            }
+        }
     }
 
-    pub(super) fn leave(&mut self, ip: IpAddr, claim: &'a str) {
-        self.leaving.insert(ip, claim);
+    /// Lets `party` keep `ip` under `claim`, if those that keep it already share it.
+    pub(super) fn keep(&mut self, ip: IpAddr, party: Party<'a>, claim: &LeaseName) -> bool {
+        if let Some(holding) = self.held.get(&ip) {
+            // Those that share it already may go on, whatever the pool says by now.
+            let recorded = self.state.services.get(party.key).and_then(|it| it.claim.as_ref());
+            let shared = recorded == Some(&holding.claim);
+            let borders = (!shared).then(|| self.borders(ip));
+            if holding.claim != *claim || holding.clash(&party, borders).is_some() {
+                return false;
+            }
+        }
+        self.hold(ip, party, claim);
+        true
     }
 
-    /// What keeps the service with the claim `own` from getting `ip`.
-    pub(super) fn obstacle(&self, ip: IpAddr, own: &str) -> Option<Failure> {
-        if let Some(owner) = self.taken.get(&ip) {
-            return Some(Failure::InUse { address: ip, owner: owner.to_string() });
+    /// Takes `ip` from `party`, who has it still.
+    pub(super) fn part(&mut self, ip: IpAddr, party: Party<'a>) {
+        if self.held.get_mut(&ip).is_some_and(|holding| !holding.remove(party.key)) {
+            self.held.remove(&ip);
+        }
+        self.leave(ip, party);
+    }
+
+    /// The claim under which somebody has `ip`.
+    pub(super) fn claim_of(&self, ip: IpAddr) -> Option<&LeaseName> {
+        self.held.get(&ip).map(|holding| &holding.claim)
+    }
+
+    /// Who has `ip` by the best right.
+    pub(super) fn first_of(&self, ip: IpAddr) -> Option<&'a ServiceKey> {
+        self.held.get(&ip)?.parties.first().map(|party| party.key)
+    }
+
+    /// Whether `key` has `ip`.
+    pub(super) fn has(&self, ip: IpAddr, key: &ServiceKey) -> bool {
+        self.held.get(&ip).is_some_and(|holding| holding.parties.iter().any(|p| p.key == key))
+    }
+
+    /// The claim for a service that gets `ip` and has nothing yet: its own, unless others have
+    /// addresses under that.
+    pub(super) fn new_claim(&self, key: &ServiceKey, service: &Service, ip: IpAddr) -> LeaseName {
+        match self.own_claim(key, service) {
+            Some(own) => own.clone(),
+            None => LeaseName::address_claim(ip),
+        }
+    }
+
+    /// The claim that is named after the service, unless others have addresses under it.
+    pub(super) fn own_claim<'s>(
+        &self,
+        key: &ServiceKey,
+        service: &'s Service,
+    ) -> Option<&'s LeaseName> {
+        let others = self.governed.get(&service.own_claim);
+        others.is_none_or(|one| *one == Some(key)).then_some(&service.own_claim)
+    }
+
+    fn borders(&self, ip: IpAddr) -> Borders<'a> {
+        match self.state.territory.holder(ip) {
+            Some((pool, domain)) => Borders { pool: Some(pool), sharing: domain.rules.sharing },
+            None => Borders { pool: None, sharing: Sharing::SameNamespace },
+        }
+    }
+
+    // === what keeps somebody from an address ===
+
+    /// What keeps `party` from getting `ip` under `claim`.
+    pub(super) fn obstacle(
+        &self,
+        ip: IpAddr,
+        party: &Party<'a>,
+        claim: &LeaseName,
+    ) -> Option<Failure> {
+        let in_use = |owner: &ServiceKey, clash| {
+            Some(Failure::InUse { address: ip, owner: owner.to_string(), clash })
+        };
+        let borders = Some(self.borders(ip));
+        let holding = self.held.get(&ip);
+        if let Some((owner, clash)) = holding.and_then(|holding| holding.clash(party, borders)) {
+            return in_use(owner, clash);
         }
         if let Some(owner) = self.state.foreign.get(&ip) {
-            return Some(Failure::InUse { address: ip, owner: owner.to_string() });
+            return in_use(owner, Clash::Foreign);
         }
         if let Some(node) = self.state.nodes.get(&ip) {
             return Some(Failure::OfNode { address: ip, node: node.clone() });
         }
-        let claim = self.claims(ip).find(|claim| *claim != own)?;
-        Some(Failure::Releasing { address: ip, claim: claim.to_owned() })
+        if let Some((pool, domain)) = self.state.territory.holder(ip)
+            && !domain.rules.offers(ip)
+        {
+            return Some(Failure::LeftOut { address: ip, pool: pool.to_owned() });
+        }
+        let stays = |other: &&Party<'a>| {
+            other.key != party.key && (holding.is_none() || party.clash(other, borders).is_some())
+        };
+        if let Some(other) = self.leaving.get(&ip).into_iter().flatten().find(stays) {
+            return Some(Failure::Releasing { address: ip, by: format!("service {}", other.key) });
+        }
+        let other = self.listing(ip).find(|other| *other != claim)?;
+        Some(Failure::Releasing { address: ip, by: format!("claim {other}") })
     }
 
-    /// An address of `pool` that only the claim `own` lists; it is not taken yet.
-    pub(super) fn listed(&self, own: &str, pool: &str, family: Family) -> Option<IpAddr> {
-        let only_own = |claims: &BTreeSet<String>| claims.iter().all(|claim| claim == own);
-        let claimed = self.state.claimed.iter().filter(|(_, claims)| only_own(claims));
-        let mut own_pool = claimed.map(|(ip, _)| *ip).filter(|ip| {
-            Family::of(*ip) == family && self.state.territory.owner(*ip) == Some(pool)
-        });
-        own_pool.find(|ip| self.obstacle(*ip, own).is_none())
+    /// The claims that list `ip`.
+    fn listing(&self, ip: IpAddr) -> impl Iterator<Item = &'a LeaseName> + use<'a> {
+        self.state.listed.get(&ip).into_iter().flatten().copied()
     }
 
-    /// The lowest address of `pool` that is free; it is not taken yet.
-    pub(super) fn lowest(&mut self, pool: &'a str, family: Family) -> Option<IpAddr> {
-        let mut cursor = self.cursors.remove(&(pool, family)).unwrap_or_else(|| {
-            Cursor::new(self.state.territory.domain(pool).map_or(&[], |d| d.ranges(family)))
-        });
+    /// The one claim that lists `ip`.
+    pub(super) fn only_listing(&self, ip: IpAddr) -> Option<&'a LeaseName> {
+        let mut claims = self.listing(ip);
+        claims.next().filter(|_| claims.next().is_none())
+    }
+
+    /// Whether `claim` lists `ip`.
+    pub(super) fn is_listed(&self, ip: IpAddr, claim: &LeaseName) -> bool {
+        self.listing(ip).any(|other| other == claim)
+    }
+
+    // === what is free ===
+
+    /// An address that others of its kind have under `claim` and `party` may join.
+    pub(super) fn joinable(
+        &self,
+        pool: &str,
+        family: Family,
+        party: &Party<'a>,
+        claim: &LeaseName,
+    ) -> Option<IpAddr> {
+        party.terms?;
+        let of_pool = |ip: &IpAddr| self.is_of(*ip, pool, family) && !self.has(*ip, party.key);
+        let mut addresses = self.meeting.under(claim).iter().copied().filter(of_pool);
+        addresses
+            .find(|ip| self.held.contains_key(ip) && self.obstacle(*ip, party, claim).is_none())
+    }
+
+    /// The first of the addresses that `party` may find room at, by [`Space::candidate`].
+    pub(super) fn first_candidate(&mut self, party: &Party<'a>) -> usize {
+        self.meeting.start(party, &self.held)
+    }
+
+    /// One of the addresses that others of the kind of `party` have.
+    pub(super) fn candidate(&self, party: &Party<'a>, index: usize) -> Option<IpAddr> {
+        self.meeting.candidate(party, index)
+    }
+
+    /// An address of `pool` that only `claim` lists.
+    pub(super) fn listed_alone(
+        &self,
+        pool: &str,
+        family: Family,
+        party: &Party<'a>,
+        claim: &LeaseName,
+    ) -> Option<IpAddr> {
+        let mut addresses = self.alone.get(claim)?.iter().copied();
+        addresses.find(|ip| self.is_vacant(*ip, pool, family, party, claim))
+    }
+
+    /// An address of `pool` that `party` itself had a moment ago.
+    pub(super) fn formerly_own(
+        &self,
+        pool: &str,
+        family: Family,
+        party: &Party<'a>,
+        claim: Option<&LeaseName>,
+    ) -> Option<IpAddr> {
+        let mut addresses = self.former.get(party.key)?.iter().rev().copied();
+        addresses.find(|ip| {
+            let own = || LeaseName::address_claim(*ip);
+            let claim = claim.cloned().unwrap_or_else(own);
+            self.is_vacant(*ip, pool, family, party, &claim)
+        })
+    }
+
+    fn is_vacant(
+        &self,
+        ip: IpAddr,
+        pool: &str,
+        family: Family,
+        party: &Party<'a>,
+        claim: &LeaseName,
+    ) -> bool {
+        self.is_of(ip, pool, family)
+            && !self.held.contains_key(&ip)
+            && self.obstacle(ip, party, claim).is_none()
+    }
+
+    fn is_of(&self, ip: IpAddr, pool: &str, family: Family) -> bool {
+        Family::of(ip) == family && self.state.territory.owner(ip) == Some(pool)
+    }
+
+    /// The lowest address of `pool` that is free and did not become so of late; else the one that
+    /// has been free for longest. It is not held yet.
+    pub(super) fn vacant(&mut self, pool: &'a str, family: Family) -> Option<IpAddr> {
+        let domain = self.state.territory.domain(pool)?;
+        let mut cursor = self
+            .cursors
+            .remove(&(pool, family))
+            .unwrap_or_else(|| Cursor::new(domain.ranges(family)));
         while let Some(ip) = cursor.next {
-            if !self.is_used(ip) {
-                match self.claims(ip).next() {
-                    None => break,
-                    Some(claim) => cursor.releasing = cursor.releasing.or(Some((ip, claim))),
+            if !self.is_used(ip, &domain.rules) {
+                if self.is_releasing(ip) {
+                    cursor.releasing = cursor.releasing.or(Some(ip));
+                } else if !self.state.resting.contains_key(&ip) {
+                    break;
                 }
             }
             cursor.advance();
         }
         let found = cursor.next;
         self.cursors.insert((pool, family), cursor);
-        found
+        found.or_else(|| self.rested(pool, domain, family))
     }
 
-    /// An address of `pool` that becomes free soon, after [`Space::lowest`] found none.
-    pub(super) fn releasing(&self, pool: &str, family: Family) -> Option<Failure> {
-        let (address, claim) = self.cursors.get(&(pool, family))?.releasing?;
-        Some(Failure::Releasing { address, claim: claim.to_owned() })
-    }
-
-    /// How much of each pool is in use.
-    pub(super) fn usage(&self) -> BTreeMap<String, Usage> {
-        let territory = self.state.territory;
-        let mut usage: BTreeMap<&str, Usage> = territory
-            .domains()
-            .map(|(name, domain)| {
-                let (available_v4, available_v6) =
-                    (domain.size(Family::V4), domain.size(Family::V6));
-                (name, Usage { available_v4, available_v6, ..Usage::default() })
-            })
-            .collect();
-        let foreign = self.state.foreign.keys().chain(self.state.nodes.keys());
-        let mut used: BTreeMap<IpAddr, u128> = foreign.map(|ip| (*ip, 0)).collect();
-        used.extend(self.taken.keys().map(|ip| (*ip, 1)));
-        for (ip, assigned) in used {
-            let Some(pool) = territory.owner(ip).and_then(|pool| usage.get_mut(pool)) else {
-                continue;
-            };
-            match Family::of(ip) {
-                Family::V4 => {
-                    pool.assigned_v4 += assigned;
-                    pool.available_v4 = pool.available_v4.saturating_sub(1);
-                }
-                Family::V6 => {
-                    pool.assigned_v6 += assigned;
-                    pool.available_v6 = pool.available_v6.saturating_sub(1);
-                }
+    fn rested(&mut self, pool: &'a str, domain: &Domain, family: Family) -> Option<IpAddr> {
+        loop {
+            let ip = self.resting.get(&(pool, family))?.front().copied()?;
+            if !self.is_used(ip, &domain.rules) && !self.is_releasing(ip) {
+                return Some(ip);
             }
+            self.resting.get_mut(&(pool, family))?.pop_front();
         }
-        usage.into_iter().map(|(name, usage)| (name.to_owned(), usage)).collect()
+    }
+
+    /// An address of `pool` that becomes free soon, after [`Space::vacant`] found none.
+    pub(super) fn soon_vacant(&self, pool: &str, family: Family) -> Option<Failure> {
+        let address = self.cursors.get(&(pool, family))?.releasing?;
+        let by = match self.leaving.get(&address).and_then(|parties| parties.first()) {
+            Some(party) => format!("service {}", party.key),
+            None => format!("claim {}", self.listing(address).next()?),
+        };
+        Some(Failure::Releasing { address, by })
     }
 
     /// Whether `ip` stays in use, not only for the moment.
-    fn is_used(&self, ip: IpAddr) -> bool {
-        self.taken.contains_key(&ip)
+    fn is_used(&self, ip: IpAddr, rules: &Rules) -> bool {
+        !rules.offers(ip)
+            || self.held.contains_key(&ip)
             || self.state.nodes.contains_key(&ip)
             || self.state.foreign.contains_key(&ip)
     }
 
-    /// The claims that still list `ip`.
-    fn claims(&self, ip: IpAddr) -> impl Iterator<Item = &'a str> + use<'a> {
-        let leaving = self.leaving.get(&ip).copied();
-        let listed = self.state.claimed.get(&ip).into_iter().flatten().map(String::as_str);
-        leaving.into_iter().chain(listed)
+    /// Whether `ip` is still being given up.
+    fn is_releasing(&self, ip: IpAddr) -> bool {
+        self.leaving.contains_key(&ip) || self.state.listed.contains_key(&ip)
+    }
+
+    /// How much of each pool is in use.
+    pub(super) fn usage(&self) -> BTreeMap<String, Usage> {
+        usage::usage(self.state, self.held.keys().copied())
     }
 }

@@ -3,9 +3,70 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use leasehold_crds::pool::Sharing;
 use leasehold_crds::range::{Family, IpRange};
 
-use super::Pool;
+use super::{Created, Scope};
+
+/// A pool, as far as its entries can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Decides which of two overlapping pools owns the addresses: the earlier.
+    pub created: Created,
+    /// The entries.
+    pub ranges: Vec<IpRange>,
+    /// What it gives to whom.
+    pub rules: Rules,
+}
+
+/// What a pool gives to whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Whether services that name neither an address nor a pool are served from here.
+    pub auto_assign: bool,
+    /// Whether IPv4 addresses that end in `.0` or `.255` are left out.
+    pub avoid_buggy: bool,
+    /// Whether nothing more is given out.
+    pub disabled: bool,
+    /// Which services may share an address.
+    pub sharing: Sharing,
+    /// Which services it admits, and before which other pools.
+    pub scope: Scope,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            auto_assign: true,
+            avoid_buggy: false,
+            disabled: false,
+            sharing: Sharing::default(),
+            scope: Scope::default(),
+        }
+    }
+}
+
+impl Rules {
+    /// Whether `ip`, one of the pool, is not left out.
+    pub(super) fn offers(&self, ip: IpAddr) -> bool {
+        !(self.avoid_buggy && is_buggy(ip))
+    }
+}
+
+/// Whether some old equipment takes `ip` for the address of a network, or for broadcast.
+fn is_buggy(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V4(ip) if matches!(ip.octets(), [.., 0 | 255]))
+}
+
+/// How many addresses of `range` end in `.0` or `.255`.
+fn buggy(range: &IpRange) -> u128 {
+    let (IpAddr::V4(first), IpAddr::V4(last)) = (range.first(), range.last()) else { return 0 };
+    let (first, last) = (u128::from(first.to_bits()), u128::from(last.to_bits()));
+    // Numbers below `end` with this last octet.
+    let ending = |end: u128, octet: u128| (end + 255 - octet) / 256;
+    let within = |octet| ending(last + 1, octet) - ending(first, octet);
+    within(0) + within(255)
+}
 
 /// A part of a pool that an earlier pool owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,12 +84,14 @@ pub struct Territory {
     /// Disjoint ranges by their first address, with their owner.
     ranges: BTreeMap<IpAddr, (IpRange, String)>,
     pools: BTreeMap<String, Domain>,
+    /// The pools in the order in which they are tried for services that ask for none.
+    order: Vec<String>,
 }
 
 /// What one pool owns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Domain {
-    pub(super) auto_assign: bool,
+    pub(super) rules: Rules,
     pub(super) overlaps: Vec<Overlap>,
     /// Ascending and disjoint.
     pub(super) v4: Vec<IpRange>,
@@ -47,6 +110,15 @@ impl Domain {
     pub(super) fn size(&self, family: Family) -> u128 {
         self.ranges(family).iter().fold(0, |sum, range| sum.saturating_add(range.len()))
     }
+
+    /// The number of addresses of `family` that are not left out; saturates.
+    pub(super) fn offered(&self, family: Family) -> u128 {
+        let left_out: u128 = match family {
+            Family::V4 if self.rules.avoid_buggy => self.v4.iter().map(buggy).sum(),
+            _ => 0,
+        };
+        self.size(family).saturating_sub(left_out)
+    }
 }
 
 impl Territory {
@@ -58,6 +130,10 @@ impl Territory {
         for (name, pool) in by_age {
             territory.settle(name, pool);
         }
+        let mut order: Vec<_> =
+            pools.iter().map(|(name, pool)| (pool.rules.scope.rank(), name)).collect();
+        order.sort();
+        territory.order = order.into_iter().map(|(_, name)| name.clone()).collect();
         territory
     }
 
@@ -65,6 +141,12 @@ impl Territory {
     pub fn owner(&self, ip: IpAddr) -> Option<&str> {
         let (_, (range, owner)) = self.ranges.range(..=ip).next_back()?;
         range.contains(ip).then_some(owner)
+    }
+
+    /// The pool that owns `ip`, and what it is.
+    pub(super) fn holder(&self, ip: IpAddr) -> Option<(&str, &Domain)> {
+        let owner = self.owner(ip)?;
+        Some((owner, self.pools.get(owner)?))
     }
 
     /// What `pool` shares with earlier pools.
@@ -77,12 +159,17 @@ impl Territory {
         self.pools.iter().map(|(name, domain)| (name.as_str(), domain))
     }
 
+    /// The pools in the order in which they are tried.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = (&str, &Domain)> {
+        self.order.iter().filter_map(|name| Some((name.as_str(), self.pools.get(name)?)))
+    }
+
     pub(super) fn domain(&self, pool: &str) -> Option<&Domain> {
         self.pools.get(pool)
     }
 
     fn settle(&mut self, name: &str, pool: &Pool) {
-        let mut domain = Domain { auto_assign: pool.auto_assign, ..Domain::default() };
+        let mut domain = Domain { rules: pool.rules.clone(), ..Domain::default() };
         for entry in &pool.ranges {
             let mut free = vec![*entry];
             for (taken, owner) in self.overlapping(entry) {
@@ -130,7 +217,7 @@ mod tests {
             .iter()
             .map(|(name, created, entries)| {
                 let ranges = entries.iter().map(|entry| entry.parse().unwrap()).collect();
-                ((*name).to_owned(), Pool { created: *created, ranges, auto_assign: true })
+                ((*name).to_owned(), Pool { created: *created, ranges, rules: Rules::default() })
             })
             .collect()
     }
@@ -180,5 +267,26 @@ mod tests {
         let territory = Territory::new(&pools(&[("all", 1, &["::/0"])]));
         assert_eq!(territory.domain("all").unwrap().size(Family::V6), u128::MAX);
         assert_eq!(territory.owner("ffff::1".parse().unwrap()), Some("all"));
+    }
+
+    #[test]
+    fn addresses_that_are_left_out_are_counted_without_looking_at_each() {
+        for entry in [
+            "10.0.0.0/24",
+            "10.0.0.0/22",
+            "10.0.0.1-10.0.0.254",
+            "10.0.0.255-10.0.1.0",
+            "10.0.0.0-10.0.0.0",
+            "10.0.0.255-10.0.0.255",
+            "10.0.0.17-10.0.3.200",
+            "0.0.0.0/20",
+            "255.255.250.0-255.255.255.255",
+            "2001:db8::/120",
+        ] {
+            let range: IpRange = entry.parse().unwrap();
+            let counted = range.addresses().filter(|ip| is_buggy(*ip)).count();
+            assert_eq!(buggy(&range), u128::try_from(counted).unwrap(), "{entry}");
+        }
+        assert_eq!(buggy(&"0.0.0.0/0".parse().unwrap()), 1 << 25);
     }
 }

@@ -1,25 +1,31 @@
 //! All that is known, in one place.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
+use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::policy::{Governance, Policies};
 
-use super::leases::{ClaimRow, NodeRow, SessionRow};
-use super::lists::Listing;
+use super::leases::{ClaimRow, NamespaceRow, NodeRow, SessionRow};
+use super::lists::{Listing, listed};
 use super::policy::PolicyRow;
 use super::pool::PoolRow;
+use super::resting::Resting;
 use super::service::ServiceRow;
 use super::table::Table;
 use super::watch::{Change, Kind};
-use crate::allocate::{self, Plan, ServiceKey, State, Territory, plan};
+use crate::allocate::{self, Departing, Plan, ServiceKey, State, Territory, plan};
 use crate::clock::Instant;
+
+/// For how long after a pool was deleted nobody is told that it has gone: tools replace an object by
+/// deleting it and creating it again.
+const REPLACING: Duration = Duration::from_secs(2);
 
 /// A write to a Service whose outcome is not known yet. Until it is, the Service may have these
 /// addresses as well as those that were last seen.
@@ -31,6 +37,8 @@ pub struct Pending {
     pub addresses: Vec<IpAddr>,
     /// The pool that they are from.
     pub allocated_from: Option<String>,
+    /// The claim that governs them.
+    pub claim: Option<LeaseName>,
 }
 
 /// All that is known.
@@ -39,6 +47,8 @@ pub struct Index {
     default_class: bool,
     /// The Services.
     pub services: Table<ServiceRow>,
+    /// The Namespaces.
+    pub namespaces: Table<NamespaceRow>,
     /// The pools.
     pub pools: Table<PoolRow>,
     /// The policies.
@@ -55,6 +65,9 @@ pub struct Index {
     pub listings: BTreeMap<LeaseName, Listing>,
     /// When each session was last seen to change.
     session_changes: BTreeMap<LeaseName, Instant>,
+    /// When a pool was last seen to be gone.
+    pool_gone: Option<Instant>,
+    resting: Resting,
     territory: Territory,
     node_addresses: BTreeMap<IpAddr, String>,
 }
@@ -68,9 +81,17 @@ impl Index {
     /// Takes in a change at `now`; returns whether something may have to be done about it.
     pub fn apply(&mut self, change: Change, now: Instant) -> bool {
         match change {
-            Change::Service(event) => self.service(*event),
+            Change::Service(event) => self.service(*event, now),
+            Change::Namespace(event) => self.namespaces.apply(*event),
             Change::Pool(event) => {
+                let pools = |index: &Self| -> Vec<String> {
+                    index.pools.iter().map(|(name, _)| name.clone()).collect()
+                };
+                let before = pools(self);
                 let changed = self.pools.apply(*event);
+                if before.iter().any(|name| self.pools.get(name).is_none()) {
+                    self.pool_gone = Some(now);
+                }
                 if changed {
                     let pools =
                         self.pools.iter().map(|(name, row)| (name.clone(), row.pool.clone()));
@@ -110,10 +131,12 @@ impl Index {
         }
     }
 
-    /// Takes in the answer to an own write or read of a Service.
-    pub fn answered(&mut self, key: &ServiceKey, service: Service) -> bool {
+    /// Takes in the answer to an own write or read of a Service, at `now`.
+    pub fn answered(&mut self, key: &ServiceKey, service: Service, now: Instant) -> bool {
         let before = self.effective(key);
+        let had = self.present(key);
         self.services.answered(service);
+        self.resting.note(key, &had, &self.services, now);
         self.settle(key);
         self.effective(key) != before
     }
@@ -139,7 +162,7 @@ impl Index {
         self.pending.remove(key);
     }
 
-    fn service(&mut self, event: Event<kube::core::DeserializeGuard<Service>>) -> bool {
+    fn service(&mut self, event: Event<DeserializeGuard<Service>>, now: Instant) -> bool {
         let key = match &event {
             Event::Apply(service) | Event::Delete(service) => {
                 let (namespace, name) = (service.namespace(), service.name_any());
@@ -147,15 +170,41 @@ impl Index {
             }
             Event::Init | Event::InitApply(_) | Event::InitDone => None,
         };
-        match key.filter(|key| self.pending.contains_key(key)) {
-            // The echo of an own write is no news.
-            Some(key) => {
-                let before = self.effective(&key);
-                self.services.apply(event);
-                self.effective(&key) != before
+        let Some(key) = key else {
+            let had: Vec<_> = match &event {
+                Event::InitDone => {
+                    let rows = self.services.iter();
+                    rows.map(|(key, row)| (key.clone(), row.present.clone())).collect()
+                }
+                _ => Vec::new(),
+            };
+            let changed = self.services.apply(event);
+            for (key, had) in had {
+                self.resting.note(&key, &had, &self.services, now);
             }
-            None => self.services.apply(event),
-        }
+            return changed;
+        };
+        let had = self.present(&key);
+        let before = self.effective(&key);
+        let changed = self.services.apply(event);
+        self.resting.note(&key, &had, &self.services, now);
+        // The echo of an own write is no news.
+        if self.pending.contains_key(&key) { self.effective(&key) != before } else { changed }
+    }
+
+    /// The addresses in the status of a Service.
+    fn present(&self, key: &ServiceKey) -> Vec<IpAddr> {
+        self.services.get(key).map(|row| row.present.clone()).unwrap_or_default()
+    }
+
+    /// Forgets at `now` what was freed long ago.
+    pub fn forget(&mut self, now: Instant) {
+        self.resting.forget(now);
+    }
+
+    /// Until when at most pools may be about to be created again.
+    pub fn replaced_by(&self) -> Option<Instant> {
+        self.pool_gone.map(|gone| gone + REPLACING)
     }
 
     /// Drops the pending write of a Service once a newer version than it replaces was seen.
@@ -184,6 +233,7 @@ impl Index {
     pub fn missing(&self) -> Vec<&'static str> {
         let listed = |kind| match kind {
             Kind::Service => self.services.is_listed(),
+            Kind::Namespace => self.namespaces.is_listed(),
             Kind::Pool => self.pools.is_listed(),
             Kind::Policy => self.policies.is_listed(),
             Kind::Node => self.nodes.is_listed(),
@@ -194,9 +244,10 @@ impl Index {
     }
 
     /// How many objects of each kind could not be read so far.
-    pub fn malformed(&self) -> [(&'static str, u64); 6] {
+    pub fn malformed(&self) -> [(&'static str, u64); 7] {
         [
             ("Service", self.services.malformed()),
+            ("Namespace", self.namespaces.malformed()),
             ("IPAddressPool", self.pools.malformed()),
             ("AnnouncementPolicy", self.policies.malformed()),
             ("Node", self.nodes.malformed()),
@@ -222,6 +273,7 @@ impl Index {
             Some(pending) => allocate::Service {
                 present: pending.addresses.clone(),
                 allocated_from: pending.allocated_from.clone(),
+                claim: pending.claim.clone(),
                 ..wish
             },
             None => wish,
@@ -234,49 +286,33 @@ impl Index {
             self.pending.keys().filter_map(|key| Some((key, self.effective(key)?))).collect();
         let mut services = BTreeMap::new();
         let mut foreign = BTreeMap::new();
+        // Still in the status of a Service that is no longer ours, or about to be replaced by a pending
+        // write.
+        let mut departing = Vec::new();
         for (key, row) in self.services.iter() {
-            match overlays.get(key).or_else(|| self.wish(row)) {
-                Some(service) => {
-                    services.insert(key, service);
-                }
-                None if row.marked => {}
-                None => foreign.extend(row.present.iter().map(|ip| (*ip, key))),
+            let wish = self.wish(row);
+            let overlay = overlays.get(key);
+            if let Some(service) = overlay.or(wish) {
+                services.insert(key, service);
+            }
+            if overlay.is_some() || (wish.is_none() && row.marked) {
+                let sharing = wish.and_then(|wish| wish.sharing.as_deref());
+                let leaves = |address: &IpAddr| Departing { address: *address, key, sharing };
+                departing.extend(row.present.iter().map(leaves));
+            } else if wish.is_none() {
+                foreign.extend(row.present.iter().map(|ip| (*ip, key)));
             }
         }
         plan(&State {
             territory: &self.territory,
+            namespaces: self.namespaces.iter().map(|(k, row)| (k.as_str(), &row.labels)).collect(),
             services,
             nodes: &self.node_addresses,
             foreign,
-            claimed: self.claimed(),
+            departing,
+            listed: listed(self),
+            resting: self.resting.addresses(),
         })
-    }
-
-    /// The addresses that are being given up: still listed by the claim of a Service that has them no
-    /// longer, or by one that may have been written, still in the status of a Service that is no longer ours, or about to be
-    /// replaced by a pending write.
-    fn claimed(&self) -> BTreeMap<IpAddr, BTreeSet<String>> {
-        let mut claimed: BTreeMap<IpAddr, BTreeSet<String>> = BTreeMap::new();
-        let mut add = |addresses: &mut dyn Iterator<Item = &IpAddr>, claim: &str| {
-            for ip in addresses {
-                claimed.entry(*ip).or_default().insert(claim.to_owned());
-            }
-        };
-        for (name, claim) in self.claims.iter() {
-            let has = self.services.get(&claim.service).map(|row| row.present.as_slice());
-            let given_up = |ip: &&IpAddr| !has.unwrap_or_default().contains(ip);
-            add(&mut claim.record.addresses.iter().filter(given_up), name.as_str());
-        }
-        for (name, listing) in &self.listings {
-            add(&mut listing.addresses.iter(), name.as_str());
-        }
-        let marked = self.services.iter().filter(|(_, row)| row.marked && self.wish(row).is_none());
-        let pending = self.pending.keys().filter_map(|key| self.services.get_key_row(key));
-        for (key, row) in marked.chain(pending) {
-            let claim = LeaseName::claim(&key.namespace, &key.name);
-            add(&mut row.present.iter(), claim.as_str());
-        }
-        claimed
     }
 
     /// Whether the session under which a claim is held is live, as far as was seen.
@@ -299,8 +335,10 @@ impl Index {
         let (policies, _) = Policies::new(self.policies.iter().map(|(_, row)| &row.object));
         for (key, decision) in &plan.services {
             let Some(pool) = decision.allocated_from.as_deref() else { continue };
-            let Some(row) = self.services.get(key) else { continue };
-            if let Governance::Policy(policy) = policies.govern(&row.labels, Some(pool)) {
+            let Some(wish) = self.services.get(key).and_then(|row| self.wish(row)) else {
+                continue;
+            };
+            if let Governance::Policy(policy) = policies.govern(&wish.labels, Some(pool)) {
                 *governed.entry(policy.name.clone()).or_default() += 1;
             }
         }

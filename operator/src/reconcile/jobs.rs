@@ -1,5 +1,7 @@
 //! What is to be written: the plan against what is there.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::jiff::Timestamp;
 use leasehold_crds::lease::LeaseName;
 
@@ -7,7 +9,7 @@ use super::index::Index;
 use super::lists::{ListWrite, lists};
 use super::pool::PoolWrite;
 use super::service::ServiceWrite;
-use crate::allocate::{Plan, ServiceKey};
+use crate::allocate::{Decision, Plan, ServiceKey};
 use crate::clock::Instant;
 
 /// What a job is about. No two jobs about one target are ever under way.
@@ -96,9 +98,18 @@ impl Job {
 /// All that differs between `plan` and what `index` knows; Services first, then claims.
 pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Job> {
     let mut jobs = Vec::new();
+    let replacing = index.replaced_by().is_some_and(|at| now < at);
     for (key, row) in index.services.iter() {
         let Some(version) = index.services.version(key) else { continue };
         let decision = index.wish(row).and_then(|_| plan.services.get(key));
+        let untold;
+        let decision = match decision {
+            Some(decision) if replacing && !decision.kept.is_empty() && !row.is_told_of_kept() => {
+                untold = Decision { kept: Vec::new(), ..decision.clone() };
+                Some(&untold)
+            }
+            decision => decision,
+        };
         if let Some(write) = row.write(key, version, decision, time) {
             jobs.push(Job::Service { key: key.clone(), version, write: Box::new(write) });
         }
@@ -118,17 +129,22 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
             jobs.push(Job::Policy(name.clone(), patch));
         }
     }
-    jobs.extend(outlived(index, now));
+    jobs.extend(outlived(index, plan, now));
     jobs
 }
 
-/// The leases that have had their day: claims of Services that are gone or no longer ours, once they
-/// are released or orphaned and list nothing, and abandoned sessions of Nodes that are gone.
-fn outlived(index: &Index, now: Instant) -> Vec<Job> {
+/// The leases that have had their day: claims that no Service records or is about to record and that
+/// are named after no Service of ours without another, once they are released or orphaned and list
+/// nothing; and abandoned sessions of Nodes that are gone.
+fn outlived(index: &Index, plan: &Plan, now: Instant) -> Vec<Job> {
     let mut jobs = Vec::new();
+    let recorded = index.services.iter().filter_map(|(_, row)| row.claim());
+    let planned = plan.services.values().filter_map(|decision| decision.claim.as_ref());
+    let pending = index.pending.values().filter_map(|pending| pending.claim.as_ref());
+    let used: BTreeSet<&LeaseName> = recorded.chain(planned).chain(pending).collect();
     for (name, claim) in index.claims.iter() {
-        let service = index.services.get(&claim.service);
-        let wanted = service.is_some_and(|row| index.wish(row).is_some());
+        let own = claim.service.as_ref().and_then(|service| plan.services.get(service));
+        let wanted = used.contains(name) || own.is_some_and(|decision| decision.claim.is_none());
         if !wanted
             && claim.is_marked()
             && claim.record.addresses.is_empty()

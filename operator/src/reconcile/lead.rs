@@ -139,6 +139,7 @@ impl Leader<'_> {
     fn take_in(&mut self, change: Change) {
         let kind = match &change {
             Change::Service(_) => Kind::Service,
+            Change::Namespace(_) => Kind::Namespace,
             Change::Pool(_) => Kind::Pool,
             Change::Policy(_) => Kind::Policy,
             Change::Node(_) => Kind::Node,
@@ -208,6 +209,10 @@ impl Leader<'_> {
                 self.index.settle(&key);
             }
         }
+        self.index.forget(begin);
+        if let Some(at) = self.index.replaced_by().filter(|at| begin < *at) {
+            self.plan_by(at);
+        }
         let plan = self.index.plan();
         self.queue = jobs(&self.index, &plan, begin, clock::time_of_day()).into();
         self.postpone(begin);
@@ -249,6 +254,7 @@ impl Leader<'_> {
                     version: *version,
                     addresses: write.addresses.clone(),
                     allocated_from: write.allocated_from.clone(),
+                    claim: write.claim.clone(),
                 };
                 self.index.pending.insert(key.clone(), pending);
             }
@@ -330,7 +336,7 @@ impl Leader<'_> {
         result: &Result<(), CallError>,
         seen: Option<k8s_openapi::api::core::v1::Service>,
     ) {
-        let mut news = seen.is_some_and(|service| self.index.answered(key, service));
+        let mut news = seen.is_some_and(|service| self.index.answered(key, service, clock::now()));
         match result {
             // An answer without news: what was written was so already.
             Ok(()) | Err(CallError::Conflict | CallError::NotFound(_) | CallError::Refused(_)) => {

@@ -1,16 +1,17 @@
 //! Nodes, claims and sessions: which addresses are not free, and which leases have had their day.
+//! Namespaces: their labels.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use leasehold_crds::lease::{Claim, LeaseName, Session, SessionId, Stored};
 
 use super::table::Row;
-use crate::allocate::ServiceKey;
+use crate::allocate::{Labels, ServiceKey};
 
 /// The addresses of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,13 +34,33 @@ impl Row for NodeRow {
     }
 }
 
+/// What is kept of a Namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceRow {
+    /// Its labels.
+    pub labels: Labels,
+}
+
+impl Row for NamespaceRow {
+    type Key = String;
+    type Object = Namespace;
+
+    fn read(namespace: &Namespace) -> Option<Self> {
+        Some(Self { labels: namespace.metadata.labels.clone().unwrap_or_default() })
+    }
+
+    fn key(meta: &ObjectMeta) -> Option<String> {
+        meta.name.clone()
+    }
+}
+
 /// What is kept of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRow {
     /// The uid of the lease.
     pub uid: String,
-    /// The service that it is named after; leases that are no claims of services are not kept.
-    pub service: ServiceKey,
+    /// The service that it is named after; none if it is named after an address.
+    pub service: Option<ServiceKey>,
     /// When the present holder acquired it, for people.
     pub acquired: Option<Timestamp>,
     /// What it says.
@@ -50,7 +71,7 @@ impl ClaimRow {
     /// Whether it says so: somebody else's lease may bear a name of two parts, and somebody may have
     /// edited ours.
     pub fn is_marked(&self) -> bool {
-        !self.record.services.is_empty() || self.record.session.is_some()
+        self.service.is_none() || !self.record.services.is_empty() || self.record.session.is_some()
     }
 
     /// The session under which it is held; none while it is released.
@@ -63,13 +84,16 @@ impl Row for ClaimRow {
     type Key = LeaseName;
     type Object = Lease;
 
+    /// Leases that are no claims are not kept.
     fn read(lease: &Lease) -> Option<Self> {
         let Stored { name, uid, acquired, record, .. } = Stored::<Claim>::from_lease(lease)?;
-        let (namespace, service) = name.as_str().split_once('.')?;
-        if service.contains('.') {
+        if !name.is_claim() {
             return None;
         }
-        let service = ServiceKey { namespace: namespace.to_owned(), name: service.to_owned() };
+        let service = name.service().map(|(namespace, name)| ServiceKey {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        });
         Some(Self { uid, service, acquired, record })
     }
 

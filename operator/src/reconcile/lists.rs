@@ -1,7 +1,8 @@
 //! Which addresses the claims list: the operator alone puts an address on a list, and only one that no
 //! other list bears.
 //!
-//! An address that changes its claim goes off the old list, which must not be valid then; on record, in
+//! Services that share an address record one claim, and all of them have to lose an address before it
+//! goes off the list. An address that changes its claim goes off the old list, which must not be valid then; on record, in
 //! the Service's status and annotation; and on the new list. So however old a speaker's view of the
 //! Services is, no two valid claims list one address. What a Service has lost while its claim is valid
 //! the owner takes off, once its kernel does not have it any more.
@@ -76,17 +77,21 @@ pub(super) fn lists(index: &Index, plan: &Plan) -> Vec<(LeaseName, ListWrite)> {
 fn asked(index: &Index, plan: &Plan) -> BTreeMap<LeaseName, Asked> {
     let mut all: BTreeMap<LeaseName, Asked> = BTreeMap::new();
     for (key, row) in index.services.iter() {
-        let recorded = row.claim().and_then(|claim| claim.parse::<LeaseName>().ok());
-        if let Some(claim) = &recorded {
-            let asked = all.entry(claim.clone()).or_default();
-            asked.had.extend(&row.present);
+        if let Some(claim) = row.claim() {
+            all.entry(claim.clone()).or_default().had.extend(&row.present);
         }
-        let Some(wish) = index.wish(row) else { continue };
-        let Ok(claim) = wish.claim.parse::<LeaseName>() else { continue };
-        let on_record = recorded.as_ref() == Some(&claim);
-        let asked = all.entry(claim).or_default();
-        asked.had.extend(index.pending.get(key).iter().flat_map(|pending| &pending.addresses));
-        let Some(decision) = plan.services.get(key).filter(|_| on_record) else { continue };
+        if let Some((claim, pending)) =
+            index.pending.get(key).and_then(|pending| Some((pending.claim.clone()?, pending)))
+        {
+            all.entry(claim).or_default().had.extend(&pending.addresses);
+        }
+        let decision = index.wish(row).and_then(|_| plan.services.get(key));
+        let Some(decision) = decision.filter(|decision| decision.claim.as_ref() == row.claim())
+        else {
+            continue;
+        };
+        let Some(claim) = &decision.claim else { continue };
+        let asked = all.entry(claim.clone()).or_default();
         let stays = row.present.iter().filter(|ip| decision.addresses.contains(ip));
         asked.addresses.extend(stays);
         if !row.present.is_empty() {
@@ -97,7 +102,7 @@ fn asked(index: &Index, plan: &Plan) -> BTreeMap<LeaseName, Asked> {
 }
 
 /// Under which claims each address is listed, or may be.
-fn listed(index: &Index) -> BTreeMap<IpAddr, BTreeSet<&LeaseName>> {
+pub(super) fn listed(index: &Index) -> BTreeMap<IpAddr, BTreeSet<&LeaseName>> {
     let mut listed: BTreeMap<IpAddr, BTreeSet<&LeaseName>> = BTreeMap::new();
     let seen = index.claims.iter().map(|(name, row)| (name, &row.record.addresses));
     let unseen = index.listings.iter().map(|(name, listing)| (name, &listing.addresses));
@@ -128,7 +133,10 @@ fn list(
         let record = Claim {
             duration_seconds: DURATION_SECONDS,
             services: if asked.services.is_empty() {
-                vec![service_of(name)]
+                name.service()
+                    .map(|(namespace, name)| format!("{namespace}/{name}"))
+                    .into_iter()
+                    .collect()
             } else {
                 asked.services.clone()
             },
@@ -160,9 +168,4 @@ fn list(
         record: row.record.clone(),
     };
     Some(ListWrite { base: Some(base), record, over: row.session().filter(|_| takes_off) })
-}
-
-/// The service after which a claim is named.
-fn service_of(name: &LeaseName) -> String {
-    name.as_str().replacen('.', "/", 1)
 }

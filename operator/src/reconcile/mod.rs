@@ -7,6 +7,9 @@
 //! | [`table`] | one kind of object as last seen |
 //! | [`index`] | everything that is known, and the plan for it |
 //! | [`service`], [`pool`], [`policy`], [`leases`] | what is kept of each kind, and what is written to it |
+//! | `wish` | what a Service asks for |
+//! | `tell` | what people are told about a Service |
+//! | `resting` | addresses that were freed of late |
 //! | [`lists`] | which addresses the claims list |
 //! | [`jobs`] | all that differs from the plan |
 //! | [`mod@write`] | one call |
@@ -20,9 +23,12 @@ pub mod leases;
 pub mod lists;
 pub mod policy;
 pub mod pool;
+mod resting;
 pub mod service;
 pub mod table;
+mod tell;
 #[cfg(test)]
 mod tests;
 pub mod watch;
+mod wish;
 pub mod write;

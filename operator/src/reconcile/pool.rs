@@ -1,26 +1,35 @@
-//! Pools: their entries, and their status.
+//! Pools: their entries and rules, and their status.
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
+use kube::core::Selector;
 use leasehold_crds::IPAddressPool;
-use leasehold_crds::pool::{IPAddressPoolStatus, OVERLAPPING, READY};
+use leasehold_crds::pool::{IPAddressPoolStatus, OVERLAPPING, READY, ServiceAllocation};
 use serde_json::json;
 
 use super::condition::{self, Verdict};
 use super::service::created;
 use super::table::Row;
-use crate::allocate::{Overlap, Pool, Usage};
+use crate::allocate::{Overlap, Pool, Rules, Scope, Usage};
 use crate::report::events::Notice;
+
+/// The reason of `Ready` while entries cannot be used, and of the event that tells of it.
+const INVALID_ADDRESSES: &str = "InvalidAddresses";
+/// The reason of `Ready` while selectors cannot be read, and of the event that tells of it.
+const INVALID_SELECTOR: &str = "InvalidSelector";
 
 /// What is kept of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolRow {
-    /// The entries that can be used.
+    /// The pool, with the entries that can be used.
     pub pool: Pool,
     generation: Option<i64>,
+    /// What is wrong with entries.
     errors: Vec<String>,
+    /// What is wrong with selectors.
+    unreadable: Vec<String>,
     status: Option<IPAddressPoolStatus>,
     reference: ObjectReference,
 }
@@ -37,15 +46,24 @@ impl Row for PoolRow {
                 Err(error) => errors.push(error.to_string()),
             }
         }
-        let pool = Pool {
-            created: created(&object.metadata),
-            ranges,
-            auto_assign: object.spec.auto_assign,
+        let spec = &object.spec;
+        let mut unreadable = Vec::new();
+        let rules = Rules {
+            auto_assign: spec.auto_assign,
+            avoid_buggy: spec.avoid_buggy_ips,
+            disabled: spec.disabled,
+            sharing: spec.sharing,
+            scope: spec
+                .service_allocation
+                .as_ref()
+                .map(|allocation| scope(allocation, &mut unreadable))
+                .unwrap_or_default(),
         };
         Some(Self {
-            pool,
+            pool: Pool { created: created(&object.metadata), ranges, rules },
             generation: object.metadata.generation,
             errors,
+            unreadable,
             status: object.status.clone(),
             reference: object.object_ref(&()),
         })
@@ -53,6 +71,31 @@ impl Row for PoolRow {
 
     fn key(meta: &ObjectMeta) -> Option<String> {
         meta.name.clone()
+    }
+}
+
+/// Whom a pool admits; what is wrong with its selectors is added to `errors`.
+fn scope(allocation: &ServiceAllocation, errors: &mut Vec<String>) -> Scope {
+    let before = errors.len();
+    let mut read = |field: &str, selectors: &[LabelSelector]| -> Vec<Selector> {
+        let mut good = Vec::with_capacity(selectors.len());
+        for (index, selector) in selectors.iter().enumerate() {
+            match Selector::try_from(selector.clone()) {
+                Ok(selector) => good.push(selector),
+                Err(error) => errors
+                    .push(format!("serviceAllocation.{field}[{index}] is not a selector: {error}")),
+            }
+        }
+        good
+    };
+    let namespace_selectors = read("namespaceSelectors", &allocation.namespace_selectors);
+    let service_selectors = read("serviceSelectors", &allocation.service_selectors);
+    Scope {
+        priority: allocation.priority,
+        namespaces: allocation.namespaces.iter().cloned().collect(),
+        namespace_selectors,
+        service_selectors,
+        closed: errors.len() > before,
     }
 }
 
@@ -96,7 +139,11 @@ impl PoolRow {
             if condition.status == bad && news {
                 notices.push(Notice {
                     warning: true,
-                    reason: if bad == "True" { OVERLAPPING } else { "InvalidAddresses" },
+                    reason: match condition.reason.as_str() {
+                        INVALID_SELECTOR => INVALID_SELECTOR,
+                        INVALID_ADDRESSES => INVALID_ADDRESSES,
+                        _ => OVERLAPPING,
+                    },
                     action: "ReadPool",
                     note: condition.message.clone(),
                 });
@@ -112,14 +159,22 @@ impl PoolRow {
     }
 
     fn ready(&self) -> Verdict {
-        let good = self.errors.is_empty();
-        let message = if good {
-            "all entries can be used".to_owned()
-        } else {
-            format!("{}; the other entries are used", self.errors.join("; "))
+        let mut wrong = Vec::new();
+        if !self.unreadable.is_empty() {
+            wrong
+                .push(format!("{}; until then the pool serves nobody", self.unreadable.join("; ")));
+        }
+        if !self.errors.is_empty() {
+            wrong.push(format!("{}; the other entries are used", self.errors.join("; ")));
+        }
+        let reason = match (self.unreadable.is_empty(), self.errors.is_empty()) {
+            (true, true) => "AddressesValid",
+            (true, false) => INVALID_ADDRESSES,
+            (false, _) => INVALID_SELECTOR,
         };
-        let reason = if good { "AddressesValid" } else { "InvalidAddresses" };
-        Verdict { type_: READY, status: good, reason, message, generation: self.generation }
+        let status = wrong.is_empty();
+        let message = if status { "all entries can be used".to_owned() } else { wrong.join("; ") };
+        Verdict { type_: READY, status, reason, message, generation: self.generation }
     }
 
     fn overlapping(&self, overlaps: &[Overlap]) -> Verdict {

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -21,6 +21,8 @@ use crate::client::WATCH_SECONDS;
 pub enum Kind {
     /// Services, in all namespaces.
     Service,
+    /// Namespaces.
+    Namespace,
     /// `IPAddressPools`.
     Pool,
     /// `AnnouncementPolicies`.
@@ -35,13 +37,21 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Service, Self::Pool, Self::Policy, Self::Node, Self::Claim, Self::Session];
+    pub const ALL: [Self; 7] = [
+        Self::Service,
+        Self::Namespace,
+        Self::Pool,
+        Self::Policy,
+        Self::Node,
+        Self::Claim,
+        Self::Session,
+    ];
 
     /// As people call them.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Service => "Services",
+            Self::Namespace => "Namespaces",
             Self::Pool => "IPAddressPools",
             Self::Policy => "AnnouncementPolicies",
             Self::Node => "Nodes",
@@ -59,6 +69,8 @@ pub type Observed<K> = Box<Event<DeserializeGuard<K>>>;
 pub enum Change {
     /// About a Service.
     Service(Observed<Service>),
+    /// About a Namespace.
+    Namespace(Observed<Namespace>),
     /// About a pool.
     Pool(Observed<IPAddressPool>),
     /// About a policy.
@@ -94,6 +106,7 @@ pub fn changes(
     };
     stream::select_all([
         observe(Api::all(client.clone()), Kind::Service, Change::Service),
+        observe(Api::all(client.clone()), Kind::Namespace, Change::Namespace),
         observe(Api::all(client.clone()), Kind::Pool, Change::Pool),
         observe(Api::all(client.clone()), Kind::Policy, Change::Policy),
         observe(Api::all(client.clone()), Kind::Node, Change::Node),

@@ -16,6 +16,9 @@ use super::watch::{Change, Observed};
 use crate::allocate::ServiceKey;
 use crate::clock::Instant;
 
+mod kept;
+mod sharing;
+
 const START: Instant = Duration::from_secs(1000);
 
 fn observed<K: DeserializeOwned>(objects: Vec<Value>) -> Vec<Observed<K>> {
@@ -50,6 +53,11 @@ impl World {
             index.apply(change, START);
         };
         observed(self.services).into_iter().map(Change::Service).for_each(&mut take);
+        let namespaces = vec![json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": "web", "resourceVersion": "1", "labels": {"team": "blue"}},
+        })];
+        observed(namespaces).into_iter().map(Change::Namespace).for_each(&mut take);
         observed(self.pools).into_iter().map(Change::Pool).for_each(&mut take);
         observed(Vec::new()).into_iter().map(Change::Policy).for_each(&mut take);
         observed(self.nodes).into_iter().map(Change::Node).for_each(&mut take);
@@ -99,10 +107,19 @@ fn patched(mut service: Value, patch: &Value, version: u64) -> Value {
 }
 
 fn all_jobs(index: &Index) -> Vec<Job> {
-    jobs(index, &index.plan(), START, Timestamp::UNIX_EPOCH)
+    jobs_at(index, START)
+}
+
+fn jobs_at(index: &Index, now: Instant) -> Vec<Job> {
+    jobs(index, &index.plan(), now, Timestamp::UNIX_EPOCH)
 }
 
 fn service_jobs(index: &Index) -> Vec<(String, Value, Vec<String>)> {
+    service_jobs_at(index, START)
+}
+
+/// The writes to Services, with the events that tell of them.
+fn service_jobs_at(index: &Index, now: Instant) -> Vec<(String, Value, Vec<String>)> {
     let service_job = |job| match job {
         Job::Service { key, write, .. } => {
             let notices = write.notices.iter().map(|n| format!("{}: {}", n.reason, n.note));
@@ -110,7 +127,7 @@ fn service_jobs(index: &Index) -> Vec<(String, Value, Vec<String>)> {
         }
         _ => None,
     };
-    all_jobs(index).into_iter().filter_map(service_job).collect()
+    jobs_at(index, now).into_iter().filter_map(service_job).collect()
 }
 
 #[test]
@@ -145,7 +162,8 @@ fn a_failure_is_told_once_and_its_condition_keeps_its_time() {
     let (_, patch, notices) = service_jobs(&index).remove(0);
     assert_eq!(
         notices,
-        ["AllocationFailed: there is no IPAddressPool: create one with addresses for this service"]
+        ["AllocationFailed: web/shop gets no address: there is no IPAddressPool: create one with \
+             addresses for this service"]
     );
     index.apply(Change::Service(applied(patched(service("shop", 7), &patch, 8))), START);
     assert!(service_jobs(&index).is_empty());
@@ -207,6 +225,7 @@ fn a_write_without_answer_keeps_its_addresses_from_others_until_its_outcome_is_k
         version: 7,
         addresses: vec!["10.0.0.0".parse().unwrap()],
         allocated_from: Some("lan".to_owned()),
+        claim: Some("web.shop".parse().unwrap()),
     };
     index.pending.insert(key("shop"), pending);
     // Older, and so the first in turn.
@@ -234,12 +253,12 @@ fn a_write_without_answer_keeps_its_addresses_from_others_until_its_outcome_is_k
 fn a_write_that_lost_against_another_gives_its_addresses_back() {
     let pools = vec![pool("lan", &["10.0.0.0/31"])];
     let mut index = World { services: vec![service("shop", 7)], pools, ..World::default() }.index();
-    let pending = Pending { version: 7, addresses: Vec::new(), allocated_from: None };
+    let pending = Pending { version: 7, addresses: Vec::new(), allocated_from: None, claim: None };
     index.pending.insert(key("shop"), pending);
     let mut edited = service("shop", 9);
     edited["metadata"]["annotations"] = json!({"leasehold.dev/addresses": "10.0.0.1"});
     let edited: k8s_openapi::api::core::v1::Service = serde_json::from_value(edited).unwrap();
-    assert!(index.answered(&key("shop"), edited));
+    assert!(index.answered(&key("shop"), edited, START));
     assert!(index.pending.is_empty(), "a newer version than the write would replace");
 }
 
@@ -403,8 +422,7 @@ fn a_session_outlives_its_node_until_it_ended_or_stood_still_for_ten_times_its_d
     };
     let deleted_at = |index: &Index, seconds: u64| {
         let at = START + Duration::from_secs(seconds);
-        let jobs = jobs(index, &index.plan(), at, Timestamp::UNIX_EPOCH);
-        jobs.iter().any(|job| matches!(job, Job::DeleteSession(..)))
+        jobs_at(index, at).iter().any(|job| matches!(job, Job::DeleteSession(..)))
     };
     let mut index = world().index();
     assert!(!deleted_at(&index, 49));

@@ -5,22 +5,35 @@ use std::net::IpAddr;
 
 use super::*;
 
+mod kept;
+mod pools;
+mod resting;
+mod sharing;
+
 /// A cluster in a few words.
 #[derive(Default)]
 struct Cluster {
     pools: BTreeMap<String, Pool>,
+    namespaces: BTreeMap<String, Labels>,
     services: BTreeMap<ServiceKey, Service>,
     nodes: BTreeMap<IpAddr, String>,
-    claimed: BTreeMap<IpAddr, BTreeSet<String>>,
+    listed: BTreeMap<IpAddr, BTreeSet<LeaseName>>,
     foreign: BTreeMap<IpAddr, ServiceKey>,
+    resting: BTreeMap<IpAddr, Rest>,
 }
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
+/// `shop` in namespace `web`, or `namespace/name`.
 fn key(name: &str) -> ServiceKey {
-    ServiceKey { namespace: "web".to_owned(), name: name.to_owned() }
+    let (namespace, name) = name.split_once('/').unwrap_or(("web", name));
+    ServiceKey { namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 const V4: &[Family] = &[Family::V4];
@@ -31,28 +44,53 @@ impl Cluster {
     fn pool(mut self, name: &str, entries: &[&str]) -> Self {
         let created = i64::try_from(self.pools.len()).unwrap();
         let ranges = entries.iter().map(|entry| entry.parse().unwrap()).collect();
-        self.pools.insert(name.to_owned(), Pool { created, ranges, auto_assign: true });
+        self.pools.insert(name.to_owned(), Pool { created, ranges, rules: Rules::default() });
         self
     }
 
-    fn on_request_only(mut self, name: &str) -> Self {
-        self.pools.get_mut(name).unwrap().auto_assign = false;
+    fn rules(mut self, name: &str, change: impl FnOnce(&mut Rules)) -> Self {
+        change(&mut self.pools.get_mut(name).unwrap().rules);
+        self
+    }
+
+    fn on_request_only(self, name: &str) -> Self {
+        self.rules(name, |rules| rules.auto_assign = false)
+    }
+
+    fn disabled(self, name: &str) -> Self {
+        self.rules(name, |rules| rules.disabled = true)
+    }
+
+    /// Only for this namespace.
+    fn pinned(self, name: &str, namespace: &str) -> Self {
+        self.rules(name, |rules| {
+            rules.scope.namespaces.insert(namespace.to_owned());
+        })
+    }
+
+    fn namespace(mut self, name: &str, pairs: &[(&str, &str)]) -> Self {
+        self.namespaces.insert(name.to_owned(), labels(pairs));
         self
     }
 
     /// Later services are younger.
     fn service(mut self, name: &str, families: &[Family]) -> Self {
         let created = i64::try_from(self.services.len()).unwrap();
+        let key = key(name);
         let service = Service {
             created,
+            labels: Labels::new(),
             families: families.to_vec(),
             stack: Stack::All,
-            request: Ok(Vec::new()),
+            request: Ok(Request::default()),
+            sharing: None,
+            reassign: false,
             present: Vec::new(),
             allocated_from: None,
-            claim: format!("web.{name}"),
+            claim: None,
+            own_claim: LeaseName::claim(&key.namespace, &key.name),
         };
-        self.services.insert(key(name), service);
+        self.services.insert(key, service);
         self
     }
 
@@ -66,14 +104,47 @@ impl Cluster {
     }
 
     fn asks(mut self, addresses: &[&str]) -> Self {
-        self.last().request = Ok(addresses.iter().map(|text| ip(text)).collect());
+        let what = addresses.iter().map(|text| ip(text)).collect();
+        let addresses = Some(Asked { what, place: "leasehold.dev/addresses" });
+        let request = self.last().request.clone().unwrap();
+        self.last().request = Ok(Request { addresses, ..request });
         self
     }
 
+    fn asks_pool(mut self, pool: &str) -> Self {
+        let pool = Some(Asked { what: pool.to_owned(), place: "leasehold.dev/address-pool" });
+        let request = self.last().request.clone().unwrap();
+        self.last().request = Ok(Request { pool, ..request });
+        self
+    }
+
+    /// With the claim that is named after it, if it was us who gave it the addresses.
     fn has(mut self, addresses: &[&str], pool: Option<&str>) -> Self {
         let last = self.last();
         last.present = addresses.iter().map(|text| ip(text)).collect();
         last.allocated_from = pool.map(str::to_owned);
+        last.claim = pool.map(|_| last.own_claim.clone());
+        self
+    }
+
+    fn under(mut self, claim: &str) -> Self {
+        self.last().claim = Some(claim.parse().unwrap());
+        self
+    }
+
+    fn reassign(mut self) -> Self {
+        self.last().reassign = true;
+        self
+    }
+
+    /// Shares by the key `k`, with these TCP ports.
+    fn shares(mut self, ports: &[u16]) -> Self {
+        let port = |number: &u16| Port { number: *number, protocol: Protocol::Tcp };
+        self.last().sharing = Some(Box::new(Terms {
+            key: Asked { what: "k".to_owned(), place: "leasehold.dev/shared-address" },
+            ports: ports.iter().map(port).collect(),
+            traffic: Traffic::Cluster,
+        }));
         self
     }
 
@@ -88,7 +159,13 @@ impl Cluster {
     }
 
     fn claim(mut self, address: &str, claim: &str) -> Self {
-        self.claimed.entry(ip(address)).or_default().insert(claim.to_owned());
+        self.listed.entry(ip(address)).or_default().insert(claim.parse().unwrap());
+        self
+    }
+
+    fn rests(mut self, address: &str, since: u64, former: &str) -> Self {
+        let since = Instant::from_secs(since);
+        self.resting.insert(ip(address), Rest { since, former: key(former) });
         self
     }
 
@@ -96,22 +173,51 @@ impl Cluster {
         let territory = Territory::new(&self.pools);
         plan(&State {
             territory: &territory,
+            namespaces: self.namespaces.iter().map(|(name, it)| (name.as_str(), it)).collect(),
             services: self.services.iter().collect(),
             nodes: &self.nodes,
-            claimed: self.claimed.clone(),
             foreign: self.foreign.iter().map(|(ip, key)| (*ip, key)).collect(),
+            departing: Vec::new(),
+            listed: self.listed.iter().map(|(ip, it)| (*ip, it.iter().collect())).collect(),
+            resting: &self.resting,
         })
+    }
+
+    fn decision(&self, name: &str) -> Decision {
+        self.plan().services[&key(name)].clone()
     }
 
     /// What a service gets: `address address (pool) reason`.
     fn gets(&self, name: &str) -> String {
-        let decision = &self.plan().services[&key(name)];
+        let decision = self.decision(name);
         let mut words: Vec<String> = decision.addresses.iter().map(ToString::to_string).collect();
         words.extend(decision.allocated_from.iter().map(|pool| format!("({pool})")));
         words.extend(decision.failure.iter().map(|failure| failure.reason().to_owned()));
         words
             .extend(decision.shortfall.iter().map(|failure| format!("short:{}", failure.reason())));
         words.join(" ")
+    }
+
+    /// Why a service does not get all that it needs.
+    fn says(&self, name: &str) -> String {
+        let decision = self.decision(name);
+        decision.failure.or(decision.shortfall).map(|it| it.to_string()).unwrap_or_default()
+    }
+
+    /// The claim that governs what a service gets.
+    fn governs(&self, name: &str) -> String {
+        self.decision(name).claim.map(|claim| claim.to_string()).unwrap_or_default()
+    }
+
+    /// The cluster after all decisions were written.
+    fn written(mut self) -> Self {
+        for (key, decision) in self.plan().services {
+            let service = self.services.get_mut(&key).unwrap();
+            service.present = decision.addresses;
+            service.allocated_from = decision.allocated_from;
+            service.claim = decision.claim;
+        }
+        self
     }
 }
 
@@ -160,7 +266,7 @@ fn a_service_keeps_its_address_whatever_happens_to_the_pools() {
     };
     assert_eq!(has(Cluster::default().pool("lan", &["10.0.0.0/24"])), "10.0.0.7 (lan)");
     assert_eq!(has(Cluster::default().pool("lan", &["10.9.0.0/24"])), "10.0.0.7 (lan)");
-    assert_eq!(has(Cluster::default().pool("other", &["10.0.0.0/24"])), "10.0.0.7 (lan)");
+    assert_eq!(has(Cluster::default().pool("other", &["10.0.0.0/24"])), "10.0.0.7 (other)");
     assert_eq!(has(Cluster::default()), "10.0.0.7 (lan)");
 }
 
@@ -206,9 +312,7 @@ fn requests_that_cannot_be_met_say_why_and_leave_the_service_pending() {
             .service("web", families)
             .asks(addresses)
             .has(&["10.0.0.9"], Some("lan"));
-        let failure =
-            cluster.plan().services[&key("web")].failure.as_ref().map(ToString::to_string);
-        (cluster.gets("web"), failure.unwrap_or_default())
+        (cluster.gets("web"), cluster.says("web"))
     };
     for (addresses, families, gets, says) in [
         (&["10.0.0.5"][..], V4, "10.0.0.5 (lan)", ""),
@@ -255,10 +359,8 @@ fn a_malformed_request_says_where_it_stands_and_how_to_write_it() {
     cluster.last().request =
         Err(Failure::Malformed { place: "spec.loadBalancerIP", entry: "10.0.0".to_owned() });
     assert_eq!(cluster.gets("web"), "MalformedRequest");
-    let plan = cluster.plan();
-    let failure = plan.services[&key("web")].failure.as_ref().unwrap();
     assert_eq!(
-        failure.to_string(),
+        cluster.says("web"),
         "spec.loadBalancerIP: `10.0.0` is not an IP address: write 192.0.2.10, or \
          192.0.2.10,2001:db8::10"
     );
@@ -288,10 +390,8 @@ fn an_exhausted_pool_says_so_and_recovers() {
     let cluster = Cluster::default().pool("lan", &["10.0.0.0/31"]).pool("six", &["2001:db8::/64"]);
     let mut cluster = cluster.service("a", V4).service("b", V4).service("c", V4);
     assert_eq!(cluster.gets("c"), "PoolExhausted");
-    let plan = cluster.plan();
-    let failure = plan.services[&key("c")].failure.as_ref().unwrap().to_string();
     assert_eq!(
-        failure,
+        cluster.says("c"),
         "no IPv4 address is free in pool lan: add addresses, or delete services that need none"
     );
     cluster.services.remove(&key("a"));

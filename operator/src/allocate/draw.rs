@@ -1,0 +1,310 @@
+//! How a service that lacks addresses gets them.
+
+use std::net::IpAddr;
+
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::range::Family;
+
+use super::kept::Held;
+use super::plan::Wanting;
+use super::request::Demand;
+use super::scope::Admission;
+use super::space::Space;
+use super::territory::Domain;
+use super::{ByFamily, Failure, Stack};
+
+/// Addresses that a service is about to get.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Draft<'a> {
+    pub(super) given: ByFamily,
+    /// The pool of all its addresses.
+    pub(super) pool: Option<&'a str>,
+    /// The claim that governs all its addresses; none before the first is found.
+    pub(super) claim: Option<LeaseName>,
+}
+
+impl<'a> Wanting<'a> {
+    /// What the service gets beside what it holds. Where one family is enough, what is lacking is
+    /// returned as well.
+    pub(super) fn find(
+        &self,
+        demand: &Demand<'a>,
+        held: &Held,
+        space: &mut Space<'a>,
+    ) -> Result<(Draft<'a>, Option<Failure>), Failure> {
+        let pool = self.pool_of_all(&held.addresses, demand);
+        let mut draft = Draft { pool, claim: held.claim.clone(), ..Draft::default() };
+        self.requested(demand, held, &mut draft, space)?;
+        let missing: Vec<Family> = self
+            .service
+            .families
+            .iter()
+            .copied()
+            .filter(|family| {
+                !held.addresses.contains_key(family) && !draft.given.contains_key(family)
+            })
+            .collect();
+        if missing.is_empty() {
+            return Ok((draft, None));
+        }
+        let lacking = match draft.pool {
+            Some(pool) => self.draw(pool, &missing, &mut draft, space),
+            None => self.draw_from_any(demand, &missing, &mut draft, space),
+        };
+        match lacking {
+            // All or nothing: what it already has is not taken away for what it lacks.
+            Some(failure)
+                if self.service.stack == Stack::All
+                    || (held.addresses.is_empty() && draft.given.is_empty()) =>
+            {
+                Err(failure)
+            }
+            lacking => Ok((draft, lacking)),
+        }
+    }
+
+    /// Why `pool` gives the service nothing.
+    fn closed(&self, pool: &str, domain: &Domain) -> Option<Failure> {
+        if domain.rules.disabled {
+            return Some(Failure::PoolDisabled { pool: pool.to_owned() });
+        }
+        match self.admission(pool) {
+            Admission::Admitted => None,
+            Admission::Unknown => Some(Failure::NamespaceUnseen(self.key.namespace.clone())),
+            Admission::Refused => {
+                let scope = domain.rules.scope.to_string();
+                Some(Failure::NotAdmitted { pool: pool.to_owned(), scope })
+            }
+        }
+    }
+
+    /// Adds the requested addresses that the service does not hold, and the pool of all requested
+    /// ones.
+    fn requested(
+        &self,
+        demand: &Demand<'a>,
+        held: &Held,
+        draft: &mut Draft<'a>,
+        space: &Space<'a>,
+    ) -> Result<(), Failure> {
+        let lacks = |(family, _): &(&Family, &IpAddr)| !held.addresses.contains_key(*family);
+        let mut wanted: Vec<_> = demand.addresses.iter().filter(lacks).collect();
+        // The claims of those that somebody has are given; the others follow.
+        wanted.sort_by_key(|(_, ip)| space.claim_of(**ip).is_none());
+        let mut from = draft.pool.zip(held.addresses.values().next().copied());
+        for (&family, &ip) in wanted {
+            let Some((pool, domain)) = self.state.territory.holder(ip) else {
+                return Err(Failure::NotInPool(ip));
+            };
+            if let Some((first_pool, first)) = from
+                && first_pool != pool
+            {
+                return Err(Failure::TwoPools {
+                    first,
+                    first_pool: first_pool.to_owned(),
+                    second: ip,
+                    second_pool: pool.to_owned(),
+                });
+            }
+            if let Some(failure) = self.closed(pool, domain) {
+                return Err(failure);
+            }
+            let own = || space.new_claim(self.key, self.service, ip);
+            let governing = space.claim_of(ip).cloned();
+            let claim = governing.clone().or(draft.claim.clone()).unwrap_or_else(own);
+            if let Some(obstacle) = space.obstacle(ip, &self.party(), &claim) {
+                return Err(obstacle);
+            }
+            if let (Some(first_claim), Some((_, first))) = (&draft.claim, from)
+                && *first_claim != claim
+            {
+                let (second, second_claim) = (ip, claim);
+                let first_claim = first_claim.clone();
+                return Err(Failure::TwoClaims { first, first_claim, second, second_claim });
+            }
+            from = Some((pool, ip));
+            draft.claim = Some(claim);
+            draft.given.insert(family, ip);
+        }
+        draft.pool = from.map(|(pool, _)| pool);
+        Ok(())
+    }
+
+    /// Serves `missing` from `pool`; what is left over is the failure.
+    fn draw(
+        &self,
+        pool: &'a str,
+        missing: &[Family],
+        draft: &mut Draft<'a>,
+        space: &mut Space<'a>,
+    ) -> Option<Failure> {
+        let Some(domain) = self.state.territory.domain(pool) else {
+            return Some(Failure::PoolGone { pool: pool.to_owned() });
+        };
+        let closed = self.closed(pool, domain);
+        if closed.is_some() {
+            return closed;
+        }
+        let mut lacking = None;
+        for &family in missing {
+            if !self.take(pool, family, draft, space) {
+                let lacks = || Failure::PoolLacks { pool: pool.to_owned(), family };
+                lacking = Some(space.soon_vacant(pool, family).unwrap_or_else(lacks));
+            }
+        }
+        lacking
+    }
+
+    /// Adds an address of `pool`; returns whether there is one.
+    fn take(
+        &self,
+        pool: &'a str,
+        family: Family,
+        draft: &mut Draft<'a>,
+        space: &mut Space<'a>,
+    ) -> bool {
+        let party = self.party();
+        let own = space.own_claim(self.key, self.service);
+        let governing = draft.claim.as_ref();
+        let claim = governing.or(own);
+        let found = governing
+            .and_then(|claim| space.joinable(pool, family, &party, claim))
+            .or_else(|| space.listed_alone(pool, family, &party, claim?))
+            .or_else(|| space.formerly_own(pool, family, &party, claim))
+            .or_else(|| space.vacant(pool, family));
+        let Some(ip) = found else { return false };
+        if draft.claim.is_none() {
+            draft.claim = Some(space.new_claim(self.key, self.service, ip));
+        }
+        draft.given.insert(family, ip);
+        true
+    }
+
+    /// Serves `missing` from the first pool that has room for all, or, where a part is enough, from
+    /// the first that has room for one; but first by joining others of the same key.
+    fn draw_from_any(
+        &self,
+        demand: &Demand<'a>,
+        missing: &[Family],
+        draft: &mut Draft<'a>,
+        space: &mut Space<'a>,
+    ) -> Option<Failure> {
+        if let Some((joined, lacking)) = self.join(demand, missing, space) {
+            *draft = joined;
+            return lacking;
+        }
+        if let Some(pool) = demand.pool {
+            draft.pool = Some(pool);
+            return self.draw(pool, missing, draft, space);
+        }
+        let mut partial = None;
+        for (pool, domain) in self.state.territory.in_order() {
+            if !domain.rules.auto_assign {
+                continue;
+            }
+            match self.closed(pool, domain) {
+                None => {}
+                // It would come before the others.
+                Some(unseen @ Failure::NamespaceUnseen(_)) => return Some(unseen),
+                Some(_) => continue,
+            }
+            let mut found = Draft { pool: Some(pool), ..Draft::default() };
+            if self.draw(pool, missing, &mut found, space).is_none() {
+                *draft = found;
+                return None;
+            }
+            if partial.is_none() && !found.given.is_empty() {
+                partial = Some(found);
+            }
+        }
+        let failure = self.diagnose(missing, space);
+        if let Some(found) = partial.filter(|_| self.service.stack == Stack::Any) {
+            *draft = found;
+        }
+        Some(failure)
+    }
+
+    /// Joins those of the same key at the oldest of their addresses where there is room; what is
+    /// left over is the failure.
+    fn join(
+        &self,
+        demand: &Demand<'a>,
+        missing: &[Family],
+        space: &mut Space<'a>,
+    ) -> Option<(Draft<'a>, Option<Failure>)> {
+        let party = self.party();
+        party.terms?;
+        let mut partial = None;
+        for index in space.first_candidate(&party).. {
+            let Some(ip) = space.candidate(&party, index) else { break };
+            let family = Family::of(ip);
+            let Some((pool, domain)) = self.state.territory.holder(ip) else { continue };
+            let Some(claim) = space.claim_of(ip).cloned() else { continue };
+            if !missing.contains(&family)
+                || demand.pool.is_some_and(|asked| asked != pool)
+                || space.has(ip, self.key)
+                || space.obstacle(ip, &party, &claim).is_some()
+                || self.closed(pool, domain).is_some()
+            {
+                continue;
+            }
+            let given = ByFamily::from([(family, ip)]);
+            let mut draft = Draft { given, pool: Some(pool), claim: Some(claim) };
+            let others: Vec<Family> =
+                missing.iter().copied().filter(|other| *other != family).collect();
+            let lacking = self.draw(pool, &others, &mut draft, space);
+            if lacking.is_none() {
+                return Some((draft, None));
+            }
+            if self.service.stack == Stack::Any && partial.is_none() {
+                partial = Some((draft, lacking));
+            }
+        }
+        partial
+    }
+
+    /// Why no pool has room for all of `missing`.
+    fn diagnose(&self, missing: &[Family], space: &mut Space<'a>) -> Failure {
+        let territory = self.state.territory;
+        if territory.domains().next().is_none() {
+            return Failure::NoPool;
+        }
+        for &family in missing {
+            let (mut serving, mut others) = (Vec::new(), Vec::new());
+            for (pool, domain) in territory.domains().filter(|(_, it)| it.size(family) > 0) {
+                match self.passed_over(pool, domain) {
+                    None => serving.push(pool),
+                    Some(why) => others.push(why),
+                }
+            }
+            if serving.is_empty() && others.is_empty() {
+                return Failure::NoFamily(family);
+            }
+            if serving.is_empty() {
+                return Failure::NoneServes { family, pools: others };
+            }
+            if serving.iter().any(|pool| space.vacant(pool, family).is_some()) {
+                continue;
+            }
+            if let Some(failure) = serving.iter().find_map(|pool| space.soon_vacant(pool, family)) {
+                return failure;
+            }
+            let pools = serving.iter().map(|pool| format!("pool {pool}")).collect();
+            return Failure::Exhausted { family, pools };
+        }
+        Failure::NoPoolForBoth
+    }
+
+    /// Why `pool` is passed over for the service, which asks for none.
+    fn passed_over(&self, pool: &str, domain: &Domain) -> Option<String> {
+        if domain.rules.disabled {
+            Some(format!("pool {pool} is disabled"))
+        } else if self.admission(pool) == Admission::Refused {
+            Some(format!("pool {pool} serves only {}", domain.rules.scope))
+        } else if !domain.rules.auto_assign {
+            Some(format!("pool {pool} serves only those that ask for it (autoAssign: false)"))
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What each service keeps of what it has, also where no pool would give it out any more.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::pool::Sharing;
+use leasehold_crds::range::Family;
+
+use super::plan::Wanting;
+use super::request::Demand;
+use super::scope::Admission;
+use super::space::Space;
+use super::{ByFamily, Failure, ServiceKey, State};
+
+/// An address that a service keeps although no pool would give it out to it any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The address.
+    pub address: IpAddr,
+    /// Why no pool would.
+    pub why: Unoffered,
+}
+
+/// Why no pool would give an address to the service that has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unoffered {
+    /// No pool holds it: it was deleted, or shrunk.
+    NoPool,
+    /// The service asks for a pool, and another holds the address by now.
+    OtherPool(String),
+    /// The pool does not admit the service.
+    NotAdmitted {
+        /// The pool.
+        pool: String,
+        /// Whom it admits.
+        scope: String,
+    },
+    /// The pool leaves it out.
+    LeftOut(String),
+    /// The pool does not let services of several namespaces share it.
+    NotShared(String),
+    /// The pool gives out nothing. That is as it should be: told only where it is to be replaced.
+    Disabled(String),
+}
+
+impl fmt::Display for Unoffered {
+    /// What follows `it is kept although`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPool => f.write_str("no IPAddressPool holds it any more"),
+            Self::OtherPool(pool) => write!(f, "it belongs to pool {pool} now"),
+            Self::NotAdmitted { pool, scope } => write!(f, "pool {pool} serves only {scope}"),
+            Self::LeftOut(pool) => {
+                write!(f, "pool {pool} leaves out addresses that end in .0 or .255")
+            }
+            Self::NotShared(pool) => {
+                write!(f, "pool {pool} lets only services of one namespace share an address")
+            }
+            Self::Disabled(pool) => write!(f, "pool {pool} is disabled"),
+        }
+    }
+}
+
+/// What a service has during a plan.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    pub(super) addresses: ByFamily,
+    /// The claim that governs all of them.
+    pub(super) claim: Option<LeaseName>,
+}
+
+/// What each service keeps of what it has; the rest is on its way out.
+pub(super) fn keep<'a>(
+    state: &'a State<'a>,
+    space: &mut Space<'a>,
+) -> BTreeMap<&'a ServiceKey, Held> {
+    let mut by_right: Vec<_> =
+        state.services.iter().map(|(key, service)| (*key, *service)).collect();
+    by_right
+        .sort_by_key(|(key, service)| (service.allocated_from.is_none(), service.created, *key));
+    let wanting = |(key, service)| (key, Wanting { key, service, state });
+    by_right.into_iter().map(wanting).map(|(key, it)| (key, it.keep(space))).collect()
+}
+
+impl<'a> Wanting<'a> {
+    fn keep(&self, space: &mut Space<'a>) -> Held {
+        let demand = self.demand().ok();
+        let mut held = Held::default();
+        for &ip in &self.service.present {
+            let family = Family::of(ip);
+            if held.addresses.values().any(|kept| *kept == ip) {
+                continue;
+            }
+            let fits = demand.as_ref().is_some_and(|demand| self.fits(ip, demand));
+            if fits && !held.addresses.contains_key(&family) {
+                let claim = self.claim_of(ip, &held, space);
+                if space.keep(ip, self.party(), &claim) {
+                    held.addresses.insert(family, ip);
+                    held.claim = Some(claim);
+                    continue;
+                }
+            }
+            space.leave(ip, self.party());
+        }
+        held
+    }
+
+    /// The claim that governs an address that the service has: that of the others who have it, or
+    /// the one on record.
+    fn claim_of(&self, ip: IpAddr, held: &Held, space: &Space<'a>) -> LeaseName {
+        if let Some(claim) = held.claim.as_ref().or_else(|| space.claim_of(ip)) {
+            return claim.clone();
+        }
+        let own = &self.service.own_claim;
+        // A record that somebody edited: the claim that lists the address says better.
+        let doubtful = |claim: &LeaseName| claim != own && !space.is_listed(ip, claim);
+        let recorded = self.service.claim.as_ref();
+        if let Some(claim) = recorded.filter(|claim| !doubtful(claim)) {
+            return claim.clone();
+        }
+        let listing = space.only_listing(ip).or(recorded);
+        listing.cloned().unwrap_or_else(|| space.new_claim(self.key, self.service, ip))
+    }
+
+    /// The pool of an address that the service has.
+    pub(super) fn pool_of(&self, ip: IpAddr, demand: &Demand<'a>) -> Option<&'a str> {
+        let owner = self.state.territory.owner(ip);
+        demand.pool.or(owner).or(self.service.allocated_from.as_deref())
+    }
+
+    /// The pool that the addresses of the service are from: the one on record as long as it has one.
+    pub(super) fn pool_of_all(&self, addresses: &ByFamily, demand: &Demand<'a>) -> Option<&'a str> {
+        let pools = || addresses.values().filter_map(|ip| self.pool_of(*ip, demand));
+        let recorded = self.service.allocated_from.as_deref();
+        pools().find(|pool| recorded == Some(pool)).or_else(|| pools().next())
+    }
+
+    /// Whether an address that the service has is one that it may keep.
+    fn fits(&self, ip: IpAddr, demand: &Demand<'a>) -> bool {
+        let territory = self.state.territory;
+        let owner = territory.owner(ip);
+        let recorded = self.service.allocated_from.as_deref();
+        let adopted = || owner.is_some_and(|pool| self.admission(pool) != Admission::Refused);
+        if !self.service.families.contains(&Family::of(ip)) || !(recorded.is_some() || adopted()) {
+            return false;
+        }
+        if demand.pool.is_some_and(|pool| owner != Some(pool) && recorded != Some(pool)) {
+            return false;
+        }
+        if let Some(asked) = demand.addresses.get(&Family::of(ip)) {
+            return *asked == ip;
+        }
+        // All addresses of a service are from one pool: a request for an address of another pool
+        // moves the other family, too.
+        let pool = self.pool_of(ip, demand);
+        let moves = |wanted: &IpAddr| {
+            !self.service.present.contains(wanted)
+                && territory.owner(*wanted).is_some_and(|owner| Some(owner) != pool)
+        };
+        !demand.addresses.values().any(moves)
+    }
+
+    /// Which of its addresses no pool would give out to the service any more.
+    pub(super) fn unoffered(&self, held: &Held, space: &Space<'a>) -> Vec<Kept> {
+        let kept = held.addresses.values();
+        kept.filter_map(|&address| Some(Kept { address, why: self.why(address, space)? })).collect()
+    }
+
+    fn why(&self, ip: IpAddr, space: &Space<'a>) -> Option<Unoffered> {
+        let Some((owner, domain)) = self.state.territory.holder(ip) else {
+            return Some(Unoffered::NoPool);
+        };
+        let pool = owner.to_owned();
+        let asked = self.service.request.as_ref().ok().and_then(|request| request.pool.as_ref());
+        let abroad = || {
+            let first = space.first_of(ip).map(|first| &first.namespace);
+            first.is_some_and(|namespace| *namespace != self.key.namespace)
+        };
+        if asked.is_some_and(|asked| asked.what != owner) {
+            Some(Unoffered::OtherPool(pool))
+        } else if self.admission(owner) == Admission::Refused {
+            Some(Unoffered::NotAdmitted { pool, scope: domain.rules.scope.to_string() })
+        } else if !domain.rules.offers(ip) {
+            Some(Unoffered::LeftOut(pool))
+        } else if domain.rules.sharing == Sharing::SameNamespace && abroad() {
+            Some(Unoffered::NotShared(pool))
+        } else if self.service.reassign && domain.rules.disabled {
+            Some(Unoffered::Disabled(pool))
+        } else {
+            None
+        }
+    }
+
+    /// What the service asks for.
+    pub(super) fn demand(&self) -> Result<Demand<'a>, Failure> {
+        Demand::of(self.service, self.state.territory)
+    }
+}

@@ -1,0 +1,72 @@
+//! What a service asks for.
+
+use std::net::IpAddr;
+
+use leasehold_crds::range::Family;
+
+use super::{ByFamily, Failure, Service, Territory};
+
+/// Something that a service asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked<T> {
+    /// What it asks for.
+    pub what: T,
+    /// The field or annotation in which it does.
+    pub place: &'static str,
+}
+
+/// Which addresses a service asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// These.
+    pub addresses: Option<Asked<Vec<IpAddr>>>,
+    /// Some of this pool.
+    pub pool: Option<Asked<String>>,
+}
+
+/// A request that makes sense as things are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Demand<'a> {
+    pub(super) addresses: ByFamily,
+    pub(super) pool: Option<&'a str>,
+}
+
+impl<'a> Demand<'a> {
+    /// What `service` asks for.
+    pub(super) fn of(service: &'a Service, territory: &'a Territory) -> Result<Self, Failure> {
+        let request = service.request.as_ref().map_err(Failure::clone)?;
+        let mut demand = Self::default();
+        for &ip in request.addresses.iter().flat_map(|asked| &asked.what) {
+            let family = Family::of(ip);
+            if !service.families.contains(&family) {
+                return Err(Failure::FamilyNotWanted { address: ip });
+            }
+            if let Some(other) = demand.addresses.insert(family, ip)
+                && other != ip
+            {
+                return Err(Failure::TwoOfFamily(other, ip));
+            }
+        }
+        let Some(asked) = &request.pool else { return Ok(demand) };
+        let had_from = service.allocated_from.as_ref() == Some(&asked.what);
+        if territory.domain(&asked.what).is_none() && !had_from {
+            let pools = territory.domains().map(|(pool, _)| pool.to_owned()).collect();
+            let (pool, place) = (asked.what.clone(), asked.place);
+            return Err(Failure::UnknownPool { pool, place, pools });
+        }
+        for &ip in demand.addresses.values() {
+            let owner = territory.owner(ip);
+            // What it has of the pool is no contradiction, even where the pool has lost it.
+            if owner != Some(&asked.what) && !(had_from && service.present.contains(&ip)) {
+                return Err(Failure::NotInThatPool {
+                    address: ip,
+                    pool: asked.what.clone(),
+                    place: asked.place,
+                    owner: owner.map(str::to_owned),
+                });
+            }
+        }
+        demand.pool = Some(&asked.what);
+        Ok(demand)
+    }
+}

@@ -1,0 +1,289 @@
+//! Which services may have one address together, and who looks for whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::pool::Sharing;
+
+use super::{Asked, Labels, ServiceKey};
+
+/// A transport protocol of Kubernetes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// `TCP`.
+    Tcp,
+    /// `UDP`.
+    Udp,
+    /// `SCTP`.
+    Sctp,
+}
+
+/// A port of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Port {
+    /// Its number.
+    pub number: u16,
+    /// Its protocol.
+    pub protocol: Protocol,
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let protocol = match self.protocol {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+            Protocol::Sctp => "SCTP",
+        };
+        write!(f, "{}/{protocol}", self.number)
+    }
+}
+
+/// Which nodes forward the traffic of a service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Traffic {
+    /// All: `externalTrafficPolicy: Cluster`.
+    Cluster,
+    /// Those with a pod that the selector matches: `externalTrafficPolicy: Local`.
+    Local(Labels),
+}
+
+/// With whom a service would share an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// With services of the same key.
+    pub key: Asked<String>,
+    /// It needs these ports for itself.
+    pub ports: BTreeSet<Port>,
+    /// A node must serve all or none of those that share.
+    pub traffic: Traffic,
+}
+
+/// Why two services may not have one address together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Clash {
+    /// The other is no service of ours.
+    Foreign,
+    /// One of them has no key.
+    NoKey,
+    /// Their keys differ.
+    OtherKey {
+        /// The key of the one that asks.
+        own: String,
+        /// The key of the other.
+        other: String,
+    },
+    /// Both need this port.
+    Port(Port),
+    /// Not the same nodes serve them.
+    Traffic,
+    /// They are of different namespaces, and this pool, if any, does not allow that.
+    Namespace(Option<String>),
+}
+
+impl fmt::Display for Clash {
+    /// What follows `belongs to service web/shop`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign => f.write_str(": ask for another"),
+            Self::NoKey => f.write_str(
+                ": ask for another, or let both share it by the same annotation \
+                 leasehold.dev/shared-address",
+            ),
+            Self::OtherKey { own, other } => write!(
+                f,
+                ", which shares it by the key `{other}`, not `{own}`: ask for another, or use the \
+                 same key"
+            ),
+            Self::Port(port) => write!(
+                f,
+                ", which needs port {port}, too: ask for another, or use other ports"
+            ),
+            Self::Traffic => f.write_str(
+                ", and services that share an address have all externalTrafficPolicy Cluster, or \
+                 all Local with one selector in one namespace: ask for another, or change that",
+            ),
+            Self::Namespace(Some(pool)) => write!(
+                f,
+                " of another namespace: ask for another, or set sharing of pool {pool} to \
+                 AnyNamespace"
+            ),
+            Self::Namespace(None) => f.write_str(
+                " of another namespace, and no IPAddressPool holds it to allow that: ask for another",
+            ),
+        }
+    }
+}
+
+/// One of those that have an address.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Party<'a> {
+    pub(super) key: &'a ServiceKey,
+    pub(super) terms: Option<&'a Terms>,
+}
+
+impl<'a> Party<'a> {
+    /// What keeps the two from having one address; where `namespaces` is none, nothing about their
+    /// namespaces does.
+    pub(super) fn clash(
+        &self,
+        other: &Party<'a>,
+        namespaces: Option<Borders<'a>>,
+    ) -> Option<Clash> {
+        let (Some(own), Some(others)) = (self.terms, other.terms) else {
+            return Some(Clash::NoKey);
+        };
+        if own.key.what != others.key.what {
+            let (own, other) = (own.key.what.clone(), others.key.what.clone());
+            return Some(Clash::OtherKey { own, other });
+        }
+        if self.circle() != other.circle() {
+            return Some(Clash::Traffic);
+        }
+        if let Some(port) = own.ports.intersection(&others.ports).next() {
+            return Some(Clash::Port(*port));
+        }
+        let borders = namespaces?;
+        (borders.sharing == Sharing::SameNamespace && self.key.namespace != other.key.namespace)
+            .then(|| Clash::Namespace(borders.pool.map(str::to_owned)))
+    }
+
+    /// Those with whom it may share, but for ports and namespaces, are in the same circle.
+    pub(super) fn circle(&self) -> Option<Circle<'a>> {
+        let terms = self.terms?;
+        let local = match &terms.traffic {
+            Traffic::Cluster => None,
+            Traffic::Local(selector) => Some((self.key.namespace.as_str(), selector)),
+        };
+        Some(Circle { key: &terms.key.what, local })
+    }
+}
+
+/// What a pool says about sharing across namespaces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Borders<'a> {
+    pub(super) pool: Option<&'a str>,
+    pub(super) sharing: Sharing,
+}
+
+/// Those with the same key whose traffic goes to the same nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Circle<'a> {
+    key: &'a str,
+    local: Option<(&'a str, &'a Labels)>,
+}
+
+/// Who has an address.
+#[derive(Debug)]
+pub(super) struct Holding<'a> {
+    /// The claim that governs the address.
+    pub(super) claim: LeaseName,
+    /// Those that have it, the one with the best right to it first.
+    pub(super) parties: Vec<Party<'a>>,
+    /// Who needs which port; only of those that would share.
+    ports: BTreeMap<Port, &'a ServiceKey>,
+}
+
+impl<'a> Holding<'a> {
+    pub(super) fn new(claim: LeaseName, party: Party<'a>) -> Self {
+        let mut holding = Self { claim, parties: Vec::with_capacity(1), ports: BTreeMap::new() };
+        holding.add(party);
+        holding
+    }
+
+    pub(super) fn add(&mut self, party: Party<'a>) {
+        let ports = party.terms.iter().flat_map(|terms| &terms.ports);
+        self.ports.extend(ports.map(|port| (*port, party.key)));
+        self.parties.push(party);
+    }
+
+    /// Gives up the part of `key`; returns whether somebody is left.
+    pub(super) fn remove(&mut self, key: &ServiceKey) -> bool {
+        self.parties.retain(|party| party.key != key);
+        self.ports.retain(|_, owner| *owner != key);
+        !self.parties.is_empty()
+    }
+
+    /// With whom `party` clashes, and why. All that hold it are of one circle.
+    pub(super) fn clash(
+        &self,
+        party: &Party<'a>,
+        namespaces: Option<Borders<'a>>,
+    ) -> Option<(&'a ServiceKey, Clash)> {
+        let first = self.parties.first()?;
+        let alike =
+            self.parties.len() > 1 && party.terms.is_some() && party.circle() == first.circle();
+        if !alike {
+            return Some((first.key, party.clash(first, namespaces)?));
+        }
+        let ports = party.terms.into_iter().flat_map(|terms| &terms.ports);
+        for port in ports {
+            if let Some(owner) = self.ports.get(port) {
+                return Some((owner, Clash::Port(*port)));
+            }
+        }
+        let borders = namespaces.filter(|borders| borders.sharing == Sharing::SameNamespace)?;
+        let stranger =
+            self.parties.iter().find(|other| other.key.namespace != party.key.namespace)?;
+        Some((stranger.key, Clash::Namespace(borders.pool.map(str::to_owned))))
+    }
+
+    fn needs(&self, port: Port) -> bool {
+        self.ports.contains_key(&port)
+    }
+}
+
+/// The addresses of those that would share, in the order in which they are joined.
+#[derive(Debug, Default)]
+pub(super) struct Meeting<'a> {
+    circles: BTreeMap<Circle<'a>, Line>,
+    by_claim: BTreeMap<LeaseName, Vec<IpAddr>>,
+}
+
+/// The addresses of one circle.
+#[derive(Debug, Default)]
+struct Line {
+    addresses: Vec<IpAddr>,
+    /// How many of the first addresses all have somebody who needs the port. It only grows: during a
+    /// plan nobody leaves a port to others.
+    full: BTreeMap<Port, usize>,
+}
+
+impl<'a> Meeting<'a> {
+    /// Somebody has `ip` who would share it.
+    pub(super) fn open(&mut self, ip: IpAddr, party: &Party<'a>, claim: &LeaseName) {
+        let Some(circle) = party.circle() else { return };
+        self.circles.entry(circle).or_default().addresses.push(ip);
+        self.by_claim.entry(claim.clone()).or_default().push(ip);
+    }
+
+    /// From which address of its circle on `party` may find room: at those before, others need its
+    /// ports.
+    pub(super) fn start(
+        &mut self,
+        party: &Party<'a>,
+        held: &BTreeMap<IpAddr, Holding<'a>>,
+    ) -> usize {
+        let line = party.circle().and_then(|circle| self.circles.get_mut(&circle));
+        let (Some(line), Some(terms)) = (line, party.terms) else { return 0 };
+        let mut from = 0;
+        for port in &terms.ports {
+            let full = line.full.entry(*port).or_default();
+            let needs = |ip: &&IpAddr| held.get(*ip).is_some_and(|holding| holding.needs(*port));
+            *full += line.addresses.iter().skip(*full).take_while(needs).count();
+            from = from.max(*full);
+        }
+        from
+    }
+
+    /// One address of the circle of `party`.
+    pub(super) fn candidate(&self, party: &Party<'a>, index: usize) -> Option<IpAddr> {
+        self.circles.get(&party.circle()?)?.addresses.get(index).copied()
+    }
+
+    /// The addresses under `claim` of those that would share.
+    pub(super) fn under(&self, claim: &LeaseName) -> &[IpAddr] {
+        self.by_claim.get(claim).map_or(&[], Vec::as_slice)
+    }
+}

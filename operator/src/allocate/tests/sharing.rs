@@ -1,0 +1,309 @@
+//! Services that have one address together.
+
+use super::*;
+
+fn lan() -> Cluster {
+    Cluster::default().pool("lan", &["10.0.0.0/24", "2001:db8::/64"])
+}
+
+fn local(cluster: Cluster, app: &str) -> Cluster {
+    let mut cluster = cluster;
+    let terms = cluster.last().sharing.as_mut().unwrap();
+    terms.traffic = Traffic::Local(labels(&[("app", app)]));
+    cluster
+}
+
+fn other_key(cluster: Cluster) -> Cluster {
+    let mut cluster = cluster;
+    "l".clone_into(&mut cluster.last().sharing.as_mut().unwrap().key.what);
+    cluster
+}
+
+fn udp(cluster: Cluster) -> Cluster {
+    let mut cluster = cluster;
+    let terms = cluster.last().sharing.as_mut().unwrap();
+    let ports = terms.ports.iter();
+    terms.ports = ports.map(|port| Port { protocol: Protocol::Udp, ..*port }).collect();
+    cluster
+}
+
+#[test]
+fn services_of_one_key_join_where_their_ports_fit_under_one_claim() {
+    let cluster = lan()
+        .service("a", V4)
+        .shares(&[80])
+        .service("b", V4)
+        .shares(&[443])
+        .service("c", V4)
+        .shares(&[80, 8080])
+        .service("d", V4)
+        .shares(&[8080]);
+    let got = |cluster: &Cluster| {
+        ["a", "b", "c", "d"].map(|name| format!("{} {}", cluster.gets(name), cluster.governs(name)))
+    };
+    let expected = [
+        "10.0.0.0 (lan) web.a",
+        "10.0.0.0 (lan) web.a",
+        "10.0.0.1 (lan) web.c",
+        "10.0.0.0 (lan) web.a",
+    ];
+    assert_eq!(got(&cluster), expected);
+    assert_eq!(cluster.plan().pools["lan"].assigned_v4, 2);
+    let cluster = cluster.written();
+    assert_eq!(got(&cluster), expected);
+}
+
+#[test]
+fn a_request_for_the_address_of_another_is_met_or_says_why_not() {
+    let a = || lan().service("a", V4).shares(&[80]).service("b", V4);
+    let belongs = "the requested address 10.0.0.0 belongs to service web/a";
+    for (cluster, gets, says) in [
+        (a().shares(&[443]), "10.0.0.0 (lan)", String::new()),
+        (udp(a().shares(&[80])), "10.0.0.0 (lan)", String::new()),
+        (
+            a(),
+            "AddressInUse",
+            format!(
+                "{belongs}: ask for another, or let both share it by the same annotation \
+                 leasehold.dev/shared-address"
+            ),
+        ),
+        (
+            other_key(a().shares(&[443])),
+            "AddressInUse",
+            format!(
+                "{belongs}, which shares it by the key `k`, not `l`: ask for another, or use the \
+                 same key"
+            ),
+        ),
+        (
+            a().shares(&[443, 80]),
+            "AddressInUse",
+            format!("{belongs}, which needs port 80/TCP, too: ask for another, or use other ports"),
+        ),
+        (
+            local(a().shares(&[443]), "web"),
+            "AddressInUse",
+            format!(
+                "{belongs}, and services that share an address have all externalTrafficPolicy \
+                 Cluster, or all Local with one selector in one namespace: ask for another, or \
+                 change that"
+            ),
+        ),
+    ] {
+        let cluster = cluster.asks(&["10.0.0.0"]);
+        assert_eq!(cluster.gets("b"), gets);
+        assert_eq!(cluster.says("b"), says);
+    }
+}
+
+#[test]
+fn local_services_share_only_with_the_same_selector_in_one_namespace() {
+    let cluster = |second: &str, app: &str| {
+        let cluster = lan().rules("lan", |rules| {
+            rules.sharing = leasehold_crds::pool::Sharing::AnyNamespace;
+        });
+        let cluster = local(cluster.service("a", V4).shares(&[80]), "web");
+        local(cluster.service(second, V4).shares(&[443]), app).gets(second)
+    };
+    assert_eq!(cluster("b", "web"), "10.0.0.0 (lan)");
+    assert_eq!(cluster("b", "api"), "10.0.0.1 (lan)");
+    assert_eq!(cluster("other/b", "web"), "10.0.0.1 (lan)");
+}
+
+#[test]
+fn the_claim_stays_as_long_as_anybody_has_the_address_under_it() {
+    let shared = lan().service("a", V4).shares(&[80]).service("b", V4).shares(&[443]).written();
+    let mut left = shared;
+    left.services.remove(&key("a"));
+    assert_eq!(left.governs("b"), "web.a");
+    // The name is in use: the service that bears it takes another, also when it joins nobody.
+    let back = left.service("a", V4);
+    assert_eq!(back.gets("a"), "10.0.0.1 (lan)");
+    assert_eq!(back.governs("a"), "10-0-0-1.address.leasehold");
+    let back = back.written();
+    assert_eq!((back.governs("a"), back.governs("b")), {
+        ("10-0-0-1.address.leasehold".to_owned(), "web.a".to_owned())
+    });
+    let joined = back.service("c", V4).shares(&[80]).asks(&["10.0.0.0"]);
+    assert_eq!(joined.governs("c"), "web.a");
+}
+
+#[test]
+fn a_key_on_a_lone_service_changes_nothing() {
+    let lone = lan().service("a", V4).has(&["10.0.0.7"], Some("lan"));
+    let before = lone.decision("a");
+    assert_eq!(lone.shares(&[80]).decision("a"), before);
+}
+
+#[test]
+fn of_those_that_cannot_share_any_more_the_younger_gets_another() {
+    let shared = lan().service("a", V4).shares(&[80]).service("b", V4).shares(&[443]).written();
+    assert_eq!(shared.gets("b"), "10.0.0.0 (lan)");
+    let clash = |change: fn(Cluster) -> Cluster| {
+        let cluster = change(
+            lan()
+                .service("a", V4)
+                .shares(&[80])
+                .has(&["10.0.0.0"], Some("lan"))
+                .service("b", V4)
+                .shares(&[443])
+                .has(&["10.0.0.0"], Some("lan"))
+                .under("web.a"),
+        );
+        assert_eq!(cluster.gets("a"), "10.0.0.0 (lan)");
+        assert_eq!(cluster.governs("a"), "web.a");
+        (cluster.gets("b"), cluster.governs("b"))
+    };
+    let another = ("10.0.0.1 (lan)".to_owned(), "web.b".to_owned());
+    assert_eq!(clash(|it| it.shares(&[80])), another);
+    assert_eq!(clash(other_key), another);
+    assert_eq!(clash(|it| local(it, "web")), another);
+    assert_eq!(
+        clash(|mut it| {
+            it.last().sharing = None;
+            it
+        }),
+        another
+    );
+}
+
+#[test]
+fn both_families_are_joined_or_drawn_under_one_claim() {
+    let cluster = lan()
+        .service("a", BOTH)
+        .shares(&[80])
+        .service("b", BOTH)
+        .shares(&[443])
+        .service("four", V4)
+        .shares(&[8080])
+        .service("six", V6)
+        .shares(&[8080]);
+    assert_eq!(cluster.gets("b"), "10.0.0.0 2001:db8:: (lan)");
+    assert_eq!(cluster.gets("six"), "2001:db8:: (lan)");
+    for name in ["a", "b", "four", "six"] {
+        assert_eq!(cluster.governs(name), "web.a");
+    }
+    let widens = lan().service("a", V4).shares(&[80]).service("b", BOTH).shares(&[443]);
+    assert_eq!(widens.gets("b"), "10.0.0.0 2001:db8:: (lan)");
+    assert_eq!(widens.governs("b"), "web.a");
+}
+
+#[test]
+fn addresses_under_two_claims_are_not_for_one_service() {
+    let cluster = lan()
+        .service("a", V4)
+        .shares(&[80])
+        .asks(&["10.0.0.1"])
+        .service("b", V6)
+        .shares(&[80])
+        .asks(&["2001:db8::1"])
+        .service("c", BOTH)
+        .shares(&[443]);
+    let both = cluster.asks(&["10.0.0.1", "2001:db8::1"]);
+    assert_eq!(both.gets("c"), "ContradictoryRequest");
+    assert_eq!(
+        both.says("c"),
+        "the addresses of a service are under one claim, but 10.0.0.1 is under claim web.a and \
+         2001:db8::1 under claim web.b: ask for addresses that the same service has"
+    );
+    let one = both.asks(&["2001:db8::1"]);
+    assert_eq!(one.gets("c"), "10.0.0.0 2001:db8::1 (lan)");
+    assert_eq!(one.governs("c"), "web.b");
+}
+
+#[test]
+fn who_has_an_address_of_its_own_does_not_leave_it_for_others() {
+    let cluster = lan()
+        .service("a", V4)
+        .shares(&[80])
+        .has(&["10.0.0.7"], Some("lan"))
+        .service("b", V4)
+        .shares(&[443])
+        .has(&["10.0.0.8"], Some("lan"));
+    assert_eq!(cluster.gets("b"), "10.0.0.8 (lan)");
+    let moved = cluster.asks(&["10.0.0.7"]);
+    assert_eq!((moved.gets("b"), moved.governs("b")), {
+        ("10.0.0.7 (lan)".to_owned(), "web.a".to_owned())
+    });
+}
+
+#[test]
+fn nobody_joins_where_the_pool_would_give_nothing() {
+    let b = |cluster: Cluster| {
+        let cluster = cluster
+            .pool("spare", &["10.1.0.0/24"])
+            .service("a", V4)
+            .shares(&[80])
+            .has(&["10.0.0.0"], Some("lan"));
+        cluster.service("b", V4).shares(&[443]).gets("b")
+    };
+    assert_eq!(b(lan()), "10.0.0.0 (lan)");
+    assert_eq!(b(lan().on_request_only("lan")), "10.0.0.0 (lan)");
+    for closed in [
+        lan().disabled("lan"),
+        lan().pinned("lan", "blue"),
+        lan().rules("lan", |rules| rules.avoid_buggy = true).on_request_only("lan"),
+        Cluster::default(),
+    ] {
+        assert_eq!(b(closed), "10.1.0.0 (spare)");
+    }
+}
+
+#[test]
+fn a_port_is_free_for_others_only_when_who_gives_it_up_has_done_so() {
+    let cluster = || {
+        lan()
+            .service("a", V4)
+            .shares(&[80])
+            .has(&["10.0.0.0"], Some("lan"))
+            .service("moves", V4)
+            .shares(&[443])
+            .has(&["10.0.0.0"], Some("lan"))
+            .under("web.a")
+            .asks(&["10.0.0.9"])
+    };
+    let waits = cluster().service("b", V4).shares(&[443]).asks(&["10.0.0.0"]);
+    assert_eq!(waits.gets("moves"), "10.0.0.9 (lan)");
+    assert_eq!(waits.gets("b"), "AddressReleasing");
+    assert_eq!(waits.written().gets("b"), "10.0.0.0 (lan)");
+    let fits = cluster().service("b", V4).shares(&[8443]).asks(&["10.0.0.0"]);
+    assert_eq!(fits.gets("b"), "10.0.0.0 (lan)");
+}
+
+#[test]
+fn a_record_that_somebody_edited_does_not_change_the_claim() {
+    let b = |recorded: &str| {
+        lan()
+            .service("a", V4)
+            .has(&["10.0.0.0"], Some("lan"))
+            .claim("10.0.0.0", "web.a")
+            .service("b", V4)
+            .has(&["10.0.0.1"], Some("lan"))
+            .under(recorded)
+            .claim("10.0.0.1", "web.b")
+    };
+    assert_eq!(b("web.b").governs("b"), "web.b");
+    assert_eq!(b("web.a").governs("b"), "web.b");
+    let mut stripped = b("web.b");
+    stripped.last().claim = None;
+    assert_eq!(stripped.governs("b"), "web.b");
+    // A copy of a Service brings along a record that is not its own.
+    let copied = b("web.b").service("copy", V4).under("web.a");
+    assert_eq!(copied.governs("copy"), "web.copy");
+}
+
+#[test]
+fn services_that_come_along_with_one_address_get_one_claim() {
+    let cluster = lan()
+        .service("a", BOTH)
+        .shares(&[80])
+        .has(&["10.0.0.7", "2001:db8::7"], None)
+        .service("b", BOTH)
+        .shares(&[443])
+        .has(&["10.0.0.7", "2001:db8::7"], None);
+    assert_eq!(cluster.gets("b"), "10.0.0.7 2001:db8::7 (lan)");
+    assert_eq!((cluster.governs("a"), cluster.governs("b")), {
+        ("web.a".to_owned(), "web.a".to_owned())
+    });
+}

@@ -1,0 +1,129 @@
+//! What people are told about a Service: in its condition, and by events where that is news.
+
+use std::net::IpAddr;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::condition::Verdict;
+use super::service::ALLOCATED;
+use crate::allocate::{Decision, Failure, ServiceKey};
+use crate::report::events::Notice;
+
+/// The reason of the condition while all is well, and of the event that tells of it.
+pub(super) const ASSIGNED: &str = "AddressAssigned";
+/// The reason of the condition, and of the event, while an address is kept that no pool would give
+/// out any more.
+pub(super) const KEPT: &str = "AddressKept";
+
+/// What is said of each such address.
+const ALTHOUGH: &str = "is kept although";
+
+/// Whether a condition says that an address is kept that no pool would give out any more.
+pub(super) fn is_of_kept(condition: &Condition) -> bool {
+    condition.message.contains(ALTHOUGH)
+}
+
+/// What the condition says.
+pub(super) fn verdict(key: &ServiceKey, decision: &Decision) -> Verdict {
+    let kept = kept(key, decision);
+    let (status, reason, text) = match (&decision.failure, &decision.shortfall) {
+        (Some(failure), _) => (false, failure.reason(), refused(key, decision)),
+        (None, Some(shortfall)) => {
+            (true, ASSIGNED, Some(format!("{}; {shortfall}", said(decision))))
+        }
+        (None, None) => (true, ASSIGNED, Some(said(decision))),
+    };
+    let reason = if status && kept.is_some() { KEPT } else { reason };
+    let message = text.into_iter().chain(kept).collect::<Vec<_>>().join("; ");
+    Verdict { type_: ALLOCATED, status, reason, message, generation: None }
+}
+
+/// The events for the change from what a Service has, and its condition says, to `decision`.
+pub(super) fn notices(
+    key: &ServiceKey,
+    present: &[IpAddr],
+    decision: &Decision,
+    condition: Option<&Condition>,
+    said_already: bool,
+) -> Vec<Notice> {
+    let mut notices: Vec<Notice> = addresses(present, decision).into_iter().collect();
+    let passes = decision.failure.as_ref().is_none_or(Failure::passes);
+    if let Some(note) = refused(key, decision).filter(|_| !said_already && !passes) {
+        notices.push(Notice {
+            warning: true,
+            reason: "AllocationFailed",
+            action: "Allocate",
+            note,
+        });
+    }
+    let told = |note: &String| condition.is_some_and(|old| old.message.contains(note));
+    if let Some(note) = kept(key, decision).filter(|note| !told(note)) {
+        notices.push(Notice { warning: true, reason: KEPT, action: "Allocate", note });
+    }
+    notices
+}
+
+/// The event for a Service that is no longer ours.
+pub(super) fn released(present: &[IpAddr]) -> Option<Notice> {
+    (!present.is_empty()).then(|| Notice {
+        warning: false,
+        reason: "AddressReleased",
+        action: "Release",
+        note: format!("{}: the service is no longer a load balancer of Leasehold", list(present)),
+    })
+}
+
+fn addresses(present: &[IpAddr], decision: &Decision) -> Option<Notice> {
+    if decision.addresses == present {
+        return None;
+    }
+    if decision.addresses.is_empty() {
+        return Some(Notice {
+            warning: false,
+            reason: "AddressReleased",
+            action: "Release",
+            note: list(present),
+        });
+    }
+    let mut note = said(decision);
+    let lost: Vec<IpAddr> =
+        present.iter().filter(|ip| !decision.addresses.contains(ip)).copied().collect();
+    if !lost.is_empty() {
+        note = format!("{note}, instead of {}", list(&lost));
+    }
+    Some(Notice { warning: false, reason: ASSIGNED, action: "Allocate", note })
+}
+
+fn list(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// `192.0.2.1, 2001:db8::1 from pool lan`
+fn said(decision: &Decision) -> String {
+    let pool = decision.allocated_from.as_deref().unwrap_or_default();
+    format!("{} from pool {pool}", list(&decision.addresses))
+}
+
+/// `web/shop gets no address: ...`
+fn refused(key: &ServiceKey, decision: &Decision) -> Option<String> {
+    let failure = decision.failure.as_ref()?;
+    let lacks = if decision.addresses.is_empty() { "gets no address" } else { "lacks an address" };
+    Some(format!("{key} {lacks}: {failure}"))
+}
+
+/// `192.0.2.1 is kept although no IPAddressPool holds it any more; ...`, and how to change that.
+fn kept(key: &ServiceKey, decision: &Decision) -> Option<String> {
+    if decision.kept.is_empty() {
+        return None;
+    }
+    let why = decision.kept.iter().map(|kept| format!("{} {ALTHOUGH} {}", kept.address, kept.why));
+    let why = why.collect::<Vec<_>>().join("; ");
+    let ServiceKey { namespace, name } = key;
+    Some(match &decision.stuck {
+        Some(stuck) => format!("{why}; leasehold.dev/reassign finds no other: {stuck}"),
+        None => format!(
+            "{why}; for another: kubectl annotate service -n {namespace} {name} \
+             leasehold.dev/reassign=true"
+        ),
+    })
+}
