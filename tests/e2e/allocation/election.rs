@@ -27,10 +27,15 @@ struct Replicas {
 
 impl Replicas {
     fn start(&mut self) -> Result<Operator> {
+        self.start_with(&[])
+    }
+
+    fn start_with(&mut self, arguments: &[&str]) -> Result<Operator> {
         self.number += 1;
         let name = format!("operator-{}", self.number);
         let kubeconfig = self.lab.plane().kubeconfig(OPERATOR_ACCOUNT);
-        Operator::start(self.lab.folder(), &name, &kubeconfig, &["--default-class"])
+        let arguments = [&["--default-class"], arguments].concat();
+        Operator::start(self.lab.folder(), &name, &kubeconfig, &arguments)
     }
 
     async fn is(&self, operator: &Operator, role: &str, patience: Duration) -> Result<()> {
@@ -100,6 +105,30 @@ pub async fn of_several_operators_one_works_and_another_takes_over() -> Result<(
     let took = replicas.allocation("third", TAKEOVER).await?;
     replicas.is(&third, "active", SOON).await?;
     println!("    allocation after SIGKILL of the active one: {took:?}");
+    Ok(())
+}
+
+pub async fn an_operator_that_was_killed_is_followed_at_once_by_the_next_in_its_pod() -> Result<()>
+{
+    let lab = Lab::start().await?;
+    let pool = json!({
+        "apiVersion": "leasehold.dev/v1alpha1", "kind": "IPAddressPool",
+        "metadata": {"name": "lan"}, "spec": {"addresses": ["192.0.2.0/24"]},
+    });
+    lab.apply(pool).await?;
+    let mut replicas = Replicas { lab, number: 0 };
+    let pod = ["--pod-name", "operator-a"];
+    let first = replicas.start_with(&pod)?;
+    replicas.is(&first, "active", SOON).await?;
+    let standby = replicas.start_with(&["--pod-name", "operator-b"])?;
+    replicas.is(&standby, "standby: ", SOON).await?;
+    replicas.allocation("first", SOON).await?;
+    first.process().kill().await?;
+    let next = replicas.start_with(&pod)?;
+    let took = replicas.allocation("second", SOON).await?;
+    replicas.is(&next, "active", SOON).await?;
+    replicas.is(&standby, "standby: ", SOON).await?;
+    println!("    allocation after SIGKILL and a start in the same pod: {took:?}");
     Ok(())
 }
 
