@@ -11,14 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::range::{IpRange, RangeError};
 
-/// The condition that says whether all entries of a pool can be used.
+/// The condition that says whether all entries and selectors of a pool can be used.
 pub const READY: &str = "Ready";
 /// The condition that says whether a pool shares addresses with an earlier pool.
 pub const OVERLAPPING: &str = "Overlapping";
 
 /// A pool of addresses for Services of type LoadBalancer.
 ///
-/// The allocator takes the lowest free address of the pool. Where two pools overlap, the earlier one
+/// The allocator takes the lowest free address of the pool; one that was freed less than a minute ago
+/// comes last. Where two pools overlap, the earlier one
 /// (by creation time, then by name) owns the shared addresses.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
@@ -71,7 +72,21 @@ pub const OVERLAPPING: &str = "Overlapping";
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Ready')].status",
-        description = "Whether all entries can be used."
+        description = "Whether all entries and selectors can be used."
+    ),
+    printcolumn(
+        name = "Disabled",
+        type_ = "boolean",
+        json_path = ".spec.disabled",
+        description = "Whether nothing more is given out.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Priority",
+        type_ = "integer",
+        json_path = ".spec.serviceAllocation.priority",
+        description = "The smaller, the earlier; 0 is last.",
+        priority = 1
     )
 )]
 #[cfg_attr(test, kube(cel))]
@@ -84,7 +99,7 @@ pub struct IPAddressPoolSpec {
     pub addresses: Vec<AddressRange>,
 
     /// Whether services that ask for no address and no pool may get one from here. A pool with
-    /// `false` serves only those that ask for one of its addresses.
+    /// `false` serves only those that ask for it, or for one of its addresses.
     #[serde(default = "auto_assign")]
     pub auto_assign: bool,
 
@@ -279,7 +294,7 @@ pub struct IPAddressPoolStatus {
     /// IPv6 addresses of the pool that are free; 9223372036854775807 also stands for more.
     #[serde(default, rename = "availableIPv6")]
     pub available_ipv6: i64,
-    /// `Ready`: all entries can be used. `Overlapping`: an earlier pool owns some of the addresses.
+    /// `Ready`: all entries and selectors can be used. `Overlapping`: an earlier pool owns some of the addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -5,13 +5,14 @@ use std::net::IpAddr;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::range::Family;
 
+use super::families::ByFamily;
 use super::kept::Held;
 use super::plan::Wanting;
 use super::request::Demand;
 use super::scope::Admission;
 use super::space::Space;
 use super::territory::Domain;
-use super::{ByFamily, Failure, Stack};
+use super::{Failure, Stack};
 
 /// Addresses that a service is about to get.
 #[derive(Clone, Debug, Default)]
@@ -40,9 +41,7 @@ impl<'a> Wanting<'a> {
             .families
             .iter()
             .copied()
-            .filter(|family| {
-                !held.addresses.contains_key(family) && !draft.given.contains_key(family)
-            })
+            .filter(|family| !held.addresses.has(*family) && !draft.given.has(*family))
             .collect();
         if missing.is_empty() {
             return Ok((draft, None));
@@ -87,12 +86,12 @@ impl<'a> Wanting<'a> {
         draft: &mut Draft<'a>,
         space: &Space<'a>,
     ) -> Result<(), Failure> {
-        let lacks = |(family, _): &(&Family, &IpAddr)| !held.addresses.contains_key(*family);
-        let mut wanted: Vec<_> = demand.addresses.iter().filter(lacks).collect();
+        let lacks = |ip: &IpAddr| !held.addresses.has(Family::of(*ip));
+        let mut wanted: Vec<IpAddr> = demand.addresses.iter().filter(lacks).collect();
         // The claims of those that somebody has are given; the others follow.
-        wanted.sort_by_key(|(_, ip)| space.claim_of(**ip).is_none());
-        let mut from = draft.pool.zip(held.addresses.values().next().copied());
-        for (&family, &ip) in wanted {
+        wanted.sort_by_key(|ip| space.claim_of(*ip).is_none());
+        let mut from = draft.pool.zip(held.addresses.iter().next());
+        for ip in wanted {
             let Some((pool, domain)) = self.state.territory.holder(ip) else {
                 return Err(Failure::NotInPool(ip));
             };
@@ -109,7 +108,7 @@ impl<'a> Wanting<'a> {
             if let Some(failure) = self.closed(pool, domain) {
                 return Err(failure);
             }
-            let own = || space.new_claim(self.key, self.service, ip);
+            let own = || space.new_claim(self.service, ip);
             let governing = space.claim_of(ip).cloned();
             let claim = governing.clone().or(draft.claim.clone()).unwrap_or_else(own);
             if let Some(obstacle) = space.obstacle(ip, &self.party(), &claim) {
@@ -124,7 +123,7 @@ impl<'a> Wanting<'a> {
             }
             from = Some((pool, ip));
             draft.claim = Some(claim);
-            draft.given.insert(family, ip);
+            draft.given.insert(ip);
         }
         draft.pool = from.map(|(pool, _)| pool);
         Ok(())
@@ -164,7 +163,7 @@ impl<'a> Wanting<'a> {
         space: &mut Space<'a>,
     ) -> bool {
         let party = self.party();
-        let own = space.own_claim(self.key, self.service);
+        let own = space.own_claim(self.service);
         let governing = draft.claim.as_ref();
         let claim = governing.or(own);
         let found = governing
@@ -174,9 +173,9 @@ impl<'a> Wanting<'a> {
             .or_else(|| space.vacant(pool, family));
         let Some(ip) = found else { return false };
         if draft.claim.is_none() {
-            draft.claim = Some(space.new_claim(self.key, self.service, ip));
+            draft.claim = Some(space.new_claim(self.service, ip));
         }
-        draft.given.insert(family, ip);
+        draft.given.insert(ip);
         true
     }
 
@@ -248,8 +247,9 @@ impl<'a> Wanting<'a> {
             {
                 continue;
             }
-            let given = ByFamily::from([(family, ip)]);
-            let mut draft = Draft { given, pool: Some(pool), claim: Some(claim) };
+            let mut draft =
+                Draft { given: ByFamily::default(), pool: Some(pool), claim: Some(claim) };
+            draft.given.insert(ip);
             let others: Vec<Family> =
                 missing.iter().copied().filter(|other| *other != family).collect();
             let lacking = self.draw(pool, &others, &mut draft, space);

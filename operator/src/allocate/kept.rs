@@ -1,6 +1,5 @@
 //! What each service keeps of what it has, also where no pool would give it out any more.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -8,11 +7,12 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::pool::Sharing;
 use leasehold_crds::range::Family;
 
+use super::families::ByFamily;
 use super::plan::Wanting;
 use super::request::Demand;
 use super::scope::Admission;
 use super::space::Space;
-use super::{ByFamily, Failure, ServiceKey, State};
+use super::{Clash, Failure, ServiceKey};
 
 /// An address that a service keeps although no pool would give it out to it any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,43 +63,46 @@ impl fmt::Display for Unoffered {
     }
 }
 
+/// An address that a service had and another has by a better right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The address.
+    pub address: IpAddr,
+    /// Who has it.
+    pub owner: ServiceKey,
+    /// Why they do not share it.
+    pub clash: Clash,
+}
+
 /// What a service has during a plan.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
     pub(super) addresses: ByFamily,
     /// The claim that governs all of them.
     pub(super) claim: Option<LeaseName>,
-}
-
-/// What each service keeps of what it has; the rest is on its way out.
-pub(super) fn keep<'a>(
-    state: &'a State<'a>,
-    space: &mut Space<'a>,
-) -> BTreeMap<&'a ServiceKey, Held> {
-    let mut by_right: Vec<_> =
-        state.services.iter().map(|(key, service)| (*key, *service)).collect();
-    by_right
-        .sort_by_key(|(key, service)| (service.allocated_from.is_none(), service.created, *key));
-    let wanting = |(key, service)| (key, Wanting { key, service, state });
-    by_right.into_iter().map(wanting).map(|(key, it)| (key, it.keep(space))).collect()
+    /// What it has no longer.
+    pub(super) lost: Vec<Lost>,
 }
 
 impl<'a> Wanting<'a> {
-    fn keep(&self, space: &mut Space<'a>) -> Held {
+    /// What the service keeps of what it has; the rest is on its way out.
+    pub(super) fn keep(&self, space: &mut Space<'a>) -> Held {
         let demand = self.demand().ok();
         let mut held = Held::default();
         for &ip in &self.service.present {
-            let family = Family::of(ip);
-            if held.addresses.values().any(|kept| *kept == ip) {
+            if held.addresses.contains(ip) {
                 continue;
             }
             let fits = demand.as_ref().is_some_and(|demand| self.fits(ip, demand));
-            if fits && !held.addresses.contains_key(&family) {
+            if fits && !held.addresses.has(Family::of(ip)) {
                 let claim = self.claim_of(ip, &held, space);
-                if space.keep(ip, self.party(), &claim) {
-                    held.addresses.insert(family, ip);
-                    held.claim = Some(claim);
-                    continue;
+                match space.keep(ip, self.party(), &claim) {
+                    Ok(()) => {
+                        held.addresses.insert(ip);
+                        held.claim = Some(claim);
+                        continue;
+                    }
+                    Err(lost) => held.lost.extend(lost),
                 }
             }
             space.leave(ip, self.party());
@@ -115,13 +118,15 @@ impl<'a> Wanting<'a> {
         }
         let own = &self.service.own_claim;
         // A record that somebody edited: the claim that lists the address says better.
-        let doubtful = |claim: &LeaseName| claim != own && !space.is_listed(ip, claim);
+        let doubtful = |claim: &LeaseName| {
+            claim != own && !self.state.listed.of(ip).any(|other| other == claim)
+        };
         let recorded = self.service.claim.as_ref();
         if let Some(claim) = recorded.filter(|claim| !doubtful(claim)) {
             return claim.clone();
         }
-        let listing = space.only_listing(ip).or(recorded);
-        listing.cloned().unwrap_or_else(|| space.new_claim(self.key, self.service, ip))
+        let listing = self.state.listed.only(ip).or(recorded);
+        listing.cloned().unwrap_or_else(|| space.new_claim(self.service, ip))
     }
 
     /// The pool of an address that the service has.
@@ -132,7 +137,7 @@ impl<'a> Wanting<'a> {
 
     /// The pool that the addresses of the service are from: the one on record as long as it has one.
     pub(super) fn pool_of_all(&self, addresses: &ByFamily, demand: &Demand<'a>) -> Option<&'a str> {
-        let pools = || addresses.values().filter_map(|ip| self.pool_of(*ip, demand));
+        let pools = || addresses.iter().filter_map(|ip| self.pool_of(ip, demand));
         let recorded = self.service.allocated_from.as_deref();
         pools().find(|pool| recorded == Some(pool)).or_else(|| pools().next())
     }
@@ -149,23 +154,23 @@ impl<'a> Wanting<'a> {
         if demand.pool.is_some_and(|pool| owner != Some(pool) && recorded != Some(pool)) {
             return false;
         }
-        if let Some(asked) = demand.addresses.get(&Family::of(ip)) {
-            return *asked == ip;
+        if let Some(asked) = demand.addresses.get(Family::of(ip)) {
+            return asked == ip;
         }
         // All addresses of a service are from one pool: a request for an address of another pool
         // moves the other family, too.
         let pool = self.pool_of(ip, demand);
-        let moves = |wanted: &IpAddr| {
-            !self.service.present.contains(wanted)
-                && territory.owner(*wanted).is_some_and(|owner| Some(owner) != pool)
+        let moves = |wanted: IpAddr| {
+            !self.service.present.contains(&wanted)
+                && territory.owner(wanted).is_some_and(|owner| Some(owner) != pool)
         };
-        !demand.addresses.values().any(moves)
+        !demand.addresses.iter().any(moves)
     }
 
     /// Which of its addresses no pool would give out to the service any more.
     pub(super) fn unoffered(&self, held: &Held, space: &Space<'a>) -> Vec<Kept> {
-        let kept = held.addresses.values();
-        kept.filter_map(|&address| Some(Kept { address, why: self.why(address, space)? })).collect()
+        let kept = held.addresses.iter();
+        kept.filter_map(|address| Some(Kept { address, why: self.why(address, space)? })).collect()
     }
 
     fn why(&self, ip: IpAddr, space: &Space<'a>) -> Option<Unoffered> {

@@ -36,7 +36,9 @@
 
 mod draw;
 mod failure;
+mod families;
 mod kept;
+mod listed;
 mod plan;
 #[cfg(test)]
 mod properties;
@@ -49,7 +51,7 @@ mod territory;
 mod tests;
 mod usage;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -57,7 +59,8 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::range::Family;
 
 pub use failure::Failure;
-pub use kept::{Kept, Unoffered};
+pub use kept::{Kept, Lost, Unoffered};
+pub use listed::Listed;
 pub use plan::plan;
 pub use request::{Asked, Request};
 pub use scope::{Labels, Scope};
@@ -157,7 +160,7 @@ pub struct State<'a> {
     /// The addresses that are being given up, by services in `services` and by others.
     pub departing: Vec<Departing<'a>>,
     /// Under which claims each address is listed, or may be.
-    pub listed: BTreeMap<IpAddr, BTreeSet<&'a LeaseName>>,
+    pub listed: Listed<'a>,
     /// The addresses that were freed of late.
     pub resting: &'a BTreeMap<IpAddr, Rest>,
 }
@@ -175,6 +178,8 @@ pub struct Decision {
     pub failure: Option<Failure>,
     /// Why it does not have the second family, which it would only prefer to have.
     pub shortfall: Option<Failure>,
+    /// Which of the addresses that it had others have by a better right.
+    pub lost: Vec<Lost>,
     /// Which of its addresses no pool would give out to it any more.
     pub kept: Vec<Kept>,
     /// Why these are not replaced, if it asks for that.
@@ -189,6 +194,3 @@ pub struct Plan {
     /// One entry for each pool of the territory.
     pub pools: BTreeMap<String, Usage>,
 }
-
-/// At most one address of each family.
-type ByFamily = BTreeMap<Family, IpAddr>;

@@ -1,10 +1,9 @@
 //! The plan: first everybody keeps what still fits, then those that lack something are served.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::draw::Draft;
-use super::kept::{Held, Kept, keep};
+use super::kept::{Held, Kept};
 use super::request::Demand;
 use super::scope::Admission;
 use super::sharing::Party;
@@ -14,15 +13,15 @@ use super::{Decision, Failure, Plan, Service, ServiceKey, State};
 /// Decides for all services at once.
 pub fn plan(state: &State<'_>) -> Plan {
     let mut space = Space::new(state);
-    let mut kept = keep(state, &mut space);
-    let mut by_age: Vec<_> = state.services.iter().map(|(key, service)| (*key, *service)).collect();
-    by_age.sort_by_key(|(key, service)| (service.created, *key));
-    let mut services = BTreeMap::new();
-    for (key, service) in by_age {
-        let held = kept.remove(key).unwrap_or_default();
-        let wanting = Wanting { key, service, state };
-        services.insert(key.clone(), wanting.serve(held, &mut space));
-    }
+    let mut all: Vec<Wanting<'_>> =
+        state.services.iter().map(|(key, service)| Wanting { key, service, state }).collect();
+    all.sort_by_key(|it| (it.service.allocated_from.is_none(), it.service.created, it.key));
+    let mut held: Vec<(Wanting<'_>, Held)> =
+        all.into_iter().map(|it| (it, it.keep(&mut space))).collect();
+    space.read_lists();
+    held.sort_by_key(|(it, _)| (it.service.created, it.key));
+    let services =
+        held.into_iter().map(|(it, held)| (it.key.clone(), it.serve(held, &mut space))).collect();
     Plan { services, pools: space.usage() }
 }
 
@@ -67,10 +66,10 @@ impl<'a> Wanting<'a> {
     ) -> Result<Decision, Failure> {
         let mut rest = held.clone();
         for kept in unoffered {
-            if demand.addresses.values().any(|asked| *asked == kept.address) {
+            if demand.addresses.contains(kept.address) {
                 return Err(Failure::OwnRequest(kept.address));
             }
-            rest.addresses.retain(|_, ip| *ip != kept.address);
+            rest.addresses.remove(kept.address);
         }
         if rest.addresses.is_empty() {
             rest.claim = None;
@@ -99,11 +98,11 @@ impl<'a> Wanting<'a> {
     ) -> Decision {
         held.claim = held.claim.or(draft.claim);
         if let Some(claim) = &held.claim {
-            for ip in draft.given.values() {
-                space.hold(*ip, self.party(), claim);
+            for ip in draft.given.iter() {
+                space.hold(ip, self.party(), claim);
             }
         }
-        held.addresses.extend(draft.given);
+        held.addresses.extend(draft.given.iter());
         self.decision(demand, &held, draft.pool, None, shortfall)
     }
 
@@ -117,12 +116,13 @@ impl<'a> Wanting<'a> {
     ) -> Decision {
         let families = &self.service.families;
         let addresses: Vec<IpAddr> =
-            families.iter().filter_map(|family| held.addresses.get(family).copied()).collect();
+            families.iter().filter_map(|family| held.addresses.get(*family)).collect();
         let pool = pool.or_else(|| self.pool_of_all(&held.addresses, demand));
         let allocated_from = pool.filter(|_| !addresses.is_empty()).map(str::to_owned);
         let claim = held.claim.clone().filter(|_| !addresses.is_empty());
+        let lost = held.lost.clone();
         let (kept, stuck) = Default::default();
-        Decision { addresses, allocated_from, claim, failure, shortfall, kept, stuck }
+        Decision { addresses, allocated_from, claim, failure, shortfall, lost, kept, stuck }
     }
 
     /// Whether `pool` serves the service.

@@ -204,7 +204,7 @@ impl World {
             nodes: &self.nodes,
             foreign: BTreeMap::new(),
             departing: Vec::new(),
-            listed: self.listed.iter().map(|(ip, claims)| (*ip, claims.iter().collect())).collect(),
+            listed: self.listed.iter().flat_map(|(ip, it)| it.iter().map(|c| (*ip, c))).collect(),
             resting: &self.resting,
         })
     }

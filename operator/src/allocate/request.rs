@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use leasehold_crds::range::Family;
 
-use super::{ByFamily, Failure, Service, Territory};
+use super::families::ByFamily;
+use super::{Failure, Service, Territory};
 
 /// Something that a service asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,11 +38,10 @@ impl<'a> Demand<'a> {
         let request = service.request.as_ref().map_err(Failure::clone)?;
         let mut demand = Self::default();
         for &ip in request.addresses.iter().flat_map(|asked| &asked.what) {
-            let family = Family::of(ip);
-            if !service.families.contains(&family) {
+            if !service.families.contains(&Family::of(ip)) {
                 return Err(Failure::FamilyNotWanted { address: ip });
             }
-            if let Some(other) = demand.addresses.insert(family, ip)
+            if let Some(other) = demand.addresses.insert(ip)
                 && other != ip
             {
                 return Err(Failure::TwoOfFamily(other, ip));
@@ -54,7 +54,7 @@ impl<'a> Demand<'a> {
             let (pool, place) = (asked.what.clone(), asked.place);
             return Err(Failure::UnknownPool { pool, place, pools });
         }
-        for &ip in demand.addresses.values() {
+        for ip in demand.addresses.iter() {
             let owner = territory.owner(ip);
             // What it has of the pool is no contradiction, even where the pool has lost it.
             if owner != Some(&asked.what) && !(had_from && service.present.contains(&ip)) {

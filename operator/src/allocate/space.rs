@@ -1,7 +1,7 @@
 //! What is free while a plan is being made.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use leasehold_crds::lease::LeaseName;
@@ -10,7 +10,7 @@ use leasehold_crds::range::{Family, IpRange};
 
 use super::sharing::{Borders, Holding, Meeting, Party};
 use super::territory::{Domain, Rules};
-use super::{Clash, Failure, Service, ServiceKey, State, Usage, usage};
+use super::{Clash, Failure, Lost, Service, ServiceKey, State, Usage, usage};
 
 /// The addresses during one plan. What is held stays in use until the plan is complete.
 pub(super) struct Space<'a> {
@@ -26,8 +26,8 @@ pub(super) struct Space<'a> {
     former: BTreeMap<&'a ServiceKey, Vec<IpAddr>>,
     /// Addresses that one claim alone lists.
     alone: BTreeMap<&'a LeaseName, Vec<IpAddr>>,
-    /// Who has addresses under which claim; none: several.
-    governed: BTreeMap<&'a LeaseName, Option<&'a ServiceKey>>,
+    /// The claims under which services have addresses that are not named after them.
+    lent: BTreeSet<&'a LeaseName>,
 }
 
 /// How far the search for the lowest free address of a pool has come. It never goes back: during a
@@ -72,22 +72,15 @@ impl<'a> Space<'a> {
             resting: BTreeMap::new(),
             former: BTreeMap::new(),
             alone: BTreeMap::new(),
-            governed: BTreeMap::new(),
+            lent: BTreeSet::new(),
         };
         for departing in &state.departing {
             let party = Party { key: departing.key, terms: departing.sharing };
             space.leave(departing.address, party);
         }
-        for (ip, claims) in &state.listed {
-            if let (Some(claim), 1) = (claims.first(), claims.len()) {
-                space.alone.entry(claim).or_default().push(*ip);
-            }
-        }
-        for (key, service) in &state.services {
-            if let Some(claim) = service.claim.as_ref().filter(|_| !service.present.is_empty()) {
-                let governed = space.governed.entry(claim).or_insert(Some(key));
-                *governed = governed.filter(|other| other == key);
-            }
+        for service in state.services.values() {
+            let claim = service.claim.as_ref().filter(|claim| **claim != service.own_claim);
+            space.lent.extend(claim.filter(|_| !service.present.is_empty()));
         }
         let mut resting: Vec<_> = state.resting.iter().collect();
         resting.sort_by_key(|(ip, rest)| (rest.since, **ip));
@@ -98,6 +91,15 @@ impl<'a> Space<'a> {
             }
         }
         space
+    }
+
+    /// Looks through the lists of claims for what nobody keeps.
+    pub(super) fn read_lists(&mut self) {
+        for ip in self.state.listed.addresses().filter(|ip| !self.held.contains_key(ip)) {
+            if let Some(claim) = self.state.listed.only(ip) {
+                self.alone.entry(claim).or_default().push(ip);
+            }
+        }
     }
 
     // === who has what ===
@@ -118,19 +120,28 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Lets `party` keep `ip` under `claim`, if those that keep it already share it.
-    pub(super) fn keep(&mut self, ip: IpAddr, party: Party<'a>, claim: &LeaseName) -> bool {
+    /// Lets `party` keep `ip` under `claim`, if those that keep it already share it; else tells who
+    /// does not, if that is the reason.
+    pub(super) fn keep(
+        &mut self,
+        ip: IpAddr,
+        party: Party<'a>,
+        claim: &LeaseName,
+    ) -> Result<(), Option<Lost>> {
         if let Some(holding) = self.held.get(&ip) {
             // Those that share it already may go on, whatever the pool says by now.
             let recorded = self.state.services.get(party.key).and_then(|it| it.claim.as_ref());
             let shared = recorded == Some(&holding.claim);
             let borders = (!shared).then(|| self.borders(ip));
-            if holding.claim != *claim || holding.clash(&party, borders).is_some() {
-                return false;
+            if let Some((owner, clash)) = holding.clash(&party, borders) {
+                return Err(Some(Lost { address: ip, owner: owner.clone(), clash }));
+            }
+            if holding.claim != *claim {
+                return Err(None);
             }
         }
         self.hold(ip, party, claim);
-        true
+        Ok(())
     }
 
     /// Takes `ip` from `party`, who has it still.
@@ -158,21 +169,16 @@ impl<'a> Space<'a> {
 
     /// The claim for a service that gets `ip` and has nothing yet: its own, unless others have
     /// addresses under that.
-    pub(super) fn new_claim(&self, key: &ServiceKey, service: &Service, ip: IpAddr) -> LeaseName {
-        match self.own_claim(key, service) {
+    pub(super) fn new_claim(&self, service: &Service, ip: IpAddr) -> LeaseName {
+        match self.own_claim(service) {
             Some(own) => own.clone(),
             None => LeaseName::address_claim(ip),
         }
     }
 
     /// The claim that is named after the service, unless others have addresses under it.
-    pub(super) fn own_claim<'s>(
-        &self,
-        key: &ServiceKey,
-        service: &'s Service,
-    ) -> Option<&'s LeaseName> {
-        let others = self.governed.get(&service.own_claim);
-        others.is_none_or(|one| *one == Some(key)).then_some(&service.own_claim)
+    pub(super) fn own_claim<'s>(&self, service: &'s Service) -> Option<&'s LeaseName> {
+        (!self.lent.contains(&service.own_claim)).then_some(&service.own_claim)
     }
 
     fn borders(&self, ip: IpAddr) -> Borders<'a> {
@@ -216,24 +222,8 @@ impl<'a> Space<'a> {
         if let Some(other) = self.leaving.get(&ip).into_iter().flatten().find(stays) {
             return Some(Failure::Releasing { address: ip, by: format!("service {}", other.key) });
         }
-        let other = self.listing(ip).find(|other| *other != claim)?;
+        let other = self.state.listed.of(ip).find(|other| *other != claim)?;
         Some(Failure::Releasing { address: ip, by: format!("claim {other}") })
-    }
-
-    /// The claims that list `ip`.
-    fn listing(&self, ip: IpAddr) -> impl Iterator<Item = &'a LeaseName> + use<'a> {
-        self.state.listed.get(&ip).into_iter().flatten().copied()
-    }
-
-    /// The one claim that lists `ip`.
-    pub(super) fn only_listing(&self, ip: IpAddr) -> Option<&'a LeaseName> {
-        let mut claims = self.listing(ip);
-        claims.next().filter(|_| claims.next().is_none())
-    }
-
-    /// Whether `claim` lists `ip`.
-    pub(super) fn is_listed(&self, ip: IpAddr, claim: &LeaseName) -> bool {
-        self.listing(ip).any(|other| other == claim)
     }
 
     // === what is free ===
@@ -346,7 +336,7 @@ impl<'a> Space<'a> {
         let address = self.cursors.get(&(pool, family))?.releasing?;
         let by = match self.leaving.get(&address).and_then(|parties| parties.first()) {
             Some(party) => format!("service {}", party.key),
-            None => format!("claim {}", self.listing(address).next()?),
+            None => format!("claim {}", self.state.listed.of(address).next()?),
         };
         Some(Failure::Releasing { address, by })
     }
@@ -361,11 +351,12 @@ impl<'a> Space<'a> {
 
     /// Whether `ip` is still being given up.
     fn is_releasing(&self, ip: IpAddr) -> bool {
-        self.leaving.contains_key(&ip) || self.state.listed.contains_key(&ip)
+        self.leaving.contains_key(&ip) || self.state.listed.of(ip).next().is_some()
     }
 
     /// How much of each pool is in use.
     pub(super) fn usage(&self) -> BTreeMap<String, Usage> {
-        usage::usage(self.state, self.held.keys().copied())
+        let held = self.held.keys().copied();
+        usage::usage(self.state, held, |ip| self.held.contains_key(&ip))
     }
 }

@@ -24,6 +24,7 @@ pub struct Usage {
 pub(super) fn usage(
     state: &State<'_>,
     held: impl Iterator<Item = IpAddr>,
+    is_held: impl Fn(IpAddr) -> bool,
 ) -> BTreeMap<String, Usage> {
     let territory = state.territory;
     let mut usage: BTreeMap<&str, Usage> = territory
@@ -34,12 +35,9 @@ pub(super) fn usage(
             (name, Usage { available_v4, available_v6, ..Usage::default() })
         })
         .collect();
-    let others = state.foreign.keys().chain(state.nodes.keys());
-    let mut used: BTreeMap<IpAddr, u128> = others.map(|ip| (*ip, 0)).collect();
-    used.extend(held.map(|ip| (ip, 1)));
-    for (ip, assigned) in used {
-        let Some((pool, domain)) = territory.holder(ip) else { continue };
-        let Some(usage) = usage.get_mut(pool) else { continue };
+    let mut count = |ip: IpAddr, assigned: u128| {
+        let Some((pool, domain)) = territory.holder(ip) else { return };
+        let Some(usage) = usage.get_mut(pool) else { return };
         let offered = u128::from(domain.rules.offers(ip));
         match Family::of(ip) {
             Family::V4 => {
@@ -51,6 +49,13 @@ pub(super) fn usage(
                 usage.available_v6 = usage.available_v6.saturating_sub(offered);
             }
         }
+    };
+    let nodes = state.nodes.keys().filter(|ip| !state.foreign.contains_key(ip));
+    for ip in nodes.chain(state.foreign.keys()).filter(|ip| !is_held(**ip)) {
+        count(*ip, 0);
+    }
+    for ip in held {
+        count(ip, 1);
     }
     usage.into_iter().map(|(name, usage)| (name.to_owned(), usage)).collect()
 }

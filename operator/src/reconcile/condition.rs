@@ -14,9 +14,13 @@ pub(super) struct Verdict {
     pub(super) generation: Option<i64>,
 }
 
+const fn status(verdict: &Verdict) -> &'static str {
+    if verdict.status { "True" } else { "False" }
+}
+
 /// The condition that says `verdict` and follows `old`.
 pub(super) fn dated(verdict: Verdict, old: Option<&Condition>, now: Timestamp) -> Condition {
-    let status = if verdict.status { "True" } else { "False" };
+    let status = status(&verdict);
     let last_transition_time = match old {
         Some(old) if old.status == status => old.last_transition_time.clone(),
         _ => Time(now),
@@ -29,6 +33,15 @@ pub(super) fn dated(verdict: Verdict, old: Option<&Condition>, now: Timestamp) -
         status: status.to_owned(),
         type_: verdict.type_.to_owned(),
     }
+}
+
+/// Whether `condition` says `verdict` already.
+pub(super) fn says(condition: &Condition, verdict: &Verdict) -> bool {
+    condition.type_ == verdict.type_
+        && condition.status == status(verdict)
+        && condition.reason == verdict.reason
+        && condition.message == verdict.message
+        && condition.observed_generation == verdict.generation
 }
 
 /// Whether two conditions say the same, whenever they came to.

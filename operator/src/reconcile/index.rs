@@ -284,7 +284,7 @@ impl Index {
     pub fn plan(&self) -> Plan {
         let overlays: BTreeMap<&ServiceKey, allocate::Service> =
             self.pending.keys().filter_map(|key| Some((key, self.effective(key)?))).collect();
-        let mut services = BTreeMap::new();
+        let mut services = Vec::new();
         let mut foreign = BTreeMap::new();
         // Still in the status of a Service that is no longer ours, or about to be replaced by a pending
         // write.
@@ -293,7 +293,7 @@ impl Index {
             let wish = self.wish(row);
             let overlay = overlays.get(key);
             if let Some(service) = overlay.or(wish) {
-                services.insert(key, service);
+                services.push((key, service));
             }
             if overlay.is_some() || (wish.is_none() && row.marked) {
                 let sharing = wish.and_then(|wish| wish.sharing.as_deref());
@@ -306,7 +306,7 @@ impl Index {
         plan(&State {
             territory: &self.territory,
             namespaces: self.namespaces.iter().map(|(k, row)| (k.as_str(), &row.labels)).collect(),
-            services,
+            services: services.into_iter().collect(),
             nodes: &self.node_addresses,
             foreign,
             departing,

@@ -87,6 +87,8 @@ struct Leader<'a> {
     plan_at: Instant,
     /// What is queued was planned before something changed.
     stale: bool,
+    /// When the last plan was complete, and what it took.
+    planned_at: Instant,
     plan_cost: Duration,
 }
 
@@ -114,6 +116,7 @@ pub async fn lead(
         troubles: BTreeMap::new(),
         plan_at: clock::now(),
         stale: false,
+        planned_at: Instant::ZERO,
         plan_cost: Duration::ZERO,
     };
     loop {
@@ -175,9 +178,14 @@ impl Leader<'_> {
     fn changed(&mut self) {
         if !self.stale {
             self.stale = true;
-            // While many things change, plans cost a fraction of the time.
-            self.plan_by(clock::now() + DEBOUNCE.max(self.plan_cost * 4));
+            self.plan_soon();
         }
+    }
+
+    /// Plans anew in a moment. While many things change, plans cost a fraction of the time.
+    fn plan_soon(&mut self) {
+        let rested = self.planned_at + self.plan_cost * 4;
+        self.plan_by(rested.max(clock::now() + DEBOUNCE));
     }
 
     fn plan_by(&mut self, at: Instant) {
@@ -217,7 +225,8 @@ impl Leader<'_> {
         self.queue = jobs(&self.index, &plan, begin, clock::time_of_day()).into();
         self.postpone(begin);
         self.context.metrics.show(&plan, self.index.malformed());
-        self.plan_cost = clock::now().saturating_sub(begin);
+        self.planned_at = clock::now();
+        self.plan_cost = self.planned_at.saturating_sub(begin);
     }
 
     /// Takes out of the queue what is under way or has to wait, and plans again when that is over.
@@ -318,6 +327,8 @@ impl Leader<'_> {
     fn pause(&self, job: &Job, result: &Result<(), CallError>) -> Duration {
         const FIRST: Duration = Duration::from_millis(20);
         const LONGEST: Duration = Duration::from_secs(10);
+        // An API server that comes back is to be written to at once.
+        const LONGEST_UNKNOWN: Duration = Duration::from_secs(1);
         let failures = self.progress.get(&job.target()).map_or(0, |progress| progress.failures);
         match (result, job) {
             (Ok(()), Job::Service { .. }) => Duration::ZERO,
@@ -326,7 +337,13 @@ impl Leader<'_> {
             (Ok(()), Job::List(..) | Job::DeleteClaim(..)) => FIRST,
             (Ok(()), Job::Pool(..) | Job::Policy(..)) => STATUS_PAUSE,
             (Ok(()), Job::DeleteSession(..)) => SESSION_PAUSE,
-            (Err(_), _) => (FIRST * 2_u32.saturating_pow(failures.min(16))).min(LONGEST),
+            (Err(error), _) => {
+                let longest = match error {
+                    CallError::Unknown(_) => LONGEST_UNKNOWN,
+                    _ => LONGEST,
+                };
+                (FIRST * 2_u32.saturating_pow(failures.min(16))).min(longest)
+            }
         }
     }
 
@@ -349,6 +366,8 @@ impl Leader<'_> {
         if news {
             self.changed();
         }
+        // What is on record now is to be listed; what is queued is as right as it was.
+        self.plan_soon();
     }
 
     fn list_finished(

@@ -35,7 +35,8 @@ pub struct ServiceRow {
     /// Whether it bears an annotation or a condition that we wrote.
     pub marked: bool,
     claim: Option<LeaseName>,
-    ingress: Vec<LoadBalancerIngress>,
+    /// Whether its status has the addresses as we write them.
+    plain: bool,
     condition: Option<Condition>,
 }
 
@@ -63,10 +64,10 @@ impl Row for ServiceRow {
             uid: service.metadata.uid.clone()?,
             classless: spec.load_balancer_class.is_none(),
             wish,
-            present,
             marked,
             claim: recorded_claim(service),
-            ingress: ingress(status).to_vec(),
+            plain: ingress(status).iter().eq(present.iter().map(vip).collect::<Vec<_>>().iter()),
+            present,
             condition: condition.cloned(),
         })
     }
@@ -168,19 +169,21 @@ impl ServiceRow {
         now: Timestamp,
     ) -> Option<ServiceWrite> {
         let wish = self.wish.as_ref()?;
-        let ingress: Vec<_> = decision.addresses.iter().map(vip).collect();
         let old = self.condition.as_ref();
-        let condition = condition::dated(tell::verdict(key, decision), old, now);
-        let said = old.is_some_and(|old| condition::same(old, &condition));
+        let verdict = tell::verdict(key, decision);
+        let said = old.is_some_and(|old| condition::says(old, &verdict));
         // A name that somebody wrote to a Service without an address governs nothing, and is theirs.
         let governed = decision.claim.is_none() || decision.claim == self.claim;
         if said
             && governed
-            && self.ingress == ingress
+            && self.plain
+            && self.present == decision.addresses
             && wish.allocated_from == decision.allocated_from
         {
             return None;
         }
+        let condition = condition::dated(verdict, old, now);
+        let ingress: Vec<_> = decision.addresses.iter().map(vip).collect();
         let claim = decision.claim.as_ref().map(LeaseName::as_str);
         let annotations: BTreeMap<&str, &str> =
             [(ALLOCATED_FROM, decision.allocated_from.as_deref()), (CLAIM, claim)]

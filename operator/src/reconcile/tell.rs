@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::condition::Verdict;
 use super::service::ALLOCATED;
-use crate::allocate::{Decision, Failure, ServiceKey};
+use crate::allocate::{Decision, Failure, Lost, ServiceKey};
 use crate::report::events::Notice;
 
 /// The reason of the condition while all is well, and of the event that tells of it.
@@ -77,21 +77,19 @@ fn addresses(present: &[IpAddr], decision: &Decision) -> Option<Notice> {
     if decision.addresses == present {
         return None;
     }
-    if decision.addresses.is_empty() {
-        return Some(Notice {
-            warning: false,
-            reason: "AddressReleased",
-            action: "Release",
-            note: list(present),
-        });
-    }
-    let mut note = said(decision);
     let lost: Vec<IpAddr> =
         present.iter().filter(|ip| !decision.addresses.contains(ip)).copied().collect();
-    if !lost.is_empty() {
-        note = format!("{note}, instead of {}", list(&lost));
+    let (reason, action, mut note) = match (decision.addresses.is_empty(), lost.is_empty()) {
+        (true, _) => ("AddressReleased", "Release", list(present)),
+        (false, true) => (ASSIGNED, "Allocate", said(decision)),
+        (false, false) => {
+            (ASSIGNED, "Allocate", format!("{}, instead of {}", said(decision), list(&lost)))
+        }
+    };
+    for Lost { address, owner, clash } in &decision.lost {
+        note = format!("{note}; {address} belongs to service {owner}{clash}");
     }
-    Some(Notice { warning: false, reason: ASSIGNED, action: "Allocate", note })
+    Some(Notice { warning: false, reason, action, note })
 }
 
 fn list(addresses: &[IpAddr]) -> String {

@@ -178,7 +178,7 @@ impl Cluster {
             nodes: &self.nodes,
             foreign: self.foreign.iter().map(|(ip, key)| (*ip, key)).collect(),
             departing: Vec::new(),
-            listed: self.listed.iter().map(|(ip, it)| (*ip, it.iter().collect())).collect(),
+            listed: self.listed.iter().flat_map(|(ip, it)| it.iter().map(|c| (*ip, c))).collect(),
             resting: &self.resting,
         })
     }

@@ -163,3 +163,22 @@ fn an_address_stays_on_the_list_while_a_write_that_gives_it_may_still_be_carried
     index.failed(&key("b"));
     assert_eq!(list_all(&mut index, 23), ["web.a [] [web/a]"]);
 }
+
+#[test]
+fn who_cannot_share_any_more_is_told_why_it_moves() {
+    let users = [sharer("a", 7, 80), sharer("b", 8, 443)];
+    let pools = vec![pool("lan", &["10.0.0.0/30"])];
+    let mut index = World { services: users.to_vec(), pools, ..World::default() }.index();
+    let (_, patch, _) = service_jobs(&index).remove(1);
+    carry_out(&mut index, &users, 20);
+    index.apply(Change::Service(applied(stored(&sharer("b", 8, 80), &patch, 21))), START);
+    let written = service_jobs(&index);
+    let [(name, patch, notices)] = &written[..] else { panic!("one write") };
+    assert_eq!(name, "b");
+    assert_eq!(claim_and_address(patch), ("web.b".to_owned(), "10.0.0.1".to_owned()));
+    assert_eq!(
+        notices,
+        &["AddressAssigned: 10.0.0.1 from pool lan, instead of 10.0.0.0; 10.0.0.0 belongs to \
+             service web/a, which needs port 80/TCP, too: ask for another, or use other ports"]
+    );
+}
