@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`pool`] | `IPAddressPool` |
 //! | [`policy`] | `AnnouncementPolicy`, and which policy governs a service |
+//! | [`selector`] | label selectors, and what is wrong with those that cannot be read |
 //! | [`range`] | address ranges as pools write them |
 //! | [`service`] | the load balancer class, annotations and requests on Services |
 //! | [`generated`] | the definitions as YAML |
@@ -17,6 +18,7 @@ pub mod names;
 pub mod policy;
 pub mod pool;
 pub mod range;
+pub mod selector;
 pub mod service;
 
 pub use policy::AnnouncementPolicy;

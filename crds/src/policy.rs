@@ -6,12 +6,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
-use kube::core::{ParseExpressionError, Selector, SelectorExt};
+use kube::core::{Selector, SelectorExt};
 use kube::{CustomResource, KubeSchema, ResourceExt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::names::InterfaceName;
+use crate::selector::{self, SelectorError};
 
 mod detection;
 
@@ -182,7 +183,7 @@ pub enum PolicyError {
         /// Which entry of the field.
         index: usize,
         /// What is wrong with it.
-        source: std::sync::Arc<ParseExpressionError>,
+        source: SelectorError,
     },
     /// The detection settings cannot be followed.
     #[error("policy `{policy}`: detection: {source}")]
@@ -227,11 +228,11 @@ impl Policy {
         let name = policy.name_any();
         let read = |field, selectors: &[LabelSelector]| {
             let read_one = |(index, selector): (usize, &LabelSelector)| {
-                Selector::try_from(selector.clone()).map_err(|source| PolicyError::Selector {
+                selector::read(selector).map_err(|source| PolicyError::Selector {
                     policy: name.clone(),
                     field,
                     index,
-                    source: std::sync::Arc::new(source),
+                    source,
                 })
             };
             selectors.iter().enumerate().map(read_one).collect::<Result<Vec<_>, _>>()

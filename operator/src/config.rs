@@ -29,6 +29,11 @@ pub struct Config {
     #[arg(long, env = "LEASEHOLD_SESSION_NAMESPACE", default_value = SESSION_NAMESPACE)]
     pub session_namespace: String,
 
+    /// The name of the pod that this process is the only one of its kind in. A process that was killed
+    /// is followed at once by the next one in its pod; by any other when its lease is over.
+    #[arg(long, env = "LEASEHOLD_POD_NAME", value_name = "NAME")]
+    pub pod_name: Option<String>,
+
     /// Also serve Services without a loadBalancerClass, not only those that name
     /// leasehold.dev/lease.
     #[arg(

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::client::CALL_TIMEOUT;
 use crate::clock::{self, sleep_until};
 use crate::config::Config;
-use crate::elect::{Elector, Tenure};
+use crate::elect::{Elector, Identity, Tenure};
 use crate::reconcile::lead::{Context, lead};
 use crate::reconcile::watch::Kind;
 use crate::reconcile::write::Writer;
@@ -31,12 +31,16 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let listener = server::listen(config.metrics_bind_address).await?;
     let api = client::configuration(config.kubeconfig.as_deref()).await?;
     let client = client::connect(&api, Some(CALL_TIMEOUT))?;
-    let identity = identity();
-    tracing::info!(identity, namespace = config.namespace, "contending for the election lease");
-    let mut elector =
-        Elector::new(client.clone(), &config.namespace, identity.clone(), health.clone());
+    let identity = identity(config.pod_name.as_deref());
+    let name = identity.name().to_owned();
+    tracing::info!(
+        identity = name,
+        namespace = config.namespace,
+        "contending for the election lease"
+    );
+    let mut elector = Elector::new(client.clone(), &config.namespace, identity, health.clone());
     let context = Context {
-        events: EventSink::new(client.clone(), identity),
+        events: EventSink::new(client.clone(), name),
         writer: Writer { client, claims: config.namespace, sessions: config.session_namespace },
         default_class: config.default_class,
         metrics,
@@ -132,10 +136,16 @@ async fn stop_on_signal(stop: &watch::Sender<bool>) -> std::io::Error {
 }
 
 /// A name that no other process has, also not the next one in the same pod.
-fn identity() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    match std::fs::read_to_string("/proc/sys/kernel/random/uuid") {
-        Ok(uuid) => format!("{host}_{}", uuid.trim()),
-        Err(_) => format!("{host}_{}_{}", std::process::id(), clock::now().as_nanos()),
+fn identity(pod: Option<&str>) -> Identity {
+    let instance = match std::fs::read_to_string("/proc/sys/kernel/random/uuid") {
+        Ok(uuid) => uuid.trim().to_owned(),
+        Err(_) => format!("{}_{}", std::process::id(), clock::now().as_nanos()),
+    };
+    match pod {
+        Some(pod) => Identity::in_pod(pod, &instance),
+        None => {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            Identity::on_host(&host, &instance)
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
+use crate::client::CALL_TIMEOUT;
 use crate::clock::Instant;
 
 /// The lease as last read.
@@ -19,6 +20,39 @@ pub(super) struct Record {
     pub(super) transitions: i32,
     pub(super) duration: Duration,
     pub(super) acquired: Option<MicroTime>,
+}
+
+/// Which process this is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    name: String,
+    /// What the names of processes in the same place begin with.
+    place: Option<String>,
+}
+
+impl Identity {
+    /// The process `instance`, a text that no other has, in a `place` where one runs at a time, and only
+    /// after the former has ended: a pod.
+    pub fn in_pod(place: &str, instance: &str) -> Self {
+        let place = format!("{place}_");
+        Self { name: format!("{place}{instance}"), place: Some(place) }
+    }
+
+    /// The process `instance` of a host where others may run, too.
+    pub fn on_host(host: &str, instance: &str) -> Self {
+        Self { name: format!("{host}_{instance}"), place: None }
+    }
+
+    /// The name that the lease bears.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether `holder` was a process in the same place, which is dead now.
+    fn follows(&self, holder: &str) -> bool {
+        let place = self.place.as_deref();
+        holder != self.name && place.is_some_and(|place| holder.starts_with(place))
+    }
 }
 
 /// What is due.
@@ -34,10 +68,13 @@ pub(super) enum Step {
     Wait(Instant),
 }
 
+/// For how long what a dead process has sent may still be carried out.
+const AFTERMATH: Duration = CALL_TIMEOUT;
+
 /// One replica's view of the election.
 #[derive(Debug)]
 pub(super) struct Contest {
-    identity: String,
+    identity: Identity,
     duration: Duration,
     renewal: Duration,
     margin: Duration,
@@ -52,7 +89,7 @@ pub(super) struct Contest {
 
 impl Contest {
     pub(super) fn new(
-        identity: String,
+        identity: Identity,
         duration: Duration,
         renewal: Duration,
         margin: Duration,
@@ -72,7 +109,7 @@ impl Contest {
     }
 
     pub(super) fn identity(&self) -> &str {
-        &self.identity
+        self.identity.name()
     }
 
     pub(super) fn holder(&self) -> Option<&str> {
@@ -81,7 +118,7 @@ impl Contest {
 
     /// The record while it names us.
     pub(super) fn own(&self) -> Option<&Record> {
-        self.record.as_ref().filter(|record| record.holder.as_ref() == Some(&self.identity))
+        self.record.as_ref().filter(|record| record.holder.as_deref() == Some(self.identity()))
     }
 
     /// Whether this version of the lease has been read already.
@@ -92,7 +129,7 @@ impl Contest {
     /// A read was answered at `now`.
     pub(super) fn observed(&mut self, now: Instant, record: Option<Record>) {
         if record != self.record {
-            let other = self.holder().is_some_and(|holder| holder != self.identity);
+            let other = self.holder().is_some_and(|holder| holder != self.identity());
             if record.is_none() && other {
                 self.vacant_from = now + self.duration;
             }
@@ -132,15 +169,16 @@ impl Contest {
         };
         let due = match &record.holder {
             // Ours without a known sending: a write that seemed to have failed was carried out.
-            Some(holder) if *holder == self.identity => {
+            Some(holder) if holder == self.identity() => {
                 self.valid_from.map_or(now, |sent| sent + self.renewal)
             }
+            Some(holder) if self.identity.follows(holder) => self.changed_at + AFTERMATH,
             Some(_) => self.changed_at + self.duration.max(record.duration),
             None => now,
         };
         if now < due {
             Step::Wait(due)
-        } else if record.holder.as_ref() == Some(&self.identity) {
+        } else if record.holder.as_deref() == Some(self.identity()) {
             Step::Renew(record.clone())
         } else {
             Step::Take(record.clone())
@@ -157,14 +195,14 @@ mod tests {
     }
 
     fn contest(identity: &str) -> Contest {
-        Contest::new(identity.to_owned(), seconds(15), seconds(5), seconds(5))
+        Contest::new(Identity::on_host(identity, "1"), seconds(15), seconds(5), seconds(5))
     }
 
     fn record(version: u32, holder: Option<&str>) -> Record {
         Record {
             uid: "uid".to_owned(),
             resource_version: version.to_string(),
-            holder: holder.map(str::to_owned),
+            holder: holder.map(|host| format!("{host}_1")),
             transitions: 1,
             duration: seconds(15),
             acquired: None,
@@ -249,5 +287,23 @@ mod tests {
         me.observed(seconds(100), Some(record(2, Some("me"))));
         assert_eq!(me.tenure(), None);
         assert_eq!(me.next(seconds(100)), Step::Renew(record(2, Some("me"))));
+    }
+
+    #[test]
+    fn a_process_that_was_killed_is_followed_at_once_by_the_next_in_its_pod_only() {
+        let duration = seconds(15);
+        for (identity, follows) in [
+            (Identity::in_pod("pod", "2"), true),
+            (Identity::in_pod("po", "2"), false),
+            (Identity::in_pod("pod_1", "2"), false),
+            (Identity::in_pod("other", "2"), false),
+            (Identity::on_host("pod", "2"), false),
+        ] {
+            let mut me = Contest::new(identity, duration, seconds(5), seconds(5));
+            me.observed(seconds(100), Some(record(1, Some("pod"))));
+            let due = seconds(100) + if follows { AFTERMATH } else { duration };
+            assert_eq!(me.next(seconds(100)), Step::Wait(due), "{me:?}");
+            assert_eq!(me.next(due), Step::Take(record(1, Some("pod"))), "{me:?}");
+        }
     }
 }

@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use crate::client::{CALL_TIMEOUT, CallError, WATCH_SECONDS, call};
 use crate::clock::{self, Instant};
 use crate::report::health::{HealthBoard, Role};
+pub use contest::Identity;
 use contest::{Contest, Record, Step};
 
 /// The name of the lease. It has no dot, so it is the name of no claim.
@@ -72,8 +73,8 @@ pub struct Elector {
 }
 
 impl Elector {
-    /// `identity` must differ for each process.
-    pub fn new(client: Client, namespace: &str, identity: String, health: HealthBoard) -> Self {
+    /// Contends under the name of `identity`.
+    pub fn new(client: Client, namespace: &str, identity: Identity, health: HealthBoard) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
             namespace: namespace.to_owned(),

@@ -7,6 +7,7 @@ use kube::Resource;
 use kube::core::Selector;
 use leasehold_crds::IPAddressPool;
 use leasehold_crds::pool::{IPAddressPoolStatus, OVERLAPPING, READY, ServiceAllocation};
+use leasehold_crds::selector;
 use serde_json::json;
 
 use super::condition::{self, Verdict};
@@ -80,7 +81,7 @@ fn scope(allocation: &ServiceAllocation, errors: &mut Vec<String>) -> Scope {
     let mut read = |field: &str, selectors: &[LabelSelector]| -> Vec<Selector> {
         let mut good = Vec::with_capacity(selectors.len());
         for (index, selector) in selectors.iter().enumerate() {
-            match Selector::try_from(selector.clone()) {
+            match selector::read(selector) {
                 Ok(selector) => good.push(selector),
                 Err(error) => errors
                     .push(format!("serviceAllocation.{field}[{index}] is not a selector: {error}")),

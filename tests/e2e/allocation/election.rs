@@ -27,10 +27,15 @@ struct Replicas {
 
 impl Replicas {
     fn start(&mut self) -> Result<Operator> {
+        self.start_with(&[])
+    }
+
+    fn start_with(&mut self, arguments: &[&str]) -> Result<Operator> {
         self.number += 1;
         let name = format!("operator-{}", self.number);
         let kubeconfig = self.lab.plane().kubeconfig(OPERATOR_ACCOUNT);
-        Operator::start(self.lab.folder(), &name, &kubeconfig, &["--default-class"])
+        let arguments = [&["--default-class"], arguments].concat();
+        Operator::start(self.lab.folder(), &name, &kubeconfig, &arguments)
     }
 
     async fn is(&self, operator: &Operator, role: &str, patience: Duration) -> Result<()> {
@@ -90,17 +95,40 @@ pub async fn of_several_operators_one_works_and_another_takes_over() -> Result<(
     let begin = Instant::now();
     ensure!(first.terminate().await?.success());
     replicas.is(&second, "active", SOON).await?;
-    println!("takeover after SIGTERM: {:?}", begin.elapsed());
+    println!("    takeover after SIGTERM: {:?}", begin.elapsed());
     replicas.allocation("second", SOON).await?;
 
     // A kill is noticed when the lease is over.
     let third = replicas.start()?;
     replicas.is(&third, "standby: ", SOON).await?;
-    let begin = Instant::now();
     second.process().kill().await?;
-    replicas.is(&third, "active", TAKEOVER).await?;
-    println!("takeover after SIGKILL: {:?}", begin.elapsed());
-    replicas.allocation("third", SOON).await?;
+    let took = replicas.allocation("third", TAKEOVER).await?;
+    replicas.is(&third, "active", SOON).await?;
+    println!("    allocation after SIGKILL of the active one: {took:?}");
+    Ok(())
+}
+
+pub async fn an_operator_that_was_killed_is_followed_at_once_by_the_next_in_its_pod() -> Result<()>
+{
+    let lab = Lab::start().await?;
+    let pool = json!({
+        "apiVersion": "leasehold.dev/v1alpha1", "kind": "IPAddressPool",
+        "metadata": {"name": "lan"}, "spec": {"addresses": ["192.0.2.0/24"]},
+    });
+    lab.apply(pool).await?;
+    let mut replicas = Replicas { lab, number: 0 };
+    let pod = ["--pod-name", "operator-a"];
+    let first = replicas.start_with(&pod)?;
+    replicas.is(&first, "active", SOON).await?;
+    let standby = replicas.start_with(&["--pod-name", "operator-b"])?;
+    replicas.is(&standby, "standby: ", SOON).await?;
+    replicas.allocation("first", SOON).await?;
+    first.process().kill().await?;
+    let next = replicas.start_with(&pod)?;
+    let took = replicas.allocation("second", SOON).await?;
+    replicas.is(&next, "active", SOON).await?;
+    replicas.is(&standby, "standby: ", SOON).await?;
+    println!("    allocation after SIGKILL and a start in the same pod: {took:?}");
     Ok(())
 }
 
@@ -144,7 +172,7 @@ pub async fn an_operator_without_an_api_server_waits_and_says_so() -> Result<()>
     tokio::time::sleep(Duration::from_secs(5)).await;
     replicas.lab.plane().start_api_server().await?;
     let took = replicas.allocation("after-the-outage", SOON).await?;
-    println!("allocation after an outage of 5 s: {took:?} after the API server was ready");
+    println!("    allocation after an outage of 5 s: {took:?} after the API server was ready");
     ensure!(operator.process().alive());
     Ok(())
 }

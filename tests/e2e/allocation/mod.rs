@@ -55,7 +55,7 @@ macro_rules! rows {
 /// The rows of the decision.
 const ROWS: &[Row] = &rows![
     services::a_service_gets_its_address_and_the_claim_that_governs_it_in_one_write,
-    services::an_address_survives_the_operator_and_its_pool_and_nothing_is_written_again,
+    services::an_address_survives_its_pool_and_without_a_write_the_operator,
     services::an_address_is_free_after_deletion_and_after_a_change_of_type,
     services::services_of_other_classes_are_left_alone_and_their_addresses_are_not_given_out,
     services::a_service_that_changes_type_and_class_changes_hands,
@@ -86,6 +86,7 @@ const ROWS: &[Row] = &rows![
     resting::a_service_of_the_same_name_gets_its_address_back,
     order::after_a_restart_what_is_assigned_comes_before_what_is_asked_for,
     order::those_who_wait_are_served_by_age_also_when_the_holder_only_moves,
+    order::a_service_whose_status_cannot_be_written_holds_up_nobody,
     sharing::services_with_one_key_share_an_address_where_they_do_not_collide,
     sharing::services_that_want_traffic_only_where_their_pods_are_share_if_these_are_the_same,
     sharing::requests_for_an_address_of_another_say_why_it_is_not_shared,
@@ -106,6 +107,7 @@ const ROWS: &[Row] = &rows![
 const ALONE: &[Row] = &rows![
     services::without_the_default_class_only_services_that_name_it_are_served,
     election::of_several_operators_one_works_and_another_takes_over,
+    election::an_operator_that_was_killed_is_followed_at_once_by_the_next_in_its_pod,
     election::an_operator_that_was_stopped_for_long_does_not_write_when_it_goes_on,
     election::an_operator_without_an_api_server_waits_and_says_so,
     election::operators_that_run_beside_each_other_never_give_an_address_twice,

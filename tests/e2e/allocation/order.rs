@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use super::{ADDRESSES, Turn, versions};
+use super::{ADDRESSES, SOON, Turn, versions};
 
 pub async fn after_a_restart_what_is_assigned_comes_before_what_is_asked_for() -> Result<()> {
     let turn = Turn::take("restart").await?;
@@ -26,7 +26,7 @@ pub async fn after_a_restart_what_is_assigned_comes_before_what_is_asked_for() -
     turn.lab.start_operator(&["--default-class"])?;
 
     turn.fails("a-asks", "AddressInUse", "restart/n").await?;
-    turn.has("b-new", &["192.0.2.0"]).await?;
+    turn.is_from("b-new", "lan").await?;
     turn.has("o", &["192.0.2.7"]).await?;
     turn.has("p-asks", &["192.0.2.2"]).await?;
     ensure!(versions(&turn, &["n"]).await? == before, "wrote to one that has what it wants");
@@ -75,4 +75,54 @@ pub async fn those_who_wait_are_served_by_age_also_when_the_holder_only_moves() 
     turn.has("w-fourth", &["198.51.100.3"]).await?;
     turn.delete("x-third").await?;
     turn.has("v-fifth", &["192.0.2.7"]).await
+}
+
+pub async fn a_service_whose_status_cannot_be_written_holds_up_nobody() -> Result<()> {
+    let turn = Turn::take("refused-writes").await?;
+    turn.pool("lan", &["192.0.2.0/30"]).await?;
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "no-status"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"],
+                "resources": ["services/status"],
+            }]},
+            "validations": [{
+                "expression": "!object.metadata.name.startsWith('stuck')",
+                "message": "somebody forbids it",
+            }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "no-status"},
+        "spec": {"policyName": "no-status", "validationActions": ["Deny"]},
+    });
+    turn.apply(&policy).await?;
+    turn.apply(&binding).await?;
+    let probe = json!({"type": "ClusterIP"});
+    turn.service("stuck-probe", json!({}), probe).await?;
+    let status = json!({"conditions": []});
+    turn.lab
+        .eventually("the API server forbids the status", SOON * 4, async || {
+            Ok(turn.status("stuck-probe", status.clone()).await.is_err())
+        })
+        .await?;
+
+    turn.plain("stuck").await?;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for (name, address) in [("a", "192.0.2.1"), ("b", "192.0.2.2"), ("c", "192.0.2.3")] {
+        turn.plain(name).await?;
+        turn.has(name, &[address]).await?;
+    }
+    ensure!(turn.addresses("stuck").await?.is_empty(), "the status was written");
+    turn.lab.delete(&binding).await?;
+    turn.lab.delete(&policy).await?;
+    // Tries are 10 s apart at most.
+    turn.lab
+        .eventually("it is served when that is over", SOON * 4, async || {
+            Ok(turn.addresses("stuck").await? == ["192.0.2.0"])
+        })
+        .await
 }

@@ -129,6 +129,7 @@ pub async fn addresses_that_old_equipment_drops_are_neither_given_out_nor_counte
         turn.service(name, json!({ADDRESSES: address}), json!({})).await?;
         turn.fails(name, "AddressLeftOut", "avoidBuggyIPs").await?;
     }
+    turn.delete("c").await?;
     turn.pool_with("lan", json!({"addresses": ends})).await?;
     turn.has("zero", &["192.0.2.0"]).await?;
     turn.has("last", &["192.0.2.255"]).await

@@ -89,7 +89,7 @@ pub async fn the_smaller_priority_comes_first_and_zero_last() -> Result<()> {
         turn.is_from(name, pool).await?;
     }
     turn.plain("seven").await?;
-    turn.fails("seven", "PoolExhausted", "pool f, pool e, pool c, pool d, pool b, pool a").await
+    turn.fails("seven", "PoolExhausted", "pool a, pool b, pool c, pool d, pool e, pool f").await
 }
 
 pub async fn a_pool_that_does_not_admit_a_service_is_closed_to_its_requests_too() -> Result<()> {

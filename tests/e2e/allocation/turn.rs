@@ -218,8 +218,12 @@ impl Turn {
     }
 
     pub async fn forge_ingress(&self, name: &str, ingress: Value) -> Result<()> {
-        let patch = json!({"status": {"loadBalancer": { "ingress": ingress }}});
-        let patch = Patch::Merge(self.block.own_json(&patch));
+        self.status(name, json!({"loadBalancer": { "ingress": ingress }})).await
+    }
+
+    /// Merges into the status of a Service, as the admin.
+    pub async fn status(&self, name: &str, status: Value) -> Result<()> {
+        let patch = Patch::Merge(self.block.own_json(&json!({ "status": status })));
         let (services, name) = self.at(name);
         services.patch_status(name, &PatchParams::default(), &patch).await?;
         Ok(())
