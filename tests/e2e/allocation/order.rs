@@ -112,7 +112,8 @@ pub async fn a_service_whose_status_cannot_be_written_holds_up_nobody() -> Resul
 
     turn.plain("stuck").await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    for (name, address) in [("a", "192.0.2.1"), ("b", "192.0.2.2"), ("c", "192.0.2.3")] {
+    // Of the same second is the first by name.
+    for (name, address) in [("x", "192.0.2.1"), ("y", "192.0.2.2"), ("z", "192.0.2.3")] {
         turn.plain(name).await?;
         turn.has(name, &[address]).await?;
     }
