@@ -131,9 +131,9 @@ fn notice(fact: Fact, here: &NodeName) -> Option<Notice> {
 }
 
 impl Notice {
-    /// A warning on the Service that a claim is named after.
+    /// A warning on the Service that a claim is named after; none where that is an address.
     fn of_service(claim: &LeaseName, reason: &str, note: String) -> Option<Self> {
-        let (namespace, name) = claim.as_str().split_once('.')?;
+        let (namespace, name) = claim.service()?;
         let object = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Service".to_owned()),

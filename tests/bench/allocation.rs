@@ -26,6 +26,8 @@ const AWAY: Duration = Duration::from_secs(5);
 /// How often a Service is looked at that is to get an address.
 const LOOK: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long nothing happens before one Service more is created.
+const QUIET: Duration = Duration::from_secs(2);
 /// How long nothing happens before memory is read.
 const REST: Duration = Duration::from_secs(10);
 
@@ -195,6 +197,8 @@ pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
     println!("{} Services{:>51} {:>9}", plan.services, "median", "most");
     let mut times = Vec::new();
     for _ in 0..plan.repeat * 4 {
+        // A plan that follows another one waits a little.
+        sleep(QUIET).await;
         times.push(milliseconds(bench.one_more().await?));
     }
     note("one Service more: until it has an address", "ms", times)?;
