@@ -13,6 +13,7 @@ mod death;
 mod examples;
 mod faults;
 mod leases;
+mod migration;
 mod moves;
 mod outage;
 mod ownership;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         leases::a_claim_that_is_deleted_or_edited_is_mended_and_nothing_moves,
         leases::a_session_that_is_deleted_or_edited_is_mended_and_nothing_moves,
         leases::a_session_that_is_ended_by_hand_moves_its_claims_once_and_nobody_notices,
+        migration::a_move_from_metallb_keeps_every_address,
         leases::describing_the_lease_of_a_service_says_who_owns_it_where_and_since_when,
         moves::a_cordoned_node_hands_its_addresses_over_and_keeps_none,
         moves::a_policy_or_a_label_that_excludes_the_owner_moves_its_addresses,
