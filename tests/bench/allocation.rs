@@ -112,7 +112,8 @@ impl Bench {
     }
 
     fn start_operator(&self) -> Result<()> {
-        self.lab.start_operator(&["--default-class"])
+        // As the container of a pod, which is started again in its pod.
+        self.lab.start_operator(&["--default-class", "--pod-name", "operator"])
     }
 
     async fn pool(&self, name: &str, addresses: &str) -> Result<()> {

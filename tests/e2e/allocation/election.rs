@@ -249,12 +249,13 @@ pub async fn operators_that_run_beside_each_other_never_give_an_address_twice() 
                 std::mem::swap(&mut active, &mut standby);
             }
             1 => {
-                let next = replicas.start()?;
                 ensure!(active.terminate().await?.success());
                 replicas.is(&standby, "active", SOON).await?;
-                active = std::mem::replace(&mut standby, next);
+                // Only now: either could take what was released.
+                active = std::mem::replace(&mut standby, replicas.start()?);
             }
             _ => {
+                replicas.is(&standby, "standby: ", SOON).await?;
                 active.process().kill().await?;
                 replicas.is(&standby, "active", TAKEOVER).await?;
             }
