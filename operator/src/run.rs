@@ -141,11 +141,6 @@ fn identity(pod: Option<&str>) -> Identity {
         Ok(uuid) => uuid.trim().to_owned(),
         Err(_) => format!("{}_{}", std::process::id(), clock::now().as_nanos()),
     };
-    match pod {
-        Some(pod) => Identity::in_pod(pod, &instance),
-        None => {
-            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            Identity::on_host(&host, &instance)
-        }
-    }
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    pod.map_or_else(|| Identity::on_host(&host, &instance), |pod| Identity::in_pod(pod, &instance))
 }
