@@ -109,7 +109,7 @@ impl<'a> Wanting<'a> {
                 return Err(failure);
             }
             let own = || space.new_claim(self.service, ip);
-            let governing = space.claim_of(ip).cloned();
+            let governing = space.claim_of(ip);
             let claim = governing.clone().or(draft.claim.clone()).unwrap_or_else(own);
             if let Some(obstacle) = space.obstacle(ip, &self.party(), &claim) {
                 return Err(obstacle);
@@ -238,7 +238,7 @@ impl<'a> Wanting<'a> {
             let Some(ip) = space.candidate(&party, index) else { break };
             let family = Family::of(ip);
             let Some((pool, domain)) = self.state.territory.holder(ip) else { continue };
-            let Some(claim) = space.claim_of(ip).cloned() else { continue };
+            let Some(claim) = space.claim_of(ip) else { continue };
             if !missing.contains(&family)
                 || demand.pool.is_some_and(|asked| asked != pool)
                 || space.has(ip, self.key)

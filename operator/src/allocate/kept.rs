@@ -113,8 +113,8 @@ impl<'a> Wanting<'a> {
     /// The claim that governs an address that the service has: that of the others who have it, or
     /// the one on record.
     fn claim_of(&self, ip: IpAddr, held: &Held, space: &Space<'a>) -> LeaseName {
-        if let Some(claim) = held.claim.as_ref().or_else(|| space.claim_of(ip)) {
-            return claim.clone();
+        if let Some(claim) = held.claim.clone().or_else(|| space.claim_of(ip)) {
+            return claim;
         }
         let own = &self.service.own_claim;
         // A record that somebody edited: the claim that lists the address says better.

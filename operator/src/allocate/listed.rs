@@ -1,41 +1,68 @@
 //! Which claims list which addresses.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use leasehold_crds::lease::LeaseName;
 
 /// Under which claims each address is listed, or may be.
-#[derive(Clone, Debug, Default)]
-pub struct Listed<'a> {
-    /// Sorted, without repetition.
-    entries: Vec<(IpAddr, &'a LeaseName)>,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// In the order of the names.
+    claims: BTreeMap<IpAddr, Vec<LeaseName>>,
+    /// Ascending.
+    addresses: BTreeMap<LeaseName, Vec<IpAddr>>,
 }
 
-impl<'a> FromIterator<(IpAddr, &'a LeaseName)> for Listed<'a> {
+impl<'a> FromIterator<(IpAddr, &'a LeaseName)> for Listed {
     fn from_iter<T: IntoIterator<Item = (IpAddr, &'a LeaseName)>>(entries: T) -> Self {
-        let mut entries: Vec<_> = entries.into_iter().collect();
-        entries.sort_unstable();
-        entries.dedup();
-        Self { entries }
+        let mut all: BTreeMap<&LeaseName, BTreeSet<IpAddr>> = BTreeMap::new();
+        for (ip, claim) in entries {
+            all.entry(claim).or_default().insert(ip);
+        }
+        let mut listed = Self::default();
+        for (claim, addresses) in all {
+            listed.set(claim, addresses);
+        }
+        listed
     }
 }
 
-impl<'a> Listed<'a> {
+impl Listed {
+    /// Says what `claim` lists, ascending, instead of what it did.
+    pub fn set(&mut self, claim: &LeaseName, addresses: impl IntoIterator<Item = IpAddr>) {
+        for ip in self.addresses.remove(claim).unwrap_or_default() {
+            if let Some(claims) = self.claims.get_mut(&ip) {
+                claims.retain(|other| other != claim);
+                if claims.is_empty() {
+                    self.claims.remove(&ip);
+                }
+            }
+        }
+        let addresses: Vec<IpAddr> = addresses.into_iter().collect();
+        for &ip in &addresses {
+            let claims = self.claims.entry(ip).or_insert_with(|| Vec::with_capacity(1));
+            let at = claims.partition_point(|other| other < claim);
+            claims.insert(at, claim.clone());
+        }
+        if !addresses.is_empty() {
+            self.addresses.insert(claim.clone(), addresses);
+        }
+    }
+
     /// The claims that list `ip`.
-    pub fn of(&self, ip: IpAddr) -> impl Iterator<Item = &'a LeaseName> + '_ {
-        let start = self.entries.partition_point(|(other, _)| *other < ip);
-        let rest = self.entries.get(start..).unwrap_or_default();
-        rest.iter().take_while(move |(other, _)| *other == ip).map(|(_, claim)| *claim)
+    pub fn of(&self, ip: IpAddr) -> impl Iterator<Item = &LeaseName> {
+        self.claims.get(&ip).into_iter().flatten()
     }
 
     /// The claim that alone lists `ip`.
-    pub(super) fn only(&self, ip: IpAddr) -> Option<&'a LeaseName> {
+    pub(super) fn only(&self, ip: IpAddr) -> Option<&LeaseName> {
         let mut claims = self.of(ip);
         claims.next().filter(|_| claims.next().is_none())
     }
 
-    /// All addresses that are listed, once for each claim.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        self.entries.iter().map(|(ip, _)| *ip)
+    /// The addresses that `claim` lists, ascending.
+    pub(super) fn under(&self, claim: &LeaseName) -> impl Iterator<Item = IpAddr> {
+        self.addresses.get(claim).into_iter().flatten().copied()
     }
 }

@@ -15,6 +15,7 @@
 //! | `space` | what is free while a plan is made |
 //! | `plan` | first everybody keeps what still fits, then those that lack something are served |
 //! | `draw` | how those are served |
+//! | `settled` | services about which nothing is to be decided |
 //! | `kept` | addresses that no pool would give out any more |
 //! | `failure` | why a service does not get what it asks for |
 //! | `usage` | how much of each pool is in use |
@@ -44,6 +45,7 @@ mod plan;
 mod properties;
 mod request;
 mod scope;
+mod settled;
 mod sharing;
 mod space;
 mod territory;
@@ -51,7 +53,7 @@ mod territory;
 mod tests;
 mod usage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -64,6 +66,7 @@ pub use listed::Listed;
 pub use plan::plan;
 pub use request::{Asked, Request};
 pub use scope::{Labels, Scope};
+pub use settled::Settled;
 pub use sharing::{Clash, Port, Protocol, Terms, Traffic};
 pub use territory::{Overlap, Pool, Rules, Territory};
 pub use usage::Usage;
@@ -151,16 +154,19 @@ pub struct State<'a> {
     pub territory: &'a Territory,
     /// The labels of namespaces.
     pub namespaces: BTreeMap<&'a str, &'a Labels>,
-    /// The services that want addresses from us.
+    /// The services that want addresses from us, but for those that are settled.
     pub services: BTreeMap<&'a ServiceKey, &'a Service>,
+    /// The addresses of those that are settled. None of `services` has one of them, or records a claim
+    /// that is named after one of those.
+    pub settled: &'a Settled,
     /// The addresses of nodes, with the node.
     pub nodes: &'a BTreeMap<IpAddr, String>,
-    /// The addresses of services that are not in `services`.
-    pub foreign: BTreeMap<IpAddr, &'a ServiceKey>,
+    /// The addresses of services that do not want them from us.
+    pub foreign: &'a BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
     /// The addresses that are being given up, by services in `services` and by others.
     pub departing: Vec<Departing<'a>>,
     /// Under which claims each address is listed, or may be.
-    pub listed: Listed<'a>,
+    pub listed: &'a Listed,
     /// The addresses that were freed of late.
     pub resting: &'a BTreeMap<IpAddr, Rest>,
 }
@@ -184,6 +190,25 @@ pub struct Decision {
     pub kept: Vec<Kept>,
     /// Why these are not replaced, if it asks for that.
     pub stuck: Option<Failure>,
+}
+
+impl Decision {
+    /// Whether `service` is as it is to be, for as long as neither it nor the pools change and nobody
+    /// asks for what it has: it lacks nothing, shares nothing, and has its own claim.
+    pub fn is_final(&self, service: &Service) -> bool {
+        let content = self.failure.is_none()
+            && self.shortfall.is_none()
+            && self.lost.is_empty()
+            && self.kept.is_empty()
+            && self.stuck.is_none();
+        content
+            && !self.addresses.is_empty()
+            && service.sharing.is_none()
+            && self.addresses == service.present
+            && self.allocated_from == service.allocated_from
+            && self.claim == service.claim
+            && self.claim.as_ref() == Some(&service.own_claim)
+    }
 }
 
 /// What is to be.

@@ -13,15 +13,23 @@ use super::{Decision, Failure, Plan, Service, ServiceKey, State};
 /// Decides for all services at once.
 pub fn plan(state: &State<'_>) -> Plan {
     let mut space = Space::new(state);
-    let mut all: Vec<Wanting<'_>> =
-        state.services.iter().map(|(key, service)| Wanting { key, service, state }).collect();
-    all.sort_by_key(|it| (it.service.allocated_from.is_none(), it.service.created, it.key));
-    let mut held: Vec<(Wanting<'_>, Held)> =
-        all.into_iter().map(|it| (it, it.keep(&mut space))).collect();
-    space.read_lists();
-    held.sort_by_key(|(it, _)| (it.service.created, it.key));
+    // They are in the order of their names: a number stands for a name.
+    let services = state.services.iter().enumerate();
+    let mut all: Vec<_> = services
+        .map(|(number, (key, service))| {
+            let turn = (service.allocated_from.is_none(), service.created, number);
+            (turn, Wanting { key, service, state })
+        })
+        .collect();
+    all.sort_unstable_by_key(|(turn, _)| *turn);
+    let mut held: Vec<_> = all
+        .into_iter()
+        .map(|((_, created, number), it)| ((created, number), it, it.keep(&mut space)))
+        .collect();
+    held.sort_unstable_by_key(|(turn, ..)| *turn);
+    let services = held.into_iter();
     let services =
-        held.into_iter().map(|(it, held)| (it.key.clone(), it.serve(held, &mut space))).collect();
+        services.map(|(_, it, held)| (it.key.clone(), it.serve(held, &mut space))).collect();
     Plan { services, pools: space.usage() }
 }
 

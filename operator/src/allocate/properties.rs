@@ -234,9 +234,10 @@ impl World {
             namespaces: BTreeMap::new(),
             services: self.services.iter().collect(),
             nodes: &self.nodes,
-            foreign: BTreeMap::new(),
+            settled: &Settled::default(),
+            foreign: &BTreeMap::new(),
             departing: Vec::new(),
-            listed: self.listed.iter().flat_map(|(ip, it)| it.iter().map(|c| (*ip, c))).collect(),
+            listed: &self.listed.iter().flat_map(|(ip, it)| it.iter().map(|c| (*ip, c))).collect(),
             resting: &self.resting,
         })
     }

@@ -2,6 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::iter::Peekable;
 use std::net::IpAddr;
 
 use leasehold_crds::lease::LeaseName;
@@ -10,7 +11,7 @@ use leasehold_crds::range::{Family, IpRange};
 
 use super::sharing::{Borders, Holding, Meeting, Party};
 use super::territory::{Domain, Rules};
-use super::{Clash, Failure, Lost, Service, ServiceKey, State, Usage, usage};
+use super::{Clash, Failure, Lost, Service, ServiceKey, Settled, State, Usage, usage};
 
 /// The addresses during one plan. What is held stays in use until the plan is complete.
 pub(super) struct Space<'a> {
@@ -24,8 +25,6 @@ pub(super) struct Space<'a> {
     /// What was freed of late, the earliest first.
     resting: BTreeMap<(&'a str, Family), VecDeque<IpAddr>>,
     former: BTreeMap<&'a ServiceKey, Vec<IpAddr>>,
-    /// Addresses that one claim alone lists.
-    alone: BTreeMap<&'a LeaseName, Vec<IpAddr>>,
     /// The claims under which services have addresses that are not named after them.
     lent: BTreeSet<&'a LeaseName>,
 }
@@ -35,13 +34,26 @@ pub(super) struct Space<'a> {
 struct Cursor<'a> {
     ranges: &'a [IpRange],
     next: Option<IpAddr>,
+    /// What settled services have, from there on.
+    settled: Peekable<Box<dyn Iterator<Item = IpAddr> + 'a>>,
     /// The first address that was passed over because it is still being given up.
     releasing: Option<IpAddr>,
 }
 
 impl<'a> Cursor<'a> {
-    fn new(ranges: &'a [IpRange]) -> Self {
-        Self { ranges, next: ranges.first().map(IpRange::first), releasing: None }
+    fn new(ranges: &'a [IpRange], settled: &'a Settled) -> Self {
+        let next = ranges.first().map(IpRange::first);
+        let settled: Box<dyn Iterator<Item = IpAddr>> = match next {
+            Some(first) => Box::new(settled.from(first)),
+            None => Box::new(std::iter::empty()),
+        };
+        Self { ranges, next, settled: settled.peekable(), releasing: None }
+    }
+
+    /// Whether a settled service has `ip`, which is not before any that was asked for.
+    fn is_settled(&mut self, ip: IpAddr) -> bool {
+        while self.settled.next_if(|settled| *settled < ip).is_some() {}
+        self.settled.peek() == Some(&ip)
     }
 
     fn advance(&mut self) {
@@ -71,7 +83,6 @@ impl<'a> Space<'a> {
             cursors: BTreeMap::new(),
             resting: BTreeMap::new(),
             former: BTreeMap::new(),
-            alone: BTreeMap::new(),
             lent: BTreeSet::new(),
         };
         for departing in &state.departing {
@@ -91,15 +102,6 @@ impl<'a> Space<'a> {
             }
         }
         space
-    }
-
-    /// Looks through the lists of claims for what nobody keeps.
-    pub(super) fn read_lists(&mut self) {
-        for ip in self.state.listed.addresses().filter(|ip| !self.held.contains_key(ip)) {
-            if let Some(claim) = self.state.listed.only(ip) {
-                self.alone.entry(claim).or_default().push(ip);
-            }
-        }
     }
 
     // === who has what ===
@@ -153,8 +155,10 @@ impl<'a> Space<'a> {
     }
 
     /// The claim under which somebody has `ip`.
-    pub(super) fn claim_of(&self, ip: IpAddr) -> Option<&LeaseName> {
-        self.held.get(&ip).map(|holding| &holding.claim)
+    pub(super) fn claim_of(&self, ip: IpAddr) -> Option<LeaseName> {
+        let held = self.held.get(&ip).map(|holding| holding.claim.clone());
+        let settled = || self.state.settled.holder(ip);
+        held.or_else(|| settled().map(|key| LeaseName::claim(&key.namespace, &key.name)))
     }
 
     /// Who has `ip` by the best right.
@@ -205,7 +209,10 @@ impl<'a> Space<'a> {
         if let Some((owner, clash)) = holding.and_then(|holding| holding.clash(party, borders)) {
             return in_use(owner, clash);
         }
-        if let Some(owner) = self.state.foreign.get(&ip) {
+        if let Some(owner) = self.state.settled.holder(ip) {
+            return in_use(owner, Clash::NoKey);
+        }
+        if let Some(owner) = self.state.foreign.get(&ip).and_then(BTreeSet::last) {
             return in_use(owner, Clash::Foreign);
         }
         if let Some(node) = self.state.nodes.get(&ip) {
@@ -253,7 +260,7 @@ impl<'a> Space<'a> {
         self.meeting.candidate(party, index)
     }
 
-    /// An address of `pool` that only `claim` lists.
+    /// An address of `pool` that `claim` alone lists.
     pub(super) fn listed_alone(
         &self,
         pool: &str,
@@ -261,8 +268,10 @@ impl<'a> Space<'a> {
         party: &Party<'a>,
         claim: &LeaseName,
     ) -> Option<IpAddr> {
-        let mut addresses = self.alone.get(claim)?.iter().copied();
-        addresses.find(|ip| self.is_vacant(*ip, pool, family, party, claim))
+        let mut addresses = self.state.listed.under(claim);
+        addresses.find(|ip| {
+            self.state.listed.only(*ip).is_some() && self.is_vacant(*ip, pool, family, party, claim)
+        })
     }
 
     /// An address of `pool` that `party` itself had a moment ago.
@@ -290,7 +299,7 @@ impl<'a> Space<'a> {
         claim: &LeaseName,
     ) -> bool {
         self.is_of(ip, pool, family)
-            && !self.held.contains_key(&ip)
+            && !self.is_held(ip)
             && self.obstacle(ip, party, claim).is_none()
     }
 
@@ -305,9 +314,9 @@ impl<'a> Space<'a> {
         let mut cursor = self
             .cursors
             .remove(&(pool, family))
-            .unwrap_or_else(|| Cursor::new(domain.ranges(family)));
+            .unwrap_or_else(|| Cursor::new(domain.ranges(family), self.state.settled));
         while let Some(ip) = cursor.next {
-            if !self.is_used(ip, &domain.rules) {
+            if !cursor.is_settled(ip) && !self.is_used(ip, &domain.rules) {
                 if self.is_releasing(ip) {
                     cursor.releasing = cursor.releasing.or(Some(ip));
                 } else if !self.state.resting.contains_key(&ip) {
@@ -341,10 +350,15 @@ impl<'a> Space<'a> {
         Some(Failure::Releasing { address, by })
     }
 
+    /// Whether a service has `ip`.
+    fn is_held(&self, ip: IpAddr) -> bool {
+        self.held.contains_key(&ip) || self.state.settled.holder(ip).is_some()
+    }
+
     /// Whether `ip` stays in use, not only for the moment.
     fn is_used(&self, ip: IpAddr, rules: &Rules) -> bool {
         !rules.offers(ip)
-            || self.held.contains_key(&ip)
+            || self.is_held(ip)
             || self.state.nodes.contains_key(&ip)
             || self.state.foreign.contains_key(&ip)
     }
@@ -357,6 +371,6 @@ impl<'a> Space<'a> {
     /// How much of each pool is in use.
     pub(super) fn usage(&self) -> BTreeMap<String, Usage> {
         let held = self.held.keys().copied();
-        usage::usage(self.state, held, |ip| self.held.contains_key(&ip))
+        usage::usage(self.state, held, |ip| self.is_held(ip))
     }
 }

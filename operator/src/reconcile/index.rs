@@ -1,6 +1,6 @@
 //! All that is known, in one place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -10,17 +10,21 @@ use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use leasehold_crds::lease::LeaseName;
-use leasehold_crds::policy::{Governance, Policies};
+use leasehold_crds::policy::{AnnouncementPolicySpec, Governance, Policies, Policy};
 
+use super::jobs::{Job, Target};
 use super::leases::{ClaimRow, NamespaceRow, NodeRow, SessionRow};
-use super::lists::{Listing, listed};
+use super::lists::Listing;
 use super::policy::PolicyRow;
 use super::pool::PoolRow;
 use super::resting::Resting;
 use super::service::ServiceRow;
+use super::settled::{Ledger, Rest};
 use super::table::Table;
 use super::watch::{Change, Kind};
-use crate::allocate::{self, Departing, Plan, ServiceKey, State, Territory, plan};
+use crate::allocate::{
+    self, Decision, Departing, Listed, Plan, ServiceKey, State, Territory, plan,
+};
 use crate::clock::Instant;
 
 /// For how long after a pool was deleted nobody is told that it has gone: tools replace an object by
@@ -59,16 +63,18 @@ pub struct Index {
     pub claims: Table<ClaimRow>,
     /// The sessions.
     pub sessions: Table<SessionRow>,
-    /// Writes to Services whose outcome is not known.
-    pub pending: BTreeMap<ServiceKey, Pending>,
-    /// Writes to the lists of claims that have not been seen.
-    pub listings: BTreeMap<LeaseName, Listing>,
+    pending: BTreeMap<ServiceKey, Pending>,
+    listings: BTreeMap<LeaseName, Listing>,
     /// When each session was last seen to change.
     session_changes: BTreeMap<LeaseName, Instant>,
     /// When a pool was last seen to be gone.
     pool_gone: Option<Instant>,
     resting: Resting,
     territory: Territory,
+    /// The policies without their status, and what they select.
+    governors: (Vec<(String, AnnouncementPolicySpec)>, Policies),
+    listed: Listed,
+    ledger: Ledger,
     node_addresses: BTreeMap<IpAddr, String>,
 }
 
@@ -82,7 +88,20 @@ impl Index {
     pub fn apply(&mut self, change: Change, now: Instant) -> bool {
         match change {
             Change::Service(event) => self.service(*event, now),
-            Change::Namespace(event) => self.namespaces.apply(*event),
+            Change::Namespace(event) => {
+                let one = match event.as_ref() {
+                    Event::Apply(namespace) => Some(namespace.name_any()),
+                    Event::Delete(namespace) => Some(namespace.name_any()),
+                    Event::Init | Event::InitApply(_) | Event::InitDone => None,
+                };
+                let changed = self.namespaces.apply(*event);
+                match one {
+                    Some(name) if changed => self.ledger.open_namespace(&name, &self.territory),
+                    None if changed => self.open_all(),
+                    _ => {}
+                }
+                changed
+            }
             Change::Pool(event) => {
                 let pools = |index: &Self| -> Vec<String> {
                     index.pools.iter().map(|(name, _)| name.clone()).collect()
@@ -95,19 +114,46 @@ impl Index {
                 if changed {
                     let pools =
                         self.pools.iter().map(|(name, row)| (name.clone(), row.pool.clone()));
-                    self.territory = Territory::new(&pools.collect());
+                    let territory = Territory::new(&pools.collect());
+                    // Not if only a status has changed.
+                    if territory != self.territory {
+                        self.territory = territory;
+                        self.open_all();
+                    }
                 }
                 changed
             }
-            Change::Policy(event) => self.policies.apply(*event),
+            Change::Policy(event) => {
+                let changed = self.policies.apply(*event);
+                if changed {
+                    let rows = self.policies.iter();
+                    let specs: Vec<_> =
+                        rows.map(|(name, row)| (name.clone(), row.object.spec.clone())).collect();
+                    if specs != self.governors.0 {
+                        let objects = self.policies.iter().map(|(_, row)| &row.object);
+                        self.governors = (specs, Policies::new(objects).0);
+                        self.open_all();
+                    }
+                }
+                changed
+            }
             Change::Node(event) => {
                 let changed = self.nodes.apply(*event);
                 self.collect_node_addresses(changed)
             }
             Change::Claim(event) => {
+                let one: Option<LeaseName> = match event.as_ref() {
+                    Event::Apply(lease) | Event::Delete(lease) => lease.name_any().parse().ok(),
+                    Event::Init | Event::InitApply(_) | Event::InitDone => None,
+                };
                 let changed = self.claims.apply(*event);
                 let before = self.listings.len();
-                self.settle_listings();
+                self.resolve_listings();
+                match one {
+                    Some(name) if changed => self.claim_changed(&name),
+                    None if changed => self.open_all(),
+                    _ => {}
+                }
                 changed || self.listings.len() < before
             }
             Change::Session(event) => {
@@ -137,29 +183,161 @@ impl Index {
         let had = self.present(key);
         self.services.answered(service);
         self.resting.note(key, &had, &self.services, now);
-        self.settle(key);
+        self.service_changed(key);
+        self.resolve(key);
         self.effective(key) != before
     }
 
     /// Takes in the answer to an own write of a claim.
     pub fn claim_answered(&mut self, lease: Lease) {
-        self.claims.answered(lease);
-        self.settle_listings();
+        let name: Option<LeaseName> = lease.name_any().parse().ok();
+        let changed = self.claims.answered(lease);
+        if let Some(name) = name.filter(|_| changed) {
+            self.claim_changed(&name);
+        }
+        self.resolve_listings();
+    }
+
+    /// Writes to Services whose outcome is not known.
+    pub fn pending(&self) -> &BTreeMap<ServiceKey, Pending> {
+        &self.pending
+    }
+
+    /// Notes that a write to a Service is under way.
+    pub fn sent(&mut self, key: &ServiceKey, pending: Pending) {
+        self.pending.insert(key.clone(), pending);
+        self.service_changed(key);
+    }
+
+    /// Writes to the lists of claims that have not been seen.
+    pub fn listings(&self) -> &BTreeMap<LeaseName, Listing> {
+        &self.listings
+    }
+
+    /// Notes that a write to the list of a claim is under way.
+    pub fn list_sent(&mut self, name: &LeaseName, listing: Listing) {
+        self.listings.insert(name.clone(), listing);
+        self.claim_changed(name);
+    }
+
+    /// Notes that a write to the list of a claim may still be carried out.
+    pub fn list_unanswered(&mut self, name: &LeaseName) {
+        if let Some(listing) = self.listings.get_mut(name) {
+            listing.unanswered = true;
+        }
+    }
+
+    /// Forgets a write to the list of a claim that was not carried out.
+    pub fn list_failed(&mut self, name: &LeaseName) {
+        self.listings.remove(name);
+        self.claim_changed(name);
     }
 
     /// Forgets the writes of lists that were carried out and seen, or cannot be any more: something else
     /// was.
-    fn settle_listings(&mut self) {
-        let claims = &self.claims;
-        self.listings.retain(|name, listing| match (listing.version, claims.version(name)) {
-            (None, seen) => seen.is_none(),
-            (Some(version), seen) => seen == Some(version),
-        });
+    fn resolve_listings(&mut self) {
+        let waits = |name: &LeaseName, listing: &Listing| match self.claims.version(name) {
+            None => listing.version.is_none(),
+            seen => listing.version == seen,
+        };
+        let over = self.listings.iter().filter(|(name, listing)| !waits(name, listing));
+        for name in over.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.listings.remove(&name);
+            self.claim_changed(&name);
+        }
+    }
+
+    // === what is open ===
+
+    fn service_changed(&mut self, key: &ServiceKey) {
+        let row = self.services.get(key).map(|row| (row, self.wish(row).is_some()));
+        self.ledger.service(key, row, self.pending.get(key), &self.territory);
+    }
+
+    fn claim_changed(&mut self, name: &LeaseName) {
+        let row = self.claims.get(name);
+        let seen = row.iter().flat_map(|row| &row.record.addresses);
+        let sent = self.listings.get(name);
+        let addresses = seen.chain(sent.iter().flat_map(|listing| &listing.addresses));
+        let addresses: BTreeSet<IpAddr> = addresses.copied().collect();
+        let exists = row.is_some();
+        self.listed.set(name, addresses);
+        self.ledger.claim(name, exists, &self.territory);
+    }
+
+    /// Everything is to be looked at.
+    fn open_all(&mut self) {
+        self.ledger.clear();
+        self.listed = Listed::default();
+        let keys: Vec<_> = self.services.iter().map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.service_changed(&key);
+        }
+        let names = self.claims.iter().map(|(name, _)| name).chain(self.listings.keys());
+        for name in names.cloned().collect::<Vec<_>>() {
+            self.claim_changed(&name);
+        }
+    }
+
+    /// The claims about which something may be to be done, with the versions of their leases.
+    pub fn open_claims(&self) -> impl Iterator<Item = (&LeaseName, u64, &ClaimRow)> {
+        self.ledger.claims().filter_map(|name| self.claims.entry(name))
+    }
+
+    /// Leaves out of the next plans what is as `plan` says, and what no job is about.
+    pub fn settle(&mut self, plan: &Plan, jobs: &[Job]) {
+        let busy: BTreeSet<Target> = jobs.iter().map(Job::target).collect();
+        let (mut addresses, mut claims) = (BTreeMap::new(), BTreeMap::new());
+        for key in self.ledger.open() {
+            let (row, pending) = (self.services.get(key), self.pending.get(key));
+            let named = row.iter().flat_map(|row| &row.present);
+            for ip in named.chain(pending.iter().flat_map(|pending| &pending.addresses)) {
+                *addresses.entry(*ip).or_insert(0) += 1;
+            }
+            let named = row.and_then(ServiceRow::claim);
+            for claim in named.into_iter().chain(pending.and_then(|it| it.claim.as_ref())) {
+                *claims.entry(claim).or_insert(0) += 1;
+            }
+        }
+        let mut settled = Vec::new();
+        for (key, _, row, decision) in self.decided(plan) {
+            let (Some(wish), Some(decision)) = (self.wish(row), decision) else { continue };
+            let own = &wish.own_claim;
+            let alone = || {
+                claims.get(own) == Some(&1)
+                    && row.present.iter().all(|ip| addresses.get(ip) == Some(&1))
+            };
+            let written = || {
+                let is_listed = |claim: &ClaimRow| {
+                    claim.record.addresses.iter().eq(row.present.iter().collect::<BTreeSet<_>>())
+                };
+                self.claims.get(own).is_some_and(is_listed)
+                    && !self.listings.contains_key(own)
+                    && !self.pending.contains_key(key)
+                    && !busy.contains(&Target::Service(key.clone()))
+                    && !busy.contains(&Target::Claim(own.clone()))
+            };
+            if decision.is_final(wish) && alone() && written() {
+                let policy = self.governor(row, decision).map(|policy| policy.name.clone());
+                let addresses = row.present.clone();
+                settled.push((key.clone(), Rest { addresses, policy }));
+            }
+        }
+        for (key, rest) in settled {
+            self.ledger.settle(key, rest, &self.territory);
+        }
+    }
+
+    /// How many Services are left out of plans.
+    pub fn settled(&self) -> usize {
+        self.ledger.count()
     }
 
     /// Forgets the write to a Service that is known not to have been carried out.
     pub fn failed(&mut self, key: &ServiceKey) {
-        self.pending.remove(key);
+        if self.pending.remove(key).is_some() {
+            self.service_changed(key);
+        }
     }
 
     fn service(&mut self, event: Event<DeserializeGuard<Service>>, now: Instant) -> bool {
@@ -182,12 +360,18 @@ impl Index {
             for (key, had) in had {
                 self.resting.note(&key, &had, &self.services, now);
             }
+            if changed {
+                self.open_all();
+            }
             return changed;
         };
         let had = self.present(&key);
         let before = self.effective(&key);
         let changed = self.services.apply(event);
         self.resting.note(&key, &had, &self.services, now);
+        if changed {
+            self.service_changed(&key);
+        }
         // The echo of an own write is no news.
         if self.pending.contains_key(&key) { self.effective(&key) != before } else { changed }
     }
@@ -208,12 +392,12 @@ impl Index {
     }
 
     /// Drops the pending write of a Service once a newer version than it replaces was seen.
-    pub fn settle(&mut self, key: &ServiceKey) {
+    pub fn resolve(&mut self, key: &ServiceKey) {
         let version = self.services.version(key);
         if let Some(pending) = self.pending.get(key)
             && version.is_none_or(|version| version > pending.version)
         {
-            self.pending.remove(key);
+            self.failed(key);
         }
     }
 
@@ -280,16 +464,20 @@ impl Index {
         })
     }
 
-    /// The plan for all that is known.
+    /// The Services about which something may be to be done, with their versions.
+    fn open(&self) -> impl Iterator<Item = (&ServiceKey, u64, &ServiceRow)> {
+        self.ledger.open().filter_map(|key| self.services.entry(key))
+    }
+
+    /// The plan for all that is open.
     pub fn plan(&self) -> Plan {
         let overlays: BTreeMap<&ServiceKey, allocate::Service> =
             self.pending.keys().filter_map(|key| Some((key, self.effective(key)?))).collect();
         let mut services = Vec::new();
-        let mut foreign = BTreeMap::new();
         // Still in the status of a Service that is no longer ours, or about to be replaced by a pending
         // write.
         let mut departing = Vec::new();
-        for (key, row) in self.services.iter() {
+        for (key, _, row) in self.open() {
             let wish = self.wish(row);
             let overlay = overlays.get(key);
             if let Some(service) = overlay.or(wish) {
@@ -299,8 +487,6 @@ impl Index {
                 let sharing = wish.and_then(|wish| wish.sharing.as_deref());
                 let leaves = |address: &IpAddr| Departing { address: *address, key, sharing };
                 departing.extend(row.present.iter().map(leaves));
-            } else if wish.is_none() {
-                foreign.extend(row.present.iter().map(|ip| (*ip, key)));
             }
         }
         plan(&State {
@@ -308,9 +494,10 @@ impl Index {
             namespaces: self.namespaces.iter().map(|(k, row)| (k.as_str(), &row.labels)).collect(),
             services: services.into_iter().collect(),
             nodes: &self.node_addresses,
-            foreign,
+            settled: self.ledger.space(),
+            foreign: self.ledger.foreign(),
             departing,
-            listed: listed(self),
+            listed: &self.listed,
             resting: self.resting.addresses(),
         })
     }
@@ -329,19 +516,44 @@ impl Index {
         session.live.is_none() || now.saturating_sub(changed) >= session.duration.max(SHORTEST) * 10
     }
 
+    /// Each open Service, its version, and what `plan` decides about it; nothing about those that are not
+    /// ours.
+    pub fn decided<'a>(
+        &'a self,
+        plan: &'a Plan,
+    ) -> impl Iterator<Item = (&'a ServiceKey, u64, &'a ServiceRow, Option<&'a Decision>)> {
+        // Both are in the order of the names.
+        let mut decisions = plan.services.iter().peekable();
+        self.open().map(move |(key, version, row)| {
+            while decisions.next_if(|(other, _)| *other < key).is_some() {}
+            let decision = decisions.next_if(|(other, _)| *other == key);
+            let decision = decision.filter(|_| self.wish(row).is_some());
+            (key, version, row, decision.map(|(_, decision)| decision))
+        })
+    }
+
+    /// The policy that governs a Service.
+    fn governor(&self, row: &ServiceRow, decision: &Decision) -> Option<&Policy> {
+        let (wish, pool) = (self.wish(row)?, decision.allocated_from.as_deref()?);
+        match self.governors.1.govern(&wish.labels, Some(pool)) {
+            Governance::Policy(policy) => Some(policy),
+            Governance::Default | Governance::None => None,
+        }
+    }
+
     /// How many Services with an address each policy governs.
     pub fn governed(&self, plan: &Plan) -> BTreeMap<String, usize> {
-        let mut governed = BTreeMap::new();
-        let (policies, _) = Policies::new(self.policies.iter().map(|(_, row)| &row.object));
-        for (key, decision) in &plan.services {
-            let Some(pool) = decision.allocated_from.as_deref() else { continue };
-            let Some(wish) = self.services.get(key).and_then(|row| self.wish(row)) else {
-                continue;
-            };
-            if let Governance::Policy(policy) = policies.govern(&wish.labels, Some(pool)) {
+        let mut governed = self.ledger.governed().clone();
+        for (_, _, row, decision) in self.decided(plan) {
+            if let Some(policy) = decision.and_then(|decision| self.governor(row, decision)) {
                 *governed.entry(policy.name.clone()).or_default() += 1;
             }
         }
         governed
+    }
+
+    /// Under which claims each address is listed, or may be.
+    pub fn listed(&self) -> &Listed {
+        &self.listed
     }
 }

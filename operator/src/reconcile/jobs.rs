@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use leasehold_crds::lease::LeaseName;
 
 use super::index::Index;
+use super::leases::ClaimRow;
 use super::lists::{ListWrite, lists};
 use super::pool::PoolWrite;
 use super::service::ServiceWrite;
@@ -95,13 +96,12 @@ impl Job {
     }
 }
 
-/// All that differs between `plan` and what `index` knows; Services first, then claims.
+/// All that differs between `plan` and what `index` knows of what is open; Services first, then
+/// claims.
 pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Job> {
     let mut jobs = Vec::new();
     let replacing = index.replaced_by().is_some_and(|at| now < at);
-    for (key, row) in index.services.iter() {
-        let Some(version) = index.services.version(key) else { continue };
-        let decision = index.wish(row).and_then(|_| plan.services.get(key));
+    for (key, version, row, decision) in index.decided(plan) {
         let untold;
         let decision = match decision {
             Some(decision) if replacing && !decision.kept.is_empty() && !row.is_told_of_kept() => {
@@ -138,22 +138,25 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
 /// nothing; and abandoned sessions of Nodes that are gone.
 fn outlived(index: &Index, plan: &Plan, now: Instant) -> Vec<Job> {
     let mut jobs = Vec::new();
-    let recorded = index.services.iter().filter_map(|(_, row)| row.claim());
-    let planned = plan.services.values().filter_map(|decision| decision.claim.as_ref());
-    let pending = index.pending.values().filter_map(|pending| pending.claim.as_ref());
-    let used: BTreeSet<&LeaseName> = recorded.chain(planned).chain(pending).collect();
-    for (name, claim) in index.claims.iter() {
-        let own = claim.service.as_ref().and_then(|service| plan.services.get(service));
-        let wanted = used.contains(name) || own.is_some_and(|decision| decision.claim.is_none());
-        if !wanted
+    let is_over = |name: &LeaseName, claim: &ClaimRow| {
+        claim.record.addresses.is_empty()
             && claim.is_marked()
-            && claim.record.addresses.is_empty()
-            && !index.listings.contains_key(name)
+            && !index.listings().contains_key(name)
             && !index.is_valid(claim)
-            && let Some(version) = index.claims.version(name)
-        {
-            let revision = Revision { uid: claim.uid.clone(), version };
-            jobs.push(Job::DeleteClaim(name.clone(), revision));
+    };
+    let mut over = index.open_claims().filter(|(name, _, row)| is_over(name, row)).peekable();
+    if over.peek().is_some() {
+        let recorded = index.decided(plan).filter_map(|(_, _, row, _)| row.claim());
+        let planned = plan.services.values().filter_map(|decision| decision.claim.as_ref());
+        let pending = index.pending().values().filter_map(|pending| pending.claim.as_ref());
+        let used: BTreeSet<&LeaseName> = recorded.chain(planned).chain(pending).collect();
+        for (name, version, claim) in over {
+            let own = claim.service.as_ref().and_then(|service| plan.services.get(service));
+            let awaits = own.is_some_and(|decision| decision.claim.is_none());
+            if !used.contains(name) && !awaits {
+                let revision = Revision { uid: claim.uid.clone(), version };
+                jobs.push(Job::DeleteClaim(name.clone(), revision));
+            }
         }
     }
     for (name, session) in index.sessions.iter() {

@@ -212,12 +212,12 @@ impl Leader<'_> {
             return;
         }
         self.context.health.role(Role::Active);
-        let keys: Vec<_> = self.index.pending.keys().cloned().collect();
+        let keys: Vec<_> = self.index.pending().keys().cloned().collect();
         for key in keys {
             // While a write is under way, its answer settles it.
             let target = Target::Service(key.clone());
             if !self.progress.get(&target).is_some_and(|progress| progress.in_flight) {
-                self.index.settle(&key);
+                self.index.resolve(&key);
             }
         }
         self.index.forget(begin);
@@ -225,9 +225,11 @@ impl Leader<'_> {
             self.plan_by(at);
         }
         let plan = self.index.plan();
-        self.queue = jobs(&self.index, &plan, begin, clock::time_of_day()).into();
+        let jobs = jobs(&self.index, &plan, begin, clock::time_of_day());
+        self.index.settle(&plan, &jobs);
+        self.queue = jobs.into();
+        self.context.metrics.show(&plan, self.index.settled(), self.index.malformed());
         self.postpone(begin);
-        self.context.metrics.show(&plan, self.index.malformed());
         self.planned_at = clock::now();
         self.plan_cost = self.planned_at.saturating_sub(begin);
     }
@@ -268,7 +270,7 @@ impl Leader<'_> {
                     allocated_from: write.allocated_from.clone(),
                     claim: write.claim.clone(),
                 };
-                self.index.pending.insert(key.clone(), pending);
+                self.index.sent(key, pending);
             }
             if let Job::List(name, write) = &job {
                 let base = write.base.as_ref();
@@ -277,7 +279,7 @@ impl Leader<'_> {
                     addresses: write.record.addresses.clone(),
                     unanswered: false,
                 };
-                self.index.listings.insert(name.clone(), listing);
+                self.index.list_sent(name, listing);
             }
             let progress = self.progress.entry(job.target()).or_default();
             progress.in_flight = true;
@@ -379,13 +381,10 @@ impl Leader<'_> {
         result: &Result<(), CallError>,
         written: Option<Lease>,
     ) {
-        match (result, self.index.listings.get_mut(name)) {
-            (Ok(()), _) => {}
-            // It may still be carried out.
-            (Err(CallError::Unknown(_)), Some(listing)) => listing.unanswered = true,
-            (Err(_), _) => {
-                self.index.listings.remove(name);
-            }
+        match result {
+            Ok(()) => {}
+            Err(CallError::Unknown(_)) => self.index.list_unanswered(name),
+            Err(_) => self.index.list_failed(name),
         }
         if let Some(lease) = written {
             self.index.claim_answered(lease);
@@ -442,7 +441,7 @@ impl Leader<'_> {
             self.finished(done);
         }
         while self.notices.next().await.is_some() {}
-        let unanswered = self.index.listings.values().any(|listing| listing.unanswered);
-        self.index.pending.is_empty() && !unanswered
+        let unanswered = self.index.listings().values().any(|listing| listing.unanswered);
+        self.index.pending().is_empty() && !unanswered
     }
 }

@@ -7,13 +7,14 @@
 //! Services is, no two valid claims list one address. What a Service has lost while its claim is valid
 //! the owner takes off, once its kernel does not have it any more.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
 
 use super::index::Index;
-use crate::allocate::{Listed, Plan, ServiceKey};
+use super::leases::ClaimRow;
+use crate::allocate::{Plan, ServiceKey};
 
 /// For how many seconds a claim that nobody holds yet says it is renewed: for people, as in those
 /// that are held.
@@ -42,110 +43,142 @@ pub struct Listing {
     pub unanswered: bool,
 }
 
+/// What one Service says about a claim.
+struct Mention<'a> {
+    claim: &'a LeaseName,
+    key: &'a ServiceKey,
+    /// What it has or may have: not to be taken off.
+    had: &'a [IpAddr],
+    /// What it keeps of that, if the claim stays on its record.
+    stays: Option<&'a [IpAddr]>,
+}
+
 /// What the Services say about one claim.
-#[derive(Debug, Default)]
-struct Asked<'a> {
-    services: Vec<&'a ServiceKey>,
-    /// What is on record, and stays.
-    addresses: BTreeSet<IpAddr>,
-    /// What they have or may have: not to be taken off.
-    had: BTreeSet<IpAddr>,
+#[derive(Clone, Copy)]
+struct Asked<'a>(&'a [Mention<'a>]);
+
+impl<'a> Asked<'a> {
+    fn had(self, ip: IpAddr) -> bool {
+        self.0.iter().any(|mention| mention.had.contains(&ip))
+    }
+
+    fn is_by_nobody(self) -> bool {
+        self.services().next().is_none()
+    }
+
+    /// Those on whose record it is, and stays.
+    fn services(self) -> impl Iterator<Item = &'a ServiceKey> {
+        self.0.iter().filter(|mention| mention.stays.is_some()).map(|mention| mention.key)
+    }
+
+    /// Their addresses.
+    fn addresses(self) -> impl Iterator<Item = IpAddr> {
+        let stay = |mention: &'a Mention<'a>| {
+            let stays = mention.stays.unwrap_or_default();
+            mention.had.iter().filter(|ip| stays.contains(ip))
+        };
+        self.0.iter().flat_map(stay).copied()
+    }
 }
 
 /// The lists that differ from what is on record.
 pub(super) fn lists(index: &Index, plan: &Plan) -> Vec<(LeaseName, ListWrite)> {
-    let asked = asked(index, plan);
-    let listed = listed(index);
-    let known = |name: &LeaseName| index.claims.get(name).is_some();
-    let unseen = index.listings.iter().filter(|(_, listing)| listing.version.is_none());
-    let unseen = unseen.map(|(name, _)| name).filter(|name| !known(name));
-    let new: BTreeSet<&LeaseName> =
-        asked.keys().copied().filter(|name| !known(name)).chain(unseen).collect();
-    let nothing = Asked::default();
-    index
-        .claims
-        .iter()
-        .map(|(name, _)| name)
-        .chain(new)
-        .filter_map(|name| {
-            let asked = asked.get(name).unwrap_or(&nothing);
-            Some((name.clone(), list(index, name, asked, &listed)?))
-        })
-        .collect()
+    let mentions = mentions(index, plan);
+    let of = |group: &[Mention<'_>], is: fn(&LeaseName, &LeaseName) -> bool, name: &LeaseName| {
+        group.first().is_some_and(|mention| is(mention.claim, name))
+    };
+    let mut groups = mentions.chunk_by(|a, b| a.claim == b.claim).peekable();
+    let mut new: BTreeMap<&LeaseName, Asked<'_>> = BTreeMap::new();
+    let unseen = index.listings().iter().filter(|(_, listing)| listing.version.is_none());
+    new.extend(unseen.map(|(name, _)| (name, Asked(&[]))));
+    let mut writes = Vec::new();
+    // Both are in the order of the names.
+    for (name, version, row) in index.open_claims() {
+        new.remove(name);
+        while let Some(group) = groups.next_if(|group| of(group, LeaseName::lt, name)) {
+            new.extend(group.first().map(|mention| (mention.claim, Asked(group))));
+        }
+        let group = groups.next_if(|group| of(group, LeaseName::eq, name)).unwrap_or_default();
+        let write = relist(index, name, version, row, Asked(group));
+        writes.extend(write.map(|write| (name.clone(), write)));
+    }
+    for group in groups {
+        new.extend(group.first().map(|mention| (mention.claim, Asked(group))));
+    }
+    for (name, asked) in new {
+        let write = list_first(index, name, asked);
+        writes.extend(write.map(|write| (name.clone(), write)));
+    }
+    writes
 }
 
-fn asked<'a>(index: &'a Index, plan: &'a Plan) -> HashMap<&'a LeaseName, Asked<'a>> {
-    let mut all: HashMap<&LeaseName, Asked<'_>> = HashMap::new();
-    for (key, row) in index.services.iter() {
+/// In the order of the claims; of one claim in the order of the Services.
+fn mentions<'a>(index: &'a Index, plan: &'a Plan) -> Vec<Mention<'a>> {
+    let mut mentions = Vec::new();
+    for (key, _, row, decision) in index.decided(plan) {
         if let Some(claim) = row.claim() {
-            all.entry(claim).or_default().had.extend(&row.present);
+            let stays = decision.filter(|it| it.claim.as_ref() == Some(claim));
+            let stays = stays.filter(|_| !row.present.is_empty());
+            let stays = stays.map(|decision| &decision.addresses[..]);
+            mentions.push(Mention { claim, key, had: &row.present, stays });
         }
-        if let Some(pending) = index.pending.get(key)
+        if let Some(pending) = index.pending().get(key)
             && let Some(claim) = &pending.claim
         {
-            all.entry(claim).or_default().had.extend(&pending.addresses);
-        }
-        let decision = index.wish(row).and_then(|_| plan.services.get(key));
-        let on_record = |claim: &&LeaseName| row.claim() == Some(*claim);
-        if let Some(decision) = decision
-            && let Some(claim) = decision.claim.as_ref().filter(on_record)
-            && !row.present.is_empty()
-        {
-            let asked = all.entry(claim).or_default();
-            let stays = row.present.iter().filter(|ip| decision.addresses.contains(ip));
-            asked.addresses.extend(stays);
-            asked.services.push(key);
+            mentions.push(Mention { claim, key, had: &pending.addresses, stays: None });
         }
     }
-    all
+    mentions.sort_by_key(|mention| mention.claim);
+    mentions
 }
 
-/// Under which claims each address is listed, or may be.
-pub(super) fn listed(index: &Index) -> Listed<'_> {
-    let seen = index.claims.iter().map(|(name, row)| (name, &row.record.addresses));
-    let unseen = index.listings.iter().map(|(name, listing)| (name, &listing.addresses));
-    let lists = seen.chain(unseen);
-    lists.flat_map(|(name, addresses)| addresses.iter().map(move |ip| (*ip, name))).collect()
-}
-
-fn list(
+/// Those of `asked` that `old` does not list, and no claim but `name` either.
+fn free(
     index: &Index,
     name: &LeaseName,
-    asked: &Asked<'_>,
-    listed: &Listed<'_>,
+    asked: Asked<'_>,
+    old: &BTreeSet<IpAddr>,
+) -> BTreeSet<IpAddr> {
+    let missing = asked.addresses().filter(|ip| !old.contains(ip));
+    missing.filter(|ip| index.listed().of(*ip).all(|other| other == name)).collect()
+}
+
+/// The first list of a claim that has no lease yet.
+fn list_first(index: &Index, name: &LeaseName, asked: Asked<'_>) -> Option<ListWrite> {
+    let addresses = free(index, name, asked, &BTreeSet::new());
+    // A write whose outcome is not known may have made the lease: then this one is refused.
+    let unanswered = index.listings().get(name).is_some_and(|listing| listing.unanswered);
+    if addresses.is_empty() && !unanswered {
+        return None;
+    }
+    let named_after = name.service().map(|(namespace, name)| format!("{namespace}/{name}"));
+    let record = Claim {
+        duration_seconds: DURATION_SECONDS,
+        services: if asked.is_by_nobody() {
+            named_after.into_iter().collect()
+        } else {
+            asked.services().map(ToString::to_string).collect()
+        },
+        addresses,
+        cause: "new service".to_owned(),
+        ..Claim::default()
+    };
+    Some(ListWrite { base: None, record, over: None })
+}
+
+/// The list of a claim, if it is to change.
+fn relist(
+    index: &Index,
+    name: &LeaseName,
+    version: u64,
+    row: &ClaimRow,
+    asked: Asked<'_>,
 ) -> Option<ListWrite> {
-    let elsewhere = |ip: &&IpAddr| listed.of(**ip).any(|other| other != name);
-    let free = |listed: &BTreeSet<IpAddr>| -> Vec<IpAddr> {
-        let missing = asked.addresses.iter().filter(|ip| !listed.contains(ip));
-        missing.filter(|ip| !elsewhere(ip)).copied().collect()
-    };
-    let services = || asked.services.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let Some(row) = index.claims.get(name) else {
-        let free = free(&BTreeSet::new());
-        // A write whose outcome is not known may have made the lease: then this one is refused.
-        let unanswered = index.listings.get(name).is_some_and(|listing| listing.unanswered);
-        if free.is_empty() && !unanswered {
-            return None;
-        }
-        let named_after = || name.service().map(|(namespace, name)| format!("{namespace}/{name}"));
-        let record = Claim {
-            duration_seconds: DURATION_SECONDS,
-            services: if asked.services.is_empty() {
-                named_after().into_iter().collect()
-            } else {
-                services()
-            },
-            addresses: free.into_iter().collect(),
-            cause: "new service".to_owned(),
-            ..Claim::default()
-        };
-        return Some(ListWrite { base: None, record, over: None });
-    };
     let old = &row.record;
-    let free = free(&old.addresses);
-    let lost = |ip: &IpAddr| !asked.had.contains(ip);
+    let free = free(index, name, asked, &old.addresses);
+    let lost = |ip: &IpAddr| !asked.had(*ip);
     let takes_off = old.addresses.iter().any(lost) && !index.is_valid(row);
-    let renamed = !asked.services.is_empty() && !names(&old.services, &asked.services);
+    let renamed = !asked.is_by_nobody() && !names(&old.services, asked.services());
     if free.is_empty() && !takes_off && !renamed {
         return None;
     }
@@ -155,12 +188,12 @@ fn list(
         record.addresses.retain(|ip| !lost(ip));
     }
     if renamed {
-        record.services = services();
+        record.services = asked.services().map(ToString::to_string).collect();
     }
     let base = Stored {
         name: name.clone(),
         uid: row.uid.clone(),
-        resource_version: index.claims.version(name)?.to_string(),
+        resource_version: version.to_string(),
         acquired: row.acquired,
         record: old.clone(),
     };
@@ -168,9 +201,7 @@ fn list(
 }
 
 /// Whether `texts` are the names of `services`.
-fn names(texts: &[String], services: &[&ServiceKey]) -> bool {
-    let is = |(text, key): (&String, &&ServiceKey)| {
-        text.split_once('/') == Some((key.namespace.as_str(), key.name.as_str()))
-    };
-    texts.len() == services.len() && texts.iter().zip(services).all(is)
+fn names<'a>(texts: &[String], services: impl Iterator<Item = &'a ServiceKey>) -> bool {
+    let texts = texts.iter().map(|text| text.split_once('/'));
+    texts.eq(services.map(|key| Some((key.namespace.as_str(), key.name.as_str()))))
 }

@@ -1,4 +1,4 @@
-//! From watched objects to writes, level-triggered: each plan is made from everything that is known,
+//! From watched objects to writes, level-triggered: each plan follows from everything that is known,
 //! and only what differs from it is written.
 //!
 //! | module | what |
@@ -6,6 +6,7 @@
 //! | [`watch`] | the streams of changes |
 //! | [`table`] | one kind of object as last seen |
 //! | [`index`] | everything that is known, and the plan for it |
+//! | `settled` | which part of it something may have to be done about |
 //! | [`service`], [`pool`], [`policy`], [`leases`] | what is kept of each kind, and what is written to it |
 //! | `wish` | what a Service asks for |
 //! | `tell` | what people are told about a Service |
@@ -25,6 +26,7 @@ pub mod policy;
 pub mod pool;
 mod resting;
 pub mod service;
+mod settled;
 pub mod table;
 mod tell;
 #[cfg(test)]

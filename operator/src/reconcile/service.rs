@@ -170,8 +170,7 @@ impl ServiceRow {
     ) -> Option<ServiceWrite> {
         let wish = self.wish.as_ref()?;
         let old = self.condition.as_ref();
-        let verdict = tell::verdict(key, decision);
-        let said = old.is_some_and(|old| condition::says(old, &verdict));
+        let said = old.is_some_and(|old| tell::says(old, key, decision));
         // A name that somebody wrote to a Service without an address governs nothing, and is theirs.
         let governed = decision.claim.is_none() || decision.claim == self.claim;
         if said
@@ -182,7 +181,7 @@ impl ServiceRow {
         {
             return None;
         }
-        let condition = condition::dated(verdict, old, now);
+        let condition = condition::dated(tell::verdict(key, decision), old, now);
         let ingress: Vec<_> = decision.addresses.iter().map(vip).collect();
         let claim = decision.claim.as_ref().map(LeaseName::as_str);
         let annotations: BTreeMap<&str, &str> =

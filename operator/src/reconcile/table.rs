@@ -60,11 +60,6 @@ impl<R: Row> Table<R> {
         self.rows.get(key).map(|versioned| &versioned.row)
     }
 
-    /// One row with its key.
-    pub fn get_key_row(&self, key: &R::Key) -> Option<(&R::Key, &R)> {
-        self.rows.get_key_value(key).map(|(key, versioned)| (key, &versioned.row))
-    }
-
     /// The resource version of an object, as last seen.
     pub fn version(&self, key: &R::Key) -> Option<u64> {
         self.rows.get(key).map(|versioned| versioned.version)
@@ -73,6 +68,12 @@ impl<R: Row> Table<R> {
     /// All rows.
     pub fn iter(&self) -> impl Iterator<Item = (&R::Key, &R)> {
         self.rows.iter().map(|(key, versioned)| (key, &versioned.row))
+    }
+
+    /// One row with its key and the resource version of its object.
+    pub fn entry(&self, key: &R::Key) -> Option<(&R::Key, u64, &R)> {
+        let (key, versioned) = self.rows.get_key_value(key)?;
+        Some((key, versioned.version, &versioned.row))
     }
 
     /// Takes an event in; returns whether a row changed.

@@ -1,10 +1,11 @@
 //! What people are told about a Service: in its condition, and by events where that is news.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::condition::Verdict;
+use super::condition::{self, Verdict};
 use super::service::ALLOCATED;
 use crate::allocate::{Decision, Failure, Lost, ServiceKey};
 use crate::report::events::Notice;
@@ -29,13 +30,26 @@ pub(super) fn verdict(key: &ServiceKey, decision: &Decision) -> Verdict {
     let (status, reason, text) = match (&decision.failure, &decision.shortfall) {
         (Some(failure), _) => (false, failure.reason(), refused(key, decision)),
         (None, Some(shortfall)) => {
-            (true, ASSIGNED, Some(format!("{}; {shortfall}", said(decision))))
+            (true, ASSIGNED, Some(format!("{}; {shortfall}", Said(decision))))
         }
-        (None, None) => (true, ASSIGNED, Some(said(decision))),
+        (None, None) => (true, ASSIGNED, Some(Said(decision).to_string())),
     };
     let reason = if status && kept.is_some() { KEPT } else { reason };
     let message = text.into_iter().chain(kept).collect::<Vec<_>>().join("; ");
     Verdict { type_: ALLOCATED, status, reason, message, generation: None }
+}
+
+/// Whether `condition` says so already.
+pub(super) fn says(condition: &Condition, key: &ServiceKey, decision: &Decision) -> bool {
+    let well = decision.failure.is_none() && decision.shortfall.is_none();
+    if well && decision.kept.is_empty() {
+        // That of most Services: compared without writing it down.
+        condition.status == "True"
+            && condition.reason == ASSIGNED
+            && is_written(&condition.message, &Said(decision))
+    } else {
+        condition::says(condition, &verdict(key, decision))
+    }
 }
 
 /// The events for the change from what a Service has, and its condition says, to `decision`.
@@ -81,9 +95,9 @@ fn addresses(present: &[IpAddr], decision: &Decision) -> Option<Notice> {
         present.iter().filter(|ip| !decision.addresses.contains(ip)).copied().collect();
     let (reason, action, mut note) = match (decision.addresses.is_empty(), lost.is_empty()) {
         (true, _) => ("AddressReleased", "Release", list(present)),
-        (false, true) => (ASSIGNED, "Allocate", said(decision)),
+        (false, true) => (ASSIGNED, "Allocate", Said(decision).to_string()),
         (false, false) => {
-            (ASSIGNED, "Allocate", format!("{}, instead of {}", said(decision), list(&lost)))
+            (ASSIGNED, "Allocate", format!("{}, instead of {}", Said(decision), list(&lost)))
         }
     };
     for Lost { address, owner, clash } in &decision.lost {
@@ -97,9 +111,30 @@ fn list(addresses: &[IpAddr]) -> String {
 }
 
 /// `192.0.2.1, 2001:db8::1 from pool lan`
-fn said(decision: &Decision) -> String {
-    let pool = decision.allocated_from.as_deref().unwrap_or_default();
-    format!("{} from pool {pool}", list(&decision.addresses))
+struct Said<'a>(&'a Decision);
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, address) in self.0.addresses.iter().enumerate() {
+            let comma = if number == 0 { "" } else { ", " };
+            write!(f, "{comma}{address}")?;
+        }
+        write!(f, " from pool {}", self.0.allocated_from.as_deref().unwrap_or_default())
+    }
+}
+
+/// Whether `text` is what `value` is written as.
+fn is_written(text: &str, value: &impl fmt::Display) -> bool {
+    /// What is left of the text.
+    struct Rest<'a>(&'a str);
+    impl fmt::Write for Rest<'_> {
+        fn write_str(&mut self, part: &str) -> fmt::Result {
+            self.0 = self.0.strip_prefix(part).ok_or(fmt::Error)?;
+            Ok(())
+        }
+    }
+    let mut rest = Rest(text);
+    fmt::write(&mut rest, format_args!("{value}")).is_ok() && rest.0.is_empty()
 }
 
 /// `web/shop gets no address: ...`

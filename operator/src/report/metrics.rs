@@ -93,15 +93,23 @@ impl Metrics {
         );
     }
 
-    /// Shows the state of a plan, and how many objects of each kind could not be read so far.
-    pub fn show(&self, plan: &Plan, malformed: impl IntoIterator<Item = (&'static str, u64)>) {
+    /// Shows the state of a plan beside `settled` Services, and how many objects of each kind could not be
+    /// read so far.
+    pub fn show(
+        &self,
+        plan: &Plan,
+        settled: usize,
+        malformed: impl IntoIterator<Item = (&'static str, u64)>,
+    ) {
         for (kind, count) in malformed {
             let counter = self.malformed.get_or_create(&KindLabel { kind });
             counter.inc_by(count.saturating_sub(counter.get()));
         }
         let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let pending = plan.services.values().filter(|decision| decision.failure.is_some()).count();
-        for (state, count) in [("pending", pending), ("assigned", plan.services.len() - pending)] {
+        for (state, count) in
+            [("pending", pending), ("assigned", settled + plan.services.len() - pending)]
+        {
             self.services.get_or_create(&StateLabel { state }).set(gauge(count));
         }
         self.pool_addresses.clear();

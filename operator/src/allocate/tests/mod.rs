@@ -18,7 +18,7 @@ struct Cluster {
     services: BTreeMap<ServiceKey, Service>,
     nodes: BTreeMap<IpAddr, String>,
     listed: BTreeMap<IpAddr, BTreeSet<LeaseName>>,
-    foreign: BTreeMap<IpAddr, ServiceKey>,
+    foreign: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
     resting: BTreeMap<IpAddr, Rest>,
 }
 
@@ -154,7 +154,7 @@ impl Cluster {
     }
 
     fn foreign(mut self, address: &str, name: &str) -> Self {
-        self.foreign.insert(ip(address), key(name));
+        self.foreign.entry(ip(address)).or_default().insert(key(name));
         self
     }
 
@@ -176,9 +176,10 @@ impl Cluster {
             namespaces: self.namespaces.iter().map(|(name, it)| (name.as_str(), it)).collect(),
             services: self.services.iter().collect(),
             nodes: &self.nodes,
-            foreign: self.foreign.iter().map(|(ip, key)| (*ip, key)).collect(),
+            settled: &Settled::default(),
+            foreign: &self.foreign,
             departing: Vec::new(),
-            listed: self.listed.iter().flat_map(|(ip, it)| it.iter().map(|c| (*ip, c))).collect(),
+            listed: &self.listed.iter().flat_map(|(ip, it)| it.iter().map(|c| (*ip, c))).collect(),
             resting: &self.resting,
         })
     }

@@ -17,6 +17,7 @@ use crate::allocate::ServiceKey;
 use crate::clock::Instant;
 
 mod kept;
+mod settled;
 mod sharing;
 
 const START: Instant = Duration::from_secs(1000);
@@ -227,7 +228,7 @@ fn a_write_without_answer_keeps_its_addresses_from_others_until_its_outcome_is_k
         allocated_from: Some("lan".to_owned()),
         claim: Some("web.shop".parse().unwrap()),
     };
-    index.pending.insert(key("shop"), pending);
+    index.sent(&key("shop"), pending);
     // Older, and so the first in turn.
     let mut older = service("older", 8);
     older["metadata"]["creationTimestamp"] = json!("2025-01-01T00:00:00Z");
@@ -239,13 +240,13 @@ fn a_write_without_answer_keeps_its_addresses_from_others_until_its_outcome_is_k
     };
     assert_eq!(address(&index, "older"), Some(json!("10.0.0.1")));
     assert_eq!(address(&index, "shop"), Some(json!("10.0.0.0")), "the same is tried again");
-    index.settle(&key("shop"));
-    assert_eq!(index.pending.len(), 1, "the version that it replaces proves nothing");
+    index.resolve(&key("shop"));
+    assert_eq!(index.pending().len(), 1, "the version that it replaces proves nothing");
     // The watch shows that it was carried out: no news, and nothing pending any more.
     let carried_out = patched(service("shop", 7), &patch, 9);
     assert!(!index.apply(Change::Service(applied(carried_out)), START));
-    index.settle(&key("shop"));
-    assert!(index.pending.is_empty());
+    index.resolve(&key("shop"));
+    assert!(index.pending().is_empty());
     assert_eq!(address(&index, "shop"), None);
 }
 
@@ -254,12 +255,12 @@ fn a_write_that_lost_against_another_gives_its_addresses_back() {
     let pools = vec![pool("lan", &["10.0.0.0/31"])];
     let mut index = World { services: vec![service("shop", 7)], pools, ..World::default() }.index();
     let pending = Pending { version: 7, addresses: Vec::new(), allocated_from: None, claim: None };
-    index.pending.insert(key("shop"), pending);
+    index.sent(&key("shop"), pending);
     let mut edited = service("shop", 9);
     edited["metadata"]["annotations"] = json!({"leasehold.dev/addresses": "10.0.0.1"});
     let edited: k8s_openapi::api::core::v1::Service = serde_json::from_value(edited).unwrap();
     assert!(index.answered(&key("shop"), edited, START));
-    assert!(index.pending.is_empty(), "a newer version than the write would replace");
+    assert!(index.pending().is_empty(), "a newer version than the write would replace");
 }
 
 fn lease(
@@ -325,12 +326,12 @@ fn a_claim_counts_while_its_session_is_live_and_is_deleted_when_it_is_over() {
     let over = write.over.as_ref().map(|(name, id)| (name.as_str(), id.to_string()));
     assert_eq!(over, Some(("node-1", "uid of node-1/3".to_owned())));
     let listing = Listing { version: Some(20), addresses: BTreeSet::new(), unanswered: true };
-    index.listings.insert(name.clone(), listing);
+    index.list_sent(&name, listing);
 
     let says = json!({"leasehold.dev/addresses": "", "leasehold.dev/session": "uid of node-1/3"});
     let emptied = lease("web.gone", 31, Some("node-1"), 1, &says);
     assert!(index.apply(Change::Claim(applied(emptied)), START));
-    assert!(index.listings.is_empty(), "the write was seen");
+    assert!(index.listings().is_empty(), "the write was seen");
     let (_, patch, _) = service_jobs(&index).remove(0);
     assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ip"], "10.0.0.0");
     let found = on_leases(&index);
@@ -384,7 +385,7 @@ fn a_claim_lists_an_address_once_it_is_on_record_and_no_other_claim_lists_it() {
     index.apply(Change::Claim(deleted(old)), START);
     let addresses = BTreeSet::from(["10.0.0.0".parse().unwrap()]);
     let listing = Listing { version: None, addresses, unanswered: true };
-    index.listings.insert("web.gone".parse().unwrap(), listing);
+    index.list_sent(&"web.gone".parse().unwrap(), listing);
     // It may exist: to find out, an empty one is made.
     assert_eq!(lists(&index), [("web.gone".to_owned(), vec![], true)]);
     let empty = lease("web.gone", 30, None, 0, &json!({"leasehold.dev/services": "web/gone"}));

@@ -145,8 +145,8 @@ fn an_address_stays_on_the_list_while_a_write_that_gives_it_may_still_be_carried
     let (_, patch, _) = service_jobs(&index).remove(0);
     index.apply(Change::Service(applied(stored(&users[0], &patch, 20))), START);
     list_all(&mut index, 21);
-    index.pending.insert(
-        key("b"),
+    index.sent(
+        &key("b"),
         Pending {
             version: 8,
             addresses: vec!["10.0.0.0".parse().unwrap()],
