@@ -72,7 +72,7 @@ async fn work(
     mut stop: watch::Receiver<bool>,
 ) -> bool {
     loop {
-        let active = tenure.wait_for(|tenure| *tenure != Tenure::Standby);
+        let active = tenure.wait_for(|tenure| tenure.lasts(clock::now()));
         let present = tokio::select! {
             present = active => present.map(|tenure| tenure.clone()),
             _ = stop.wait_for(|stop| *stop) => return true,

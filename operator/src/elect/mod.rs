@@ -61,6 +61,12 @@ impl Tenure {
     pub fn permits(&self, term: u64, now: Instant) -> bool {
         matches!(self, Self::Active { term: present, until, .. } if *present == term && now < *until)
     }
+
+    /// Whether no other replica can be the active one at `now`. A tenure that was not renewed ends before
+    /// anybody says so: the call that finds that out may hang.
+    pub fn lasts(&self, now: Instant) -> bool {
+        matches!(self, Self::Active { ends, .. } if now < *ends)
+    }
 }
 
 /// Contends for the lease in the name of this process.

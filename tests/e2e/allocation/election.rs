@@ -173,6 +173,16 @@ pub async fn an_operator_without_an_api_server_waits_and_says_so() -> Result<()>
     replicas.lab.plane().start_api_server().await?;
     let took = replicas.allocation("after-the-outage", SOON).await?;
     println!("    allocation after an outage of 5 s: {took:?} after the API server was ready");
+
+    // An API server that hangs: the tenure ends while a call waits, and nobody spins until it fails.
+    let ends = |log: String| log.matches("is no longer the active one").count();
+    let before = ends(operator.process().output());
+    replicas.lab.plane().freeze_api_server()?;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    replicas.lab.plane().thaw_api_server()?;
+    replicas.allocation("after-the-freeze", SOON).await?;
+    let ended = ends(operator.process().output()) - before;
+    ensure!((1..=3).contains(&ended), "the tenure ended {ended} times");
     ensure!(operator.process().alive());
     Ok(())
 }
