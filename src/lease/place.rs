@@ -269,9 +269,7 @@ mod tests {
                     if !self.nodes.contains(&node) {
                         self.nodes.push(node);
                     }
-                    // What nobody could have until now.
-                    let unplaced: Vec<LeaseName> = Vec::new();
-                    unplaced
+                    Vec::new()
                 }
                 Step::Leave(number) => {
                     let gone = node(number);
