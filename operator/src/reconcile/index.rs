@@ -90,8 +90,9 @@ impl Index {
             Change::Service(event) => self.service(*event, now),
             Change::Namespace(event) => {
                 let one = match event.as_ref() {
-                    Event::Apply(namespace) => Some(namespace.name_any()),
-                    Event::Delete(namespace) => Some(namespace.name_any()),
+                    Event::Apply(namespace) | Event::Delete(namespace) => {
+                        Some(namespace.name_any())
+                    }
                     Event::Init | Event::InitApply(_) | Event::InitDone => None,
                 };
                 let changed = self.namespaces.apply(*event);

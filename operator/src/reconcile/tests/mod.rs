@@ -326,7 +326,7 @@ fn a_claim_counts_while_its_session_is_live_and_is_deleted_when_it_is_over() {
     let over = write.over.as_ref().map(|(name, id)| (name.as_str(), id.to_string()));
     assert_eq!(over, Some(("node-1", "uid of node-1/3".to_owned())));
     let listing = Listing { version: Some(20), addresses: BTreeSet::new(), unanswered: true };
-    index.list_sent(&name, listing);
+    index.list_sent(name, listing);
 
     let says = json!({"leasehold.dev/addresses": "", "leasehold.dev/session": "uid of node-1/3"});
     let emptied = lease("web.gone", 31, Some("node-1"), 1, &says);

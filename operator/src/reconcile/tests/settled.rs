@@ -213,33 +213,35 @@ impl Twins {
         found
     }
 
+    /// A user writes a Service; what we wrote stays.
+    fn user(&mut self, name: &str, annotations: &Value, ours: bool) {
+        let mut object = service(name, 0);
+        if let Some(known) = self.services.get(name) {
+            object["status"] = known["status"].clone();
+            object["metadata"]["managedFields"] = known["metadata"]["managedFields"].clone();
+            object["metadata"]["annotations"] = json!({});
+            for ours in ["leasehold.dev/allocated-from", "leasehold.dev/claim"] {
+                let text = &known["metadata"]["annotations"][ours];
+                if !text.is_null() {
+                    object["metadata"]["annotations"][ours] = text.clone();
+                }
+            }
+        } else {
+            object["metadata"]["annotations"] = json!({});
+        }
+        let user = annotations.as_object().unwrap().clone();
+        object["metadata"]["annotations"].as_object_mut().unwrap().extend(user);
+        object["metadata"]["labels"] = json!({"name": name});
+        object["spec"]["ports"] = json!([{"port": 80 + u32::from(name.as_bytes()[0])}]);
+        if !ours {
+            object["spec"]["loadBalancerClass"] = json!("example.com/other");
+        }
+        self.service(name, object);
+    }
+
     fn step(&mut self, step: Step) {
         match step {
-            Step::Service(name, annotations, ours) => {
-                let mut object = service(name, 0);
-                if let Some(known) = self.services.get(name) {
-                    object["status"] = known["status"].clone();
-                    object["metadata"]["managedFields"] =
-                        known["metadata"]["managedFields"].clone();
-                    object["metadata"]["annotations"] = json!({});
-                    for ours in ["leasehold.dev/allocated-from", "leasehold.dev/claim"] {
-                        let text = &known["metadata"]["annotations"][ours];
-                        if !text.is_null() {
-                            object["metadata"]["annotations"][ours] = text.clone();
-                        }
-                    }
-                } else {
-                    object["metadata"]["annotations"] = json!({});
-                }
-                let user = annotations.as_object().unwrap().clone();
-                object["metadata"]["annotations"].as_object_mut().unwrap().extend(user);
-                object["metadata"]["labels"] = json!({"name": name});
-                object["spec"]["ports"] = json!([{"port": 80 + u32::from(name.as_bytes()[0])}]);
-                if !ours {
-                    object["spec"]["loadBalancerClass"] = json!("example.com/other");
-                }
-                self.service(name, object);
-            }
+            Step::Service(name, annotations, ours) => self.user(name, &annotations, ours),
             Step::Forge(name, ip, claim, ours) => {
                 let Some(mut object) = self.services.get(name).cloned() else { return };
                 object["status"]["loadBalancer"] =
