@@ -473,6 +473,22 @@ mod tests {
         for (spec, reason, says) in [
             (near, "InvalidSelector", "policy `typo`: nodeSelectors[0] is not a selector"),
             (
+                json!({"preferredNodes": [{"weight": 0, "nodeSelector": {}}]}),
+                "InvalidWeight",
+                "policy `typo`: preferredNodes[0].weight '0' is out of bounds: write 1 to 100",
+            ),
+            (
+                json!({"failbackDelay": "1m"}),
+                "InvalidFailback",
+                "policy `typo`: failbackDelay '1m' is not a duration: write whole milliseconds or \
+                 seconds, such as 60s",
+            ),
+            (
+                json!({"maxMovesPerMinute": 0}),
+                "InvalidFailback",
+                "policy `typo`: maxMovesPerMinute '0' is out of bounds: write 1 to 600",
+            ),
+            (
                 json!({"detection": {"misses": 1}}),
                 "InvalidDetection",
                 "policy `typo`: detection: misses is out of bounds: write 2 to 10",

@@ -378,6 +378,35 @@ mod tests {
     }
 
     #[test]
+    fn the_weights_of_all_entries_that_select_a_node_add_up() {
+        let policy = json!({
+            "kind": "AnnouncementPolicy", "apiVersion": "leasehold.dev/v1alpha1",
+            "metadata": {"name": "racks"},
+            "spec": {
+                "preferredNodes": [
+                    {"weight": 10, "nodeSelector": {"matchLabels": {"rack": "a"}}},
+                    {"weight": 5, "nodeSelector": {"matchLabels": {"disk": "fast"}}},
+                ],
+                "failback": "Preferred", "failbackDelay": "5s", "maxMovesPerMinute": 6,
+            },
+        });
+        let (desired, errors) = build(&snapshot(&[
+            service("a", "192.0.2.1", json!({})),
+            node("n1", json!({"rack": "a", "disk": "fast"})),
+            node("n2", json!({"rack": "b", "disk": "fast"})),
+            node("n3", json!({"rack": "b"})),
+            policy,
+        ]));
+        assert!(errors.is_empty(), "{errors:?}");
+        let claim = &desired.claims[&"web.a".parse::<LeaseName>().unwrap()];
+        let weights: Vec<_> = claim.preference.iter().map(|(n, w)| (n.as_str(), *w)).collect();
+        assert_eq!(weights, [("n1", 15), ("n2", 5)]);
+        let mode = super::super::FailbackMode::Preferred;
+        let delay = Duration::from_secs(5);
+        assert_eq!(claim.failback, Failback { mode, delay, moves_per_minute: 6 });
+    }
+
+    #[test]
     fn a_local_service_needs_an_endpoint_on_the_node() {
         let local = json!({"externalTrafficPolicy": "Local"});
         let endpoint = |node: &str, ready: bool, serving: bool| {

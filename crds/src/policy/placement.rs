@@ -54,6 +54,7 @@ impl Default for Failback {
 
 impl Failback {
     /// What both allow.
+    #[must_use]
     pub fn gentler(self, other: Self) -> Self {
         Self {
             mode: self.mode.min(other.mode),
