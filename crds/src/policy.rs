@@ -15,8 +15,10 @@ use crate::names::InterfaceName;
 use crate::selector::{self, SelectorError};
 
 mod detection;
+mod placement;
 
 pub use detection::{Detection, DetectionError, DetectionMode, DetectionSpec, DurationText};
+pub use placement::{Failback, FailbackMode, PreferredNodes};
 
 /// The condition that says whether a policy can be followed.
 pub const ACCEPTED: &str = "Accepted";
@@ -29,7 +31,7 @@ pub const DEFAULT_PRIORITY: i32 = 100;
 /// Of the policies that match a service, the one with the smallest `priority` governs it; among
 /// equals the first by name. Where no policy exists at all, every service is announced from any node
 /// with the defaults; as soon as one exists, a service that none matches is not announced.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "leasehold.dev",
     version = "v1alpha1",
@@ -95,6 +97,29 @@ pub struct AnnouncementPolicySpec {
     #[schemars(length(max = 64))]
     pub node_selectors: Vec<LabelSelector>,
 
+    /// Which of these nodes are preferred. Of those that can announce, one of the greatest sum of
+    /// weights does; among equals the one with the fewest addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub preferred_nodes: Vec<PreferredNodes>,
+
+    /// What goes to another node although the one that has it lives. `Never`: nothing.
+    /// `Preferred`: what a more preferred node could announce. `Balance`: that as well, and some of
+    /// what a node has that announces at least two addresses more than another.
+    #[serde(default)]
+    pub failback: FailbackMode,
+
+    /// For how long the other node has to have been there, such as `60s`: at most `86400s`.
+    #[serde(default = "placement::default_delay")]
+    #[schemars(schema_with = "placement::delay_schema")]
+    pub failback_delay: DurationText,
+
+    /// How many addresses go to another node within a minute by `failback`, one after another, at
+    /// most: from 1 to 600. What a death, a drain or a change of the policy moves does not count.
+    #[serde(default = "placement::default_moves")]
+    #[schemars(range(min = 1, max = 600))]
+    pub max_moves_per_minute: i32,
+
     /// The interfaces that may carry the addresses. Empty: the one whose subnet holds the address
     /// (the longest prefix), else the one with the default route.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -112,6 +137,24 @@ pub struct AnnouncementPolicySpec {
     /// owner that cannot renew its lease gives up its addresses before the lease has run out.
     #[serde(default)]
     pub on_api_outage: OnApiOutage,
+}
+
+impl Default for AnnouncementPolicySpec {
+    fn default() -> Self {
+        Self {
+            priority: DEFAULT_PRIORITY,
+            ip_address_pools: Vec::new(),
+            service_selectors: Vec::new(),
+            node_selectors: Vec::new(),
+            preferred_nodes: Vec::new(),
+            failback: FailbackMode::default(),
+            failback_delay: placement::default_delay(),
+            max_moves_per_minute: placement::default_moves(),
+            interfaces: Vec::new(),
+            detection: DetectionSpec::default(),
+            on_api_outage: OnApiOutage::default(),
+        }
+    }
 }
 
 /// What becomes of addresses while the API server does not answer.
@@ -185,6 +228,26 @@ pub enum PolicyError {
         /// What is wrong with it.
         source: SelectorError,
     },
+    /// A weight is out of bounds.
+    #[error(
+        "policy `{policy}`: preferredNodes[{index}].weight '{weight}' is out of bounds: write 1 to 100"
+    )]
+    Weight {
+        /// The name of the policy.
+        policy: String,
+        /// Which entry.
+        index: usize,
+        /// What it says.
+        weight: i32,
+    },
+    /// The settings of `failback` cannot be followed.
+    #[error("policy `{policy}`: {source}")]
+    Failback {
+        /// The name of the policy.
+        policy: String,
+        /// What is wrong with them.
+        source: DetectionError,
+    },
     /// The detection settings cannot be followed.
     #[error("policy `{policy}`: detection: {source}")]
     Detection {
@@ -200,6 +263,8 @@ impl PolicyError {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Selector { .. } => "InvalidSelector",
+            Self::Weight { .. } => "InvalidWeight",
+            Self::Failback { .. } => "InvalidFailback",
             Self::Detection { .. } => "InvalidDetection",
         }
     }
@@ -216,10 +281,13 @@ pub struct Policy {
     pub detection: Detection,
     /// What becomes of the addresses while the API server does not answer.
     pub on_api_outage: OnApiOutage,
+    /// What goes to another node while its owner lives.
+    pub failback: Failback,
     priority: i32,
     pools: Vec<String>,
     services: Vec<Selector>,
     nodes: Vec<Selector>,
+    preferred: Vec<(u32, Selector)>,
 }
 
 impl Policy {
@@ -239,10 +307,30 @@ impl Policy {
         };
         let services = read("serviceSelectors", &policy.spec.service_selectors)?;
         let nodes = read("nodeSelectors", &policy.spec.node_selectors)?;
+        let mut preferred = Vec::new();
+        for (index, entry) in policy.spec.preferred_nodes.iter().enumerate() {
+            let weight =
+                u32::try_from(entry.weight).ok().filter(|weight| (1..=100).contains(weight));
+            let Some(weight) = weight else {
+                let weight = entry.weight;
+                return Err(PolicyError::Weight { policy: name, index, weight });
+            };
+            let selector = selector::read(&entry.node_selector).map_err(|source| {
+                let field = "preferredNodes";
+                PolicyError::Selector { policy: name.clone(), field, index, source }
+            })?;
+            preferred.push((weight, selector));
+        }
+        let spec = &policy.spec;
+        let (delay, moves) = (&spec.failback_delay, spec.max_moves_per_minute);
+        let failback = Failback::read(spec.failback, delay, moves)
+            .map_err(|source| PolicyError::Failback { policy: name.clone(), source })?;
         let detection = Detection::try_from(&policy.spec.detection)
             .map_err(|source| PolicyError::Detection { policy: name.clone(), source })?;
         Ok(Self {
             detection,
+            failback,
+            preferred,
             on_api_outage: policy.spec.on_api_outage,
             interfaces: policy.spec.interfaces.iter().map(|name| name.0.clone()).collect(),
             priority: policy.spec.priority,
@@ -258,6 +346,12 @@ impl Policy {
         let in_pool =
             self.pools.is_empty() || pool.is_some_and(|pool| self.pools.iter().any(|p| p == pool));
         in_pool && any(&self.services, labels)
+    }
+
+    /// How much a node with these labels is preferred.
+    pub fn preference(&self, labels: &BTreeMap<String, String>) -> u32 {
+        let selecting = self.preferred.iter().filter(|(_, selector)| selector.matches(labels));
+        selecting.map(|(weight, _)| weight).sum()
     }
 
     /// Whether a node with these labels may announce under the policy.
@@ -378,6 +472,22 @@ mod tests {
         ]});
         for (spec, reason, says) in [
             (near, "InvalidSelector", "policy `typo`: nodeSelectors[0] is not a selector"),
+            (
+                json!({"preferredNodes": [{"weight": 0, "nodeSelector": {}}]}),
+                "InvalidWeight",
+                "policy `typo`: preferredNodes[0].weight '0' is out of bounds: write 1 to 100",
+            ),
+            (
+                json!({"failbackDelay": "1m"}),
+                "InvalidFailback",
+                "policy `typo`: failbackDelay '1m' is not a duration: write whole milliseconds or \
+                 seconds, such as 60s",
+            ),
+            (
+                json!({"maxMovesPerMinute": 0}),
+                "InvalidFailback",
+                "policy `typo`: maxMovesPerMinute '0' is out of bounds: write 1 to 600",
+            ),
             (
                 json!({"detection": {"misses": 1}}),
                 "InvalidDetection",

@@ -10,10 +10,10 @@ use kube::ResourceExt;
 use leasehold_crds::AnnouncementPolicy;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
-use leasehold_crds::policy::{Governance, Policies, PolicyError};
+use leasehold_crds::policy::{Governance, Policies, Policy, PolicyError};
 use leasehold_crds::service;
 
-use super::{Desired, DesiredClaim, Detection, NodeFacts, OnApiOutage};
+use super::{Desired, DesiredClaim, Detection, Failback, NodeFacts, OnApiOutage};
 
 /// The label that takes a node out of load balancing (Kubernetes, well-known labels).
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -128,7 +128,8 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
         nodes: snapshot.nodes.iter().map(|(name, node)| (name.clone(), node.facts)).collect(),
         ..Desired::default()
     };
-    let mut allowed = Allowed { snapshot, by_policy: BTreeMap::new() };
+    let mut allowed =
+        Allowed { snapshot, by_policy: BTreeMap::new(), preferences: BTreeMap::new() };
     let mut governed: BTreeMap<IpAddr, &LeaseName> = BTreeMap::new();
     for (name, service) in &snapshot.services {
         let governance = policies.govern(&service.labels, service.pool.as_deref());
@@ -140,6 +141,8 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
             Governance::None => Arc::default(),
             Governance::Default | Governance::Policy(_) => allowed.nodes(policy),
         };
+        let preference = allowed.preference(policy);
+        let failback = policy.map_or_else(Failback::default, |policy| policy.failback);
         let detection = policy.map(|policy| policy.detection).unwrap_or_default();
         let on_api_outage = policy.map(|policy| policy.on_api_outage).unwrap_or_default();
         // An address is governed by one claim, which all services that share it record. Under two
@@ -156,6 +159,8 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
             claim.services.push(name.clone());
             claim.addresses.extend(addresses);
             claim.nodes = Arc::new(claim.nodes.intersection(&nodes).cloned().collect());
+            claim.preference = both(&claim.preference, &preference);
+            claim.failback = claim.failback.gentler(failback);
             claim.detection = stricter(claim.detection, detection);
             if on_api_outage == OnApiOutage::Drop {
                 claim.on_api_outage = OnApiOutage::Drop;
@@ -166,6 +171,8 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
                 services,
                 addresses,
                 nodes,
+                preference,
+                failback,
                 interfaces: policy.map(|policy| policy.interfaces.clone()).unwrap_or_default(),
                 detection,
                 on_api_outage,
@@ -196,6 +203,21 @@ fn narrow(desired: &mut Desired, snapshot: &Snapshot) {
     }
 }
 
+/// What two policies prefer together.
+fn both(
+    one: &Arc<BTreeMap<NodeName, u32>>,
+    other: &Arc<BTreeMap<NodeName, u32>>,
+) -> Arc<BTreeMap<NodeName, u32>> {
+    if one == other {
+        return Arc::clone(one);
+    }
+    let mut sum = BTreeMap::clone(one);
+    for (node, weight) in other.iter() {
+        *sum.entry(node.clone()).or_default() += weight;
+    }
+    Arc::new(sum)
+}
+
 /// The settings for services that share a claim: the faster timings as a whole, for a mixture could
 /// be faster than anybody asked for; and the wire only where all allow it.
 fn stricter(one: Detection, other: Detection) -> Detection {
@@ -208,13 +230,23 @@ fn stricter(one: Detection, other: Detection) -> Detection {
 struct Allowed<'a> {
     snapshot: &'a Snapshot,
     by_policy: BTreeMap<Option<String>, Arc<BTreeSet<NodeName>>>,
+    preferences: BTreeMap<String, Arc<BTreeMap<NodeName, u32>>>,
 }
 
 impl Allowed<'_> {
-    fn nodes(
-        &mut self,
-        policy: Option<&leasehold_crds::policy::Policy>,
-    ) -> Arc<BTreeSet<NodeName>> {
+    fn preference(&mut self, policy: Option<&Policy>) -> Arc<BTreeMap<NodeName, u32>> {
+        let Some(policy) = policy else { return Arc::default() };
+        let snapshot = self.snapshot;
+        let make = || {
+            let weights =
+                snapshot.nodes.iter().map(|(name, node)| (name, policy.preference(&node.labels)));
+            let weights = weights.filter(|(_, weight)| *weight > 0);
+            Arc::new(weights.map(|(name, weight)| (name.clone(), weight)).collect())
+        };
+        Arc::clone(self.preferences.entry(policy.name.clone()).or_insert_with(make))
+    }
+
+    fn nodes(&mut self, policy: Option<&Policy>) -> Arc<BTreeSet<NodeName>> {
         let snapshot = self.snapshot;
         let make = || {
             let allows = |node: &NodeObject| {
@@ -343,6 +375,35 @@ mod tests {
         assert_eq!(nodes_of(&desired, "web.a"), ["n1"]);
         let claim = &desired.claims[&"web.a".parse::<LeaseName>().unwrap()];
         assert_eq!(claim.interfaces[0].as_str(), "eth1");
+    }
+
+    #[test]
+    fn the_weights_of_all_entries_that_select_a_node_add_up() {
+        let policy = json!({
+            "kind": "AnnouncementPolicy", "apiVersion": "leasehold.dev/v1alpha1",
+            "metadata": {"name": "racks"},
+            "spec": {
+                "preferredNodes": [
+                    {"weight": 10, "nodeSelector": {"matchLabels": {"rack": "a"}}},
+                    {"weight": 5, "nodeSelector": {"matchLabels": {"disk": "fast"}}},
+                ],
+                "failback": "Preferred", "failbackDelay": "5s", "maxMovesPerMinute": 6,
+            },
+        });
+        let (desired, errors) = build(&snapshot(&[
+            service("a", "192.0.2.1", json!({})),
+            node("n1", json!({"rack": "a", "disk": "fast"})),
+            node("n2", json!({"rack": "b", "disk": "fast"})),
+            node("n3", json!({"rack": "b"})),
+            policy,
+        ]));
+        assert!(errors.is_empty(), "{errors:?}");
+        let claim = &desired.claims[&"web.a".parse::<LeaseName>().unwrap()];
+        let weights: Vec<_> = claim.preference.iter().map(|(n, w)| (n.as_str(), *w)).collect();
+        assert_eq!(weights, [("n1", 15), ("n2", 5)]);
+        let mode = super::super::FailbackMode::Preferred;
+        let delay = Duration::from_secs(5);
+        assert_eq!(claim.failback, Failback { mode, delay, moves_per_minute: 6 });
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfaceName, NodeName};
 
-pub use leasehold_crds::policy::{Detection, OnApiOutage};
+pub use leasehold_crds::policy::{Detection, Failback, FailbackMode, OnApiOutage};
 
 pub use build::{NodeObject, ServiceFacts, SliceFacts, Snapshot, build};
 
@@ -34,6 +34,10 @@ pub struct DesiredClaim {
     /// The nodes that may hold it: selected by the policy, not excluded, and with an endpoint where
     /// the service asks for one on the node. Cordoned nodes are among them.
     pub nodes: Arc<BTreeSet<NodeName>>,
+    /// How much nodes are preferred to those that are not named.
+    pub preference: Arc<BTreeMap<NodeName, u32>>,
+    /// When it goes to a better node while its owner lives.
+    pub failback: Failback,
     /// The interfaces that may carry it; empty: the one whose subnet holds the addresses.
     pub interfaces: Vec<InterfaceName>,
     /// How the silence of its owner is told.

@@ -52,6 +52,7 @@ impl Election {
         deadlines.extend(self.open.holding.then_some(self.refresh.due));
         deadlines.extend(self.asking_around());
         deadlines.extend(self.handover_deadline());
+        deadlines.extend(self.improving.deadline());
         self.first_ahead(deadlines)
     }
 
@@ -82,6 +83,7 @@ impl Election {
             for name in &names {
                 self.advance_claim(now, name, desired.claims.get(name), &desired, actions);
             }
+            self.improve(now, &desired);
             self.advance_handovers(now, &names, &desired, actions);
             self.refresh_in_turn(now, actions);
         }

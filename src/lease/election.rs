@@ -13,6 +13,7 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 use super::cache::Cache;
 use super::conflict::Conflicts;
 use super::event::{Action, Answer, Event, Fact, Frame, Interface, RequestId, Target};
+use super::improve::Improving;
 use super::listening::Listening;
 use super::old_owners::OldOwners;
 use super::open::Open;
@@ -82,6 +83,7 @@ pub struct Election {
     pub(super) old_owners: OldOwners,
     pub(super) requests: BTreeMap<RequestId, Pending>,
     pub(super) refresh: super::refresh::Refresh,
+    pub(super) improving: Improving,
     /// What a former process left; obeyed until the cluster's state is known.
     pub(super) adopted: Option<OwnRecord>,
     pub(super) persisted: Option<OwnRecord>,
@@ -132,6 +134,7 @@ impl Election {
             old_owners: OldOwners::default(),
             requests: BTreeMap::new(),
             refresh: super::refresh::Refresh::default(),
+            improving: Improving::default(),
             persisted: adopted.clone(),
             adopted,
             serving: Serving::default(),
@@ -187,6 +190,7 @@ impl Election {
             }
             Event::Desired(desired) => {
                 self.open.note_desired(&desired);
+                self.improving.note_desired(&desired);
                 self.desired = Some(desired);
             }
             Event::Interfaces(interfaces) => {

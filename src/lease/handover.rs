@@ -15,7 +15,7 @@ use pnet_base::MacAddr;
 
 use super::election::{Election, id_of};
 use super::event::{Action, Target};
-use super::rank::{Orphan as Ranked, rank};
+use super::place::{Orphan as Ranked, rank};
 use super::requests::Purpose;
 use super::validity::Owner;
 use crate::clock::Instant;
@@ -103,6 +103,7 @@ impl Election {
     /// Why this node is to hand `claim` over, if it is to.
     pub(super) fn must_move(
         &self,
+        name: &LeaseName,
         claim: &DesiredClaim,
         desired: &Desired,
     ) -> Option<&'static str> {
@@ -121,7 +122,7 @@ impl Election {
         } else if facts.cordoned {
             Some("node is cordoned")
         } else {
-            None
+            self.improving.chosen(name).map(|(_, cause)| cause)
         }
     }
 
@@ -155,7 +156,7 @@ impl Election {
             let Some(stored) = self.claims.get(name).filter(|s| self.owner(s) == Owner::Me) else {
                 continue;
             };
-            let cause = self.must_move(claim, desired).filter(|_| tenure.probing.is_none());
+            let cause = self.must_move(name, claim, desired).filter(|_| tenure.probing.is_none());
             match cause {
                 Some(cause) => moving.push((name.clone(), stored.clone(), claim, cause)),
                 None if stored.record.successor.is_some() => {
@@ -203,13 +204,21 @@ impl Election {
             .iter()
             .map(|(name, _, claim, _)| {
                 let excluded = self.tenures.get(name).map(|tenure| &tenure.excluded);
+                let chosen = self.improving.chosen(name).map(|(node, _)| node);
                 let willing = |node: &&NodeName| {
                     **node != self.config.node
+                        && chosen.is_none_or(|chosen| *node == chosen)
                         && excluded.and_then(|e| e.get(*node)).is_none_or(|until| now >= *until)
                 };
                 let candidates =
                     self.candidates(claim, desired).into_iter().filter(willing).collect();
-                Ranked { name, addresses: claim.addresses.len(), candidates, last: self.unsteady() }
+                Ranked {
+                    name,
+                    addresses: claim.addresses.len(),
+                    candidates,
+                    preference: &claim.preference,
+                    last: self.unsteady(),
+                }
             })
             .collect();
         rank(&orphans, &self.loads())

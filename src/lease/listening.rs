@@ -16,7 +16,7 @@ use pnet_base::MacAddr;
 
 use super::election::{Election, is_under};
 use super::event::{Action, Fact};
-use super::rank::weight;
+use super::place::weight;
 use super::validity::Owner;
 use super::voices::{Ownership, Voice, VoiceId, Voices, Watched, Watchlist};
 use crate::clock::Instant;

@@ -34,7 +34,8 @@
 //! | `orphans` | claims without an owner, and whose turn it is |
 //! | `eligible` | whether this node can serve a claim |
 //! | `refresh` | the turn of refreshes |
-//! | `rank` | who takes which orphan |
+//! | `place` | who takes which orphan, and what goes to a better node |
+//! | `improve` | moving it there, one claim after another |
 //! | `handover` | planned moves |
 //! | `conflict` | probes before the first add, foreign announcements |
 //! | `yielded` | what another speaker announced while the API does not say whose it is |
@@ -52,6 +53,7 @@ mod eligible;
 mod ending;
 mod event;
 mod handover;
+mod improve;
 mod listed;
 mod listening;
 mod old_owners;
@@ -59,9 +61,9 @@ mod open;
 mod orphans;
 mod own_session;
 mod peers;
+mod place;
 mod provisional;
 mod publish;
-mod rank;
 mod record;
 mod refresh;
 mod requests;
@@ -80,7 +82,7 @@ pub use event::{
     Action, Answer, Change, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Target,
     Write,
 };
-pub use rank::{Orphan, rank, weight};
+pub use place::{Held, Orphan, next_move, rank, weight};
 pub use record::{HeldClaim, OwnRecord};
 pub use serving::{KernelAddress, KernelView, ServedVip, Serving};
 pub use voices::{Ownership, Silence, Voice, VoiceId, Voices, Watched, Watchlist};

@@ -162,7 +162,7 @@ impl Election {
             && stored.record.successor.is_none()
             && self.silences.forsaken(name).is_none();
         idle && match self.owner(stored) {
-            Owner::Me => self.is_served_as_asked(tenure, stored, claim),
+            Owner::Me => self.is_served_as_asked(name, tenure, stored, claim),
             Owner::Other(_) => !tenure.mine && !self.is_in_doubt(stored),
             Owner::Nobody => false,
         }
@@ -170,13 +170,16 @@ impl Election {
 
     fn is_served_as_asked(
         &self,
+        name: &LeaseName,
         tenure: &Tenure,
         stored: &Stored<Claim>,
         claim: &DesiredClaim,
     ) -> bool {
         let has = |address| self.is_served(address) && self.kernel.ours.contains_key(&address);
-        let stays =
-            self.desired.as_ref().is_some_and(|desired| self.must_move(claim, desired).is_none());
+        let stays = self
+            .desired
+            .as_ref()
+            .is_some_and(|desired| self.must_move(name, claim, desired).is_none());
         tenure.mine
             && tenure.leaving.is_none()
             && tenure.missing.is_none()

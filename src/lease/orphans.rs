@@ -9,7 +9,7 @@ use leasehold_crds::names::NodeName;
 use super::election::Election;
 use super::eligible::fits;
 use super::listed::lists;
-use super::rank::{Orphan as Ranked, rank};
+use super::place::{Orphan as Ranked, rank};
 use super::session::EDITED;
 use super::tenure::Tenure;
 use super::validity::Owner;
@@ -85,6 +85,7 @@ impl Election {
                 name,
                 addresses: claim.addresses.len(),
                 candidates: self.takers(name, claim, desired),
+                preference: &claim.preference,
                 last: self.last_in_line(self.last_owner(name).filter(|_| !edited)),
             })
             .collect();
@@ -98,6 +99,7 @@ impl Election {
                 name,
                 addresses: claim.addresses.len(),
                 candidates: self.candidates(claim, desired),
+                preference: &claim.preference,
                 last: self.last_in_line(Some(former)),
             });
         }

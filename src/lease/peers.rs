@@ -8,7 +8,7 @@ use leasehold_crds::names::NodeName;
 
 use super::election::{Config, Election};
 use super::event::{Action, Answer, Change, Fact, Target, Write};
-use super::rank::weight;
+use super::place::weight;
 use super::requests::{Pending, Purpose};
 use crate::clock::Instant;
 

@@ -14,7 +14,7 @@ use pnet_base::MacAddr;
 
 use super::election::Election;
 use super::event::{Action, Answer, Fact, Frame, Heard};
-use super::rank::weight;
+use super::place::weight;
 use super::requests::Pending;
 use super::tenure::Tenure;
 use super::validity::Owner;

@@ -17,6 +17,7 @@ mod migration;
 mod moves;
 mod outage;
 mod ownership;
+mod placement;
 mod restart;
 mod sandbox;
 mod scene;
@@ -72,6 +73,8 @@ fn main() -> ExitCode {
         ownership::an_address_of_a_node_itself_is_never_served_and_never_taken_away,
         ownership::an_address_that_a_stranger_has_is_not_taken_from_it,
         ownership::a_deleted_service_leaves_nothing_behind_and_its_address_serves_another,
+        placement::what_a_preferred_node_had_before_it_died_goes_back_to_it_and_nobody_notices,
+        placement::a_node_that_is_back_gets_its_share_where_the_policy_balances,
         restart::a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices,
         restart::an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection,
         restart::all_speakers_are_upgraded_one_after_another_and_nothing_moves,

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::scene::{Scene, annotation, cordon, holder_and_transitions};
 
 /// A Scene with services beside its own: without pods, since what counts is who owns them.
-async fn crowd(name: &str, services: u8) -> Result<(Scene, Vec<Service>)> {
+pub async fn crowd(name: &str, services: u8) -> Result<(Scene, Vec<Service>)> {
     let scene = Scene::open(name).await?;
     let mut more = Vec::new();
     for number in 1..=services {
@@ -27,7 +27,7 @@ async fn crowd(name: &str, services: u8) -> Result<(Scene, Vec<Service>)> {
 }
 
 /// How many services each node owns, once each is owned by a node that alone has its address.
-async fn shares(
+pub async fn shares(
     scene: &Scene,
     services: &[Service],
     nodes: usize,

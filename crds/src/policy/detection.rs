@@ -103,11 +103,11 @@ fn retry_fits_interval() -> serde_json::Value {
 }
 
 /// Within which bounds a duration must be.
-struct Bounds {
-    field: &'static str,
-    from: &'static str,
-    to: &'static str,
-    example: &'static str,
+pub(super) struct Bounds {
+    pub(super) field: &'static str,
+    pub(super) from: &'static str,
+    pub(super) to: &'static str,
+    pub(super) example: &'static str,
 }
 
 const INTERVAL: Bounds = Bounds { field: "interval", from: "20ms", to: "10s", example: "100ms" };
@@ -116,7 +116,7 @@ const RETRY_INTERVAL: Bounds =
 const MISSES: RangeInclusive<i32> = 2..=10;
 
 impl Bounds {
-    fn schema(&self) -> Schema {
+    pub(super) fn schema(&self) -> Schema {
         let Self { field, from, to, example } = self;
         let is_duration = is_duration("self");
         json_schema!({
@@ -143,7 +143,7 @@ impl Bounds {
         })
     }
 
-    fn read(&self, text: &DurationText) -> Result<Duration, DetectionError> {
+    pub(super) fn read(&self, text: &DurationText) -> Result<Duration, DetectionError> {
         let Self { field, from, to, example } = *self;
         let written = || text.0.clone();
         let Some(duration) = text.parse() else {

@@ -4,6 +4,7 @@ mod attacks;
 mod attacks_wire;
 mod claims;
 mod conflict;
+mod failback;
 mod handover;
 mod lease_path;
 mod old_owners;
@@ -41,6 +42,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         attacks_wire::RUNS,
         claims::RUNS,
         conflict::RUNS,
+        failback::RUNS,
         handover::RUNS,
         lease_path::RUNS,
         old_owners::RUNS,

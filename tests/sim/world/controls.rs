@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::desired::{Desired, DesiredClaim, Detection, NodeFacts, OnApiOutage};
+use leasehold::desired::{Desired, DesiredClaim, Detection, Failback, NodeFacts, OnApiOutage};
 use leasehold::lease::{Event, Target, Write};
 use leasehold_crds::lease::{Claim, LeaseName, Session};
 use pnet_base::MacAddr;
@@ -333,6 +333,8 @@ impl World {
             services: vec![format!("web/s{number:03}")],
             addresses: [address].into(),
             nodes: Arc::new(self.desired.nodes.keys().cloned().collect()),
+            preference: Arc::default(),
+            failback: Failback::default(),
             interfaces: Vec::new(),
             detection,
             on_api_outage,

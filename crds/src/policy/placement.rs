@@ -1,0 +1,98 @@
+//! Which nodes are preferred, and what goes to another node while its owner lives.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+
+use super::detection::{Bounds, DetectionError, DurationText};
+
+/// Nodes that are preferred to others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PreferredNodes {
+    /// How much: from 1 to 100. The weights of all entries that select a node add up.
+    #[schemars(range(min = 1, max = 100))]
+    pub weight: i32,
+    /// The nodes.
+    pub node_selector: LabelSelector,
+}
+
+/// Which addresses go to another node although the one that has them lives.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[schemars(inline)]
+pub enum FailbackMode {
+    /// None: who has an address keeps it.
+    #[default]
+    Never,
+    /// Those whose owner is less preferred than another node.
+    Preferred,
+    /// Those as well, and some of a node that has more addresses than another by at least two.
+    Balance,
+}
+
+/// What goes to another node although its owner lives, when, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failback {
+    /// What.
+    pub mode: FailbackMode,
+    /// For how long the other node has to have been there.
+    pub delay: Duration,
+    /// At most so many within a minute, in the whole cluster.
+    pub moves_per_minute: usize,
+}
+
+impl Default for Failback {
+    fn default() -> Self {
+        Self { mode: FailbackMode::Never, delay: Duration::from_secs(60), moves_per_minute: 30 }
+    }
+}
+
+impl Failback {
+    /// What both allow.
+    #[must_use]
+    pub fn gentler(self, other: Self) -> Self {
+        Self {
+            mode: self.mode.min(other.mode),
+            delay: self.delay.max(other.delay),
+            moves_per_minute: self.moves_per_minute.min(other.moves_per_minute),
+        }
+    }
+}
+
+const DELAY: Bounds = Bounds { field: "failbackDelay", from: "0s", to: "86400s", example: "60s" };
+const MOVES: RangeInclusive<i32> = 1..=600;
+
+pub(super) fn default_delay() -> DurationText {
+    "60s".into()
+}
+
+pub(super) const fn default_moves() -> i32 {
+    30
+}
+
+pub(super) fn delay_schema(_: &mut SchemaGenerator) -> Schema {
+    DELAY.schema()
+}
+
+impl Failback {
+    /// Reads what a policy says.
+    pub(super) fn read(
+        mode: FailbackMode,
+        delay: &DurationText,
+        moves: i32,
+    ) -> Result<Self, DetectionError> {
+        let delay = DELAY.read(delay)?;
+        if !MOVES.contains(&moves) {
+            let (from, to) = ("1", "600");
+            let text = moves.to_string();
+            return Err(DetectionError::OutOfBounds { field: "maxMovesPerMinute", text, from, to });
+        }
+        let moves_per_minute = usize::try_from(moves).unwrap_or(1);
+        Ok(Self { mode, delay, moves_per_minute })
+    }
+}

@@ -1,0 +1,441 @@
+//! Which node is to have which claim: pure functions that every speaker computes alike.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::names::NodeName;
+
+/// How much nodes are preferred to those that are not named.
+pub type Preference = BTreeMap<NodeName, u32>;
+
+/// A claim without an owner.
+#[derive(Clone, Debug)]
+pub struct Orphan<'a> {
+    /// Its name.
+    pub name: &'a LeaseName,
+    /// How many addresses it brings.
+    pub addresses: usize,
+    /// Who may take it.
+    pub candidates: Vec<&'a NodeName>,
+    /// Who of them is preferred.
+    pub preference: &'a Preference,
+    /// Who takes it only after all others had their turn: the owner whose session ended, and nodes
+    /// that are fenced again and again.
+    pub last: Vec<&'a NodeName>,
+}
+
+/// For each orphan its candidates, the first to act first.
+///
+/// The orphans are placed jointly, in the order of their names: each goes to the most preferred
+/// candidate, among equals to the one with the fewest addresses (`loads`, and what was placed
+/// before), ties by rendezvous hash of (claim, node). So a node's orphans spread over all survivors.
+pub fn rank(
+    orphans: &[Orphan<'_>],
+    loads: &BTreeMap<NodeName, usize>,
+) -> BTreeMap<LeaseName, Vec<NodeName>> {
+    let mut loads: BTreeMap<&NodeName, usize> = loads.iter().map(|(n, load)| (n, *load)).collect();
+    let mut ordered: Vec<&Orphan<'_>> = orphans.iter().collect();
+    ordered.sort_by_key(|orphan| orphan.name);
+    let mut ranking = BTreeMap::new();
+    for orphan in ordered {
+        let mut candidates = orphan.candidates.clone();
+        candidates.sort_by_cached_key(|node| {
+            let last = orphan.last.contains(node);
+            let preference = orphan.preference.get(*node).copied().unwrap_or(0);
+            let load = loads.get(node).copied().unwrap_or(0);
+            let weight = weight(orphan.name.as_str(), node.as_str());
+            (last, Reverse(preference), load, Reverse(weight), *node)
+        });
+        if let Some(first) = candidates.first() {
+            *loads.entry(first).or_default() += orphan.addresses;
+        }
+        ranking.insert(orphan.name.clone(), candidates.into_iter().cloned().collect());
+    }
+    ranking
+}
+
+/// A claim that may go to a better node while its owner lives.
+#[derive(Clone, Debug)]
+pub struct Held<'a> {
+    /// Its name.
+    pub name: &'a LeaseName,
+    /// How many addresses it brings.
+    pub addresses: usize,
+    /// Who has it.
+    pub owner: &'a NodeName,
+    /// Who else may have it, the owner left out.
+    pub others: Vec<&'a NodeName>,
+    /// Who is preferred.
+    pub preference: &'a Preference,
+    /// Whether it goes to a node that is preferred as much, but has fewer addresses.
+    pub balance: bool,
+}
+
+/// The claim that goes next, and to whom: first what a more preferred node may have, in the order of the
+/// names; then what makes the greatest difference between two nodes smaller.
+///
+/// Each move either raises the sum of the preferences or, at the same sum, makes the loads more even; so
+/// there is an end to them. Then of two nodes neither has two addresses more than the other, as far as
+/// claims of one address, for which both are candidates alike, could change that.
+pub fn next_move<'a>(
+    claims: &[Held<'a>],
+    loads: &BTreeMap<NodeName, usize>,
+) -> Option<(&'a LeaseName, &'a NodeName)> {
+    let load = |node: &NodeName| loads.get(node).copied().unwrap_or(0);
+    let preferred =
+        |claim: &Held<'_>, node: &NodeName| claim.preference.get(node).copied().unwrap_or(0);
+    let better = claims.iter().filter_map(|claim| {
+        let gain = |node: &&&NodeName| preferred(claim, node) > preferred(claim, claim.owner);
+        let best = claim.others.iter().filter(gain).min_by_key(|node| {
+            let weight = weight(claim.name.as_str(), node.as_str());
+            (Reverse(preferred(claim, node)), load(node), Reverse(weight), **node)
+        });
+        Some((claim.name, *best?))
+    });
+    let evener = claims.iter().filter(|claim| claim.balance).flat_map(|claim| {
+        let alike = |node: &&&NodeName| preferred(claim, node) == preferred(claim, claim.owner);
+        claim.others.iter().filter(alike).filter_map(move |node| {
+            let after = load(node) + claim.addresses;
+            let gain = load(claim.owner).checked_sub(after).filter(|gain| *gain > 0)?;
+            let weight = weight(claim.name.as_str(), node.as_str());
+            Some(((gain, weight, Reverse(claim.name)), (claim.name, *node)))
+        })
+    });
+    better.min().or_else(|| Some(evener.max()?.1))
+}
+
+/// The rendezvous weight of a pair of names: the same on every node and in every version.
+pub fn weight(first: &str, second: &str) -> u64 {
+    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+    first.hash(&mut hasher);
+    second.hash(&mut hasher);
+    // FNV alone leaves the upper bits of short names alike; the finaliser of SplitMix64 spreads
+    // them.
+    let mut value = hasher.finish();
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// FNV-1a: std's default hasher may differ between versions of Rust.
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn node(i: usize) -> NodeName {
+        format!("node-{i}").parse().unwrap()
+    }
+
+    fn claims(n: usize) -> Vec<LeaseName> {
+        (0..n).map(|i| LeaseName::claim("web", &format!("service-{i}"))).collect()
+    }
+
+    fn firsts(ranking: &BTreeMap<LeaseName, Vec<NodeName>>) -> BTreeMap<NodeName, usize> {
+        let mut count = BTreeMap::new();
+        for candidates in ranking.values() {
+            *count.entry(candidates[0].clone()).or_default() += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn a_hundred_orphans_spread_evenly_over_the_survivors() {
+        let names = claims(100);
+        let nodes: Vec<NodeName> = (0..3).map(node).collect();
+        let anyone = Preference::new();
+        let orphans: Vec<Orphan<'_>> = names
+            .iter()
+            .map(|name| Orphan {
+                name,
+                addresses: 1,
+                candidates: nodes.iter().collect(),
+                preference: &anyone,
+                last: Vec::new(),
+            })
+            .collect();
+        let loads = BTreeMap::from([(node(0), 10)]);
+        let count = firsts(&rank(&orphans, &loads));
+        let mut totals = [count[&node(0)] + 10, count[&node(1)], count[&node(2)]];
+        totals.sort_unstable();
+        assert_eq!(totals, [36, 37, 37]);
+    }
+
+    #[test]
+    fn the_last_owner_comes_after_all_others() {
+        let name = LeaseName::claim("web", "shop");
+        let nodes: Vec<NodeName> = (0..4).map(node).collect();
+        for last in &nodes {
+            let orphan = Orphan {
+                name: &name,
+                addresses: 1,
+                candidates: nodes.iter().collect(),
+                preference: &Preference::new(),
+                last: vec![last],
+            };
+            assert_eq!(rank(&[orphan], &BTreeMap::new())[&name].last(), Some(last));
+        }
+    }
+
+    #[test]
+    fn the_weight_is_the_same_for_ever() {
+        assert_eq!(weight("web.shop", "node-1"), 2_157_732_032_518_808_234);
+    }
+
+    /// Who has which claim, on which nodes; each claim brings one address, and everybody may have it.
+    #[derive(Clone, Debug, Default)]
+    struct Cluster {
+        nodes: Vec<NodeName>,
+        owners: BTreeMap<LeaseName, NodeName>,
+        preference: Preference,
+    }
+
+    impl Cluster {
+        fn loads(&self) -> BTreeMap<NodeName, usize> {
+            let mut loads: BTreeMap<NodeName, usize> =
+                self.nodes.iter().map(|node| (node.clone(), 0)).collect();
+            for owner in self.owners.values() {
+                *loads.get_mut(owner).unwrap() += 1;
+            }
+            loads
+        }
+
+        /// By how much the loads of two nodes that are preferred alike differ at most.
+        fn spread(&self) -> usize {
+            let loads = self.loads();
+            let most = self.nodes.iter().map(|node| self.preferred(node)).max().unwrap_or(0);
+            let alike = || self.nodes.iter().filter(|node| self.preferred(node) == most);
+            let (max, min) = (alike().map(|n| loads[n]).max(), alike().map(|n| loads[n]).min());
+            max.unwrap_or(0) - min.unwrap_or(0)
+        }
+
+        fn preferred(&self, node: &NodeName) -> u32 {
+            self.preference.get(node).copied().unwrap_or(0)
+        }
+
+        /// Gives claims that nobody has to nodes, all at once.
+        fn place(&mut self, names: &[LeaseName]) {
+            if self.nodes.is_empty() {
+                return;
+            }
+            let loads = self.loads();
+            let orphan = |name| Orphan {
+                name,
+                addresses: 1,
+                candidates: self.nodes.iter().collect(),
+                preference: &self.preference,
+                last: Vec::new(),
+            };
+            let ranking = rank(&names.iter().map(orphan).collect::<Vec<_>>(), &loads);
+            self.owners
+                .extend(ranking.into_iter().map(|(name, mut nodes)| (name, nodes.remove(0))));
+        }
+
+        fn next(&self, balance: bool) -> Option<(LeaseName, NodeName)> {
+            let held = self.owners.iter().map(|(name, owner)| Held {
+                name,
+                addresses: 1,
+                owner,
+                others: self.nodes.iter().filter(|node| *node != owner).collect(),
+                preference: &self.preference,
+                balance,
+            });
+            let (name, node) = next_move(&held.collect::<Vec<_>>(), &self.loads())?;
+            Some((name.clone(), node.clone()))
+        }
+
+        /// A node goes; its claims are placed anew. Nodes that come get nothing by that alone.
+        fn change(&mut self, step: Step) -> Vec<LeaseName> {
+            match step {
+                Step::Join(number) => {
+                    let node = node(number);
+                    if !self.nodes.contains(&node) {
+                        self.nodes.push(node);
+                    }
+                    Vec::new()
+                }
+                Step::Leave(number) => {
+                    let gone = node(number);
+                    if self.nodes.len() < 2 || !self.nodes.contains(&gone) {
+                        return Vec::new();
+                    }
+                    self.nodes.retain(|node| *node != gone);
+                    let lost = self.owners.iter().filter(|(_, owner)| **owner == gone);
+                    let lost: Vec<LeaseName> = lost.map(|(name, _)| name.clone()).collect();
+                    self.owners.retain(|_, owner| *owner != gone);
+                    self.place(&lost);
+                    lost
+                }
+                Step::Create(number) => {
+                    let name = LeaseName::claim("web", &format!("service-{number}"));
+                    if self.owners.contains_key(&name) || self.nodes.is_empty() {
+                        return Vec::new();
+                    }
+                    self.place(std::slice::from_ref(&name));
+                    vec![name]
+                }
+                Step::Delete(number) => {
+                    let name = LeaseName::claim("web", &format!("service-{number}"));
+                    self.owners.remove(&name);
+                    vec![name]
+                }
+            }
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Join(usize),
+        Leave(usize),
+        Create(usize),
+        Delete(usize),
+    }
+
+    fn walk() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            1 => (0usize..7).prop_map(Step::Join),
+            1 => (0usize..7).prop_map(Step::Leave),
+            4 => (0usize..80).prop_map(Step::Create),
+            2 => (0usize..80).prop_map(Step::Delete),
+        ];
+        prop::collection::vec(step, 500)
+    }
+
+    #[test]
+    fn a_hundred_new_services_on_five_nodes_differ_by_at_most_one() {
+        let mut cluster = Cluster { nodes: (0..5).map(node).collect(), ..Cluster::default() };
+        for number in 0..100 {
+            cluster.change(Step::Create(number));
+        }
+        assert_eq!(cluster.loads().into_values().collect::<Vec<_>>(), [20; 5]);
+    }
+
+    #[test]
+    fn preferred_nodes_come_first_and_are_returned_to() {
+        let (a, b, c) = (node(0), node(1), node(2));
+        let preference = Preference::from([(a.clone(), 10), (b.clone(), 10)]);
+        let nodes = vec![a.clone(), b.clone(), c.clone()];
+        let mut cluster = Cluster { nodes, preference, ..Cluster::default() };
+        for number in 0..10 {
+            cluster.change(Step::Create(number));
+        }
+        let counts = |cluster: &Cluster| cluster.loads().into_values().collect::<Vec<_>>();
+        assert_eq!(counts(&cluster), [5, 5, 0]);
+        cluster.change(Step::Leave(0));
+        assert_eq!(counts(&cluster), [10, 0]);
+        cluster.change(Step::Leave(1));
+        assert_eq!(counts(&cluster), [10]);
+        cluster.change(Step::Join(0));
+        let mut moves = 0;
+        while let Some((name, to)) = cluster.next(false) {
+            assert_eq!(to, a);
+            cluster.owners.insert(name, to);
+            moves += 1;
+        }
+        assert_eq!((moves, counts(&cluster)), (10, vec![10, 0]));
+        // Without `Balance` the other preferred node gets nothing back.
+        cluster.change(Step::Join(1));
+        assert_eq!(cluster.next(false), None);
+        while let Some((name, to)) = cluster.next(true) {
+            cluster.owners.insert(name, to);
+        }
+        assert_eq!(counts(&cluster), [5, 5, 0]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_valid_owner_stays_whatever_else_happens(steps in walk()) {
+            let nodes = (0..4).map(node).collect();
+            let mut cluster = Cluster { nodes, ..Cluster::default() };
+            for step in steps {
+                let before = cluster.clone();
+                let placed = cluster.change(step);
+                for (name, owner) in &before.owners {
+                    prop_assert!(placed.contains(name) || cluster.owners.get(name) == Some(owner));
+                }
+                // Whoever got something had no more than anybody else before the last of it.
+                let loads = cluster.loads();
+                let receivers = placed.iter().filter_map(|name| cluster.owners.get(name));
+                let least = loads.values().min().copied().unwrap_or(0);
+                for receiver in receivers {
+                    prop_assert!(loads[receiver] <= least + 1, "{step:?}: {loads:?}");
+                }
+            }
+        }
+
+        #[test]
+        fn balance_ends_with_nodes_that_differ_by_at_most_one(
+            steps in walk(),
+            preferred in prop::collection::vec(0usize..7, 0..3),
+        ) {
+            let preference = preferred.into_iter().map(|number| (node(number), 10)).collect();
+            let nodes = (0..4).map(node).collect();
+            let mut cluster = Cluster { nodes, preference, ..Cluster::default() };
+            for step in steps {
+                cluster.change(step);
+                let loads = cluster.loads();
+                let fair = cluster.owners.len() / cluster.nodes.len();
+                let above: usize = loads.values().map(|load| load.saturating_sub(fair)).sum();
+                let mut moves = 0;
+                while let Some((name, to)) = cluster.next(true) {
+                    prop_assert!(cluster.preferred(&to) >= cluster.preferred(&cluster.owners[&name]));
+                    cluster.owners.insert(name, to);
+                    moves += 1;
+                    prop_assert!(moves <= 2 * cluster.owners.len(), "it never ends");
+                }
+                prop_assert!(cluster.spread() <= 1);
+                // No more goes than has to.
+                prop_assert!(!cluster.preference.is_empty() || moves <= above);
+            }
+        }
+
+        #[test]
+        fn the_order_of_the_input_does_not_matter(
+            n in 1usize..40,
+            nodes in 1usize..6,
+            seed in any::<u64>(),
+        ) {
+            let names = claims(n);
+            let nodes: Vec<NodeName> = (0..nodes).map(node).collect();
+            let anyone = Preference::new();
+            let orphans: Vec<Orphan<'_>> = names
+                .iter()
+                .map(|name| Orphan {
+                    name,
+                    addresses: 1,
+                    candidates: nodes.iter().collect(),
+                    preference: &anyone,
+                    last: Vec::new(),
+                })
+                .collect();
+            let mut shuffled = orphans.clone();
+            shuffled.sort_by_key(|orphan| weight(orphan.name.as_str(), &seed.to_string()));
+            for orphan in &mut shuffled {
+                orphan.candidates.reverse();
+            }
+            prop_assert_eq!(
+                rank(&orphans, &BTreeMap::new()),
+                rank(&shuffled, &BTreeMap::new())
+            );
+        }
+    }
+}
