@@ -112,6 +112,12 @@ pub struct AnnouncementPolicySpec {
     /// owner that cannot renew its lease gives up its addresses before the lease has run out.
     #[serde(default)]
     pub on_api_outage: OnApiOutage,
+
+    /// What of a node can be reached by the addresses that it has. `Enabled`: the ports of their
+    /// services, and ICMP. `Disabled`: everything that listens on all addresses of the node, and
+    /// all node ports. Addresses of services that share a claim are protected if any of them is.
+    #[serde(default)]
+    pub host_protection: HostProtection,
 }
 
 /// What becomes of addresses while the API server does not answer.
@@ -123,6 +129,17 @@ pub enum OnApiOutage {
     Hold,
     /// They lapse before anybody else could own them.
     Drop,
+}
+
+/// What of a node can be reached by the addresses that it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum HostProtection {
+    /// The ports of their services, and ICMP.
+    #[default]
+    Enabled,
+    /// Everything that listens on all addresses of the node, and all node ports.
+    Disabled,
 }
 
 const fn default_priority() -> i32 {
@@ -216,6 +233,8 @@ pub struct Policy {
     pub detection: Detection,
     /// What becomes of the addresses while the API server does not answer.
     pub on_api_outage: OnApiOutage,
+    /// What of a node can be reached by the addresses that it has.
+    pub host_protection: HostProtection,
     priority: i32,
     pools: Vec<String>,
     services: Vec<Selector>,
@@ -244,6 +263,7 @@ impl Policy {
         Ok(Self {
             detection,
             on_api_outage: policy.spec.on_api_outage,
+            host_protection: policy.spec.host_protection,
             interfaces: policy.spec.interfaces.iter().map(|name| name.0.clone()).collect(),
             priority: policy.spec.priority,
             pools: policy.spec.ip_address_pools.clone(),
@@ -404,6 +424,17 @@ mod tests {
     }
 
     #[test]
+    fn the_host_is_protected_unless_a_policy_says_otherwise() {
+        let read = |spec| Policy::parse(&policy("p", spec)).unwrap().host_protection;
+        assert_eq!(read(json!({})), HostProtection::Enabled);
+        assert_eq!(read(json!({"hostProtection": "Enabled"})), HostProtection::Enabled);
+        assert_eq!(read(json!({"hostProtection": "Disabled"})), HostProtection::Disabled);
+        let wrong =
+            serde_json::from_value::<AnnouncementPolicySpec>(json!({"hostProtection": "On"}));
+        assert!(wrong.unwrap_err().to_string().contains("expected `Enabled` or `Disabled`"));
+    }
+
+    #[test]
     fn the_examples_say_what_their_comments_say() {
         let read = |file: &str| {
             let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
@@ -422,5 +453,6 @@ mod tests {
         let office = &read("policy.yaml")[0];
         assert_eq!(office.detection, Detection::default());
         assert_eq!(office.on_api_outage, OnApiOutage::default());
+        assert_eq!(office.host_protection, HostProtection::default());
     }
 }
