@@ -16,6 +16,7 @@
 //! | [`arp`], [`ndp`] | packet codecs |
 //! | [`packet`] | the `AF_PACKET` socket, the one file with `unsafe` |
 //! | [`netlink`] | addresses with a lifetime and our mark, dumps, events |
+//! | [`nfnetlink`] | reads and transactions of `nf_tables`, and their news |
 //! | [`links`] | what the kernel says of links, addresses and gateways, kept current |
 //! | [`table`] | netlink messages to [`links::Links`] |
 //! | [`hearing`] | whether a segment answers us, and which hosts do |
@@ -29,6 +30,7 @@ pub mod hearing;
 pub mod links;
 pub mod ndp;
 pub mod netlink;
+pub mod nfnetlink;
 pub mod packet;
 pub mod sysctl;
 pub mod table;
