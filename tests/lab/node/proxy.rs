@@ -23,6 +23,8 @@ impl Node {
             "conntrack": { "maxPerCore": 0, "min": 0 },
             // The default of 1 s would be seen in every measurement.
             "nftables": { "minSyncPeriod": "10ms" },
+            // Node ports on all addresses, as kube-proxy's other modes have them by default.
+            "nodePortAddresses": ["0.0.0.0/0", "::/0"],
             "healthzBindAddress": "127.0.0.1:10256",
             "metricsBindAddress": "127.0.0.1:10249",
         });

@@ -1,0 +1,134 @@
+//! By an address on a node's interface nothing of the node can be reached but its Service.
+
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
+
+use anyhow::{Context, Result, ensure};
+use leasehold_lab::{Node, Service};
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, cordon};
+
+const SSH: u16 = 22;
+/// Somebody's own service beside it.
+const BESIDE: u16 = 8_443;
+
+/// Listens as sshd does, on all addresses of the node; until it is dropped.
+fn listen(node: &Node, port: u16) -> Result<TcpListener> {
+    let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    let listener = node.namespace().within(|| TcpListener::bind(everywhere))?;
+    listener.with_context(|| format!("listen on port {port} of {}", node.name()))
+}
+
+/// The ports of the nodes that the cluster itself opens for a Service.
+async fn node_ports(service: &Service) -> Result<Vec<u16>> {
+    let spec = service.get().await?.spec.context("no spec")?;
+    let ports = spec.ports.iter().flatten();
+    let tcp = ports.filter(|port| port.protocol.as_deref() != Some("UDP"));
+    let all = tcp.filter_map(|port| port.node_port).chain(spec.health_check_node_port);
+    Ok(all.map(u16::try_from).collect::<Result<_, _>>()?)
+}
+
+/// The rules of a node that are ours.
+fn table(node: &Node) -> Result<Option<String>> {
+    let listed =
+        node.namespace().command("nft").args(["list", "table", "inet", "leasehold"]).output()?;
+    Ok(listed.status.success().then(|| String::from_utf8_lossy(&listed.stdout).into_owned()))
+}
+
+pub async fn a_port_scan_of_an_address_finds_the_ports_of_its_service_and_nothing_else()
+-> Result<()> {
+    let scene = Scene::open("scan").await?;
+    let nodes: Vec<&Node> = scene.cluster.nodes().iter().collect();
+    let service = scene.cluster.service("edge").dual_stack().vip(1).local().pods_on(&nodes);
+    let service = service.create().await?;
+    let (_, owner) = scene.cluster.ready(&service).await?;
+    let _listeners = (listen(owner, SSH)?, listen(owner, BESIDE)?);
+    let opened = node_ports(&service).await?;
+    ensure!(opened.len() == 2, "a node port and a health check: {opened:?}");
+    let known = [[80, SSH, BESIDE].as_slice(), &opened].concat();
+
+    let client = scene.cluster.client();
+    let everything: Vec<u16> = (1..=u16::MAX).collect();
+    for (vip, own) in service.addresses().await?.into_iter().zip(owner.own_addresses()) {
+        ensure!(vip.is_ipv4() == own.is_ipv4());
+        let mut found = Vec::new();
+        scene
+            .until(
+                &format!("{own}, the node's own address, leads to all of the node"),
+                async || {
+                    found = client.open_ports(own, &known)?;
+                    Ok(known.iter().all(|port| *port == 80 || found.contains(port)))
+                },
+            )
+            .await?;
+        let found = client.open_ports(vip, &everything)?;
+        println!("    of 65,535 TCP ports of {vip}: {found:?}");
+        ensure!(found == [80], "by {vip} the client finds {found:?}");
+        ensure!(client.pings(vip)? && client.pings(own)?, "{vip} or {own} does not answer");
+        ensure!(service.answers(&scene.cluster, vip)?, "{vip} does not answer");
+    }
+    Ok(())
+}
+
+pub async fn protection_follows_the_service_the_policy_and_the_address() -> Result<()> {
+    let scene = Scene::open("shield").await?;
+    let (vip, client) = (scene.vip, scene.cluster.client());
+    let owner = scene.owner().await?;
+    let _listeners = (listen(owner, SSH)?, listen(owner, BESIDE)?);
+    let [node_port] = *node_ports(&scene.service).await? else { anyhow::bail!("no node port") };
+    let known = [80, SSH, BESIDE, node_port];
+    let finds = async |what: &str, expected: &[u16]| {
+        let (mut found, what) = (Vec::new(), format!("{what}: the client finds {expected:?}"));
+        let found = async || {
+            found = client.open_ports(vip, &known)?;
+            Ok(found == expected)
+        };
+        scene.until(&what, found).await
+    };
+    finds("at first", &[80]).await?;
+
+    owner.speaker()?.kill().await?;
+    ensure!(client.open_ports(vip, &known)? == [80], "without a speaker");
+    owner.start_speaker()?;
+    for _ in 0..5 {
+        ensure!(client.open_ports(vip, &known)? == [80], "while the speaker starts");
+    }
+    scene.until("the speaker is ready", async || Ok(owner.speaker_http("/readyz").is_ok())).await?;
+    ensure!(client.open_ports(vip, &known)? == [80], "after a restart of the speaker");
+
+    let protection = |setting: &str| json!({ "hostProtection": setting });
+    scene.cluster.policy_with(protection("Disabled")).await?;
+    finds("unprotected", &known).await?;
+    ensure!(table(owner)?.is_none(), "left behind: {:?}", table(owner)?);
+    scene.cluster.policy_with(protection("Enabled")).await?;
+    finds("protected again", &[80]).await?;
+
+    let named = |name: &str, port: u16| -> Value {
+        json!({ "name": name, "port": port, "targetPort": 8080, "protocol": "TCP" })
+    };
+    let ports = json!([named("http", 80), named("more", BESIDE)]);
+    scene.service.patch(json!({ "spec": { "ports": ports } })).await?;
+    finds("with a port more", &[80, BESIDE]).await?;
+    scene.service.patch(json!({ "spec": { "ports": [named("http", 80)] } })).await?;
+    finds("with a port less", &[80]).await?;
+
+    // Another node has it, and the former one nothing of it.
+    cordon(owner, true).await?;
+    let next = scene.moved_from(owner).await?;
+    let _elsewhere = listen(next, SSH)?;
+    finds("elsewhere", &[80]).await?;
+    scene.until("the former owner has no rules", async || Ok(table(owner)?.is_none())).await?;
+    ensure!(table(next)?.is_some_and(|rules| rules.contains(&vip.to_string())));
+
+    scene.service.delete().await?;
+    scene
+        .until("nothing is left of a deleted Service", async || {
+            Ok(scene.holders()?.is_empty() && table(next)?.is_none())
+        })
+        .await?;
+    // The protection of one address is nothing to another one of the node.
+    for own in next.own_addresses() {
+        ensure!(client.open_ports(own, &[SSH])? == [SSH], "{own} is cut off");
+    }
+    Ok(())
+}
