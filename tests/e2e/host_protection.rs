@@ -1,16 +1,22 @@
 //! By an address on a node's interface nothing of the node can be reached but its Service.
 
-use std::net::{Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use leasehold_lab::{Node, Service};
 use serde_json::{Value, json};
 
-use crate::scene::{Scene, cordon};
+use crate::scene::{Scene, UDP, cordon};
 
 const SSH: u16 = 22;
 /// Somebody's own service beside it.
 const BESIDE: u16 = 8_443;
+/// Somebody's own server of datagrams.
+const DNS: u16 = 53;
 
 /// Listens as sshd does, on all addresses of the node; until it is dropped.
 fn listen(node: &Node, port: u16) -> Result<TcpListener> {
@@ -19,13 +25,43 @@ fn listen(node: &Node, port: u16) -> Result<TcpListener> {
     listener.with_context(|| format!("listen on port {port} of {}", node.name()))
 }
 
-/// The ports of the nodes that the cluster itself opens for a Service.
-async fn node_ports(service: &Service) -> Result<Vec<u16>> {
+/// Answers datagrams as name servers do, which listen on each address; until it is dropped.
+struct Echo(Arc<AtomicBool>);
+
+impl Echo {
+    fn start(node: &Node, ip: IpAddr) -> Result<Self> {
+        let socket = node.namespace().within(|| UdpSocket::bind((ip, DNS)))?;
+        let socket = socket.with_context(|| format!("bind to {ip} on {}", node.name()))?;
+        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+        let end = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&end);
+        thread::spawn(move || {
+            let mut buffer = [0; 128];
+            while !ended.load(Ordering::Relaxed) {
+                let Ok((length, peer)) = socket.recv_from(&mut buffer) else { continue };
+                drop(socket.send_to(buffer.get(..length).unwrap_or_default(), peer));
+            }
+        });
+        Ok(Self(end))
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The TCP and the UDP ports of the nodes that the cluster itself opens for a Service.
+async fn node_ports(service: &Service) -> Result<(Vec<u16>, Vec<u16>)> {
     let spec = service.get().await?.spec.context("no spec")?;
-    let ports = spec.ports.iter().flatten();
-    let tcp = ports.filter(|port| port.protocol.as_deref() != Some("UDP"));
-    let all = tcp.filter_map(|port| port.node_port).chain(spec.health_check_node_port);
-    Ok(all.map(u16::try_from).collect::<Result<_, _>>()?)
+    let (mut tcp, mut udp) = (Vec::new(), Vec::new());
+    for port in spec.ports.iter().flatten() {
+        let ports = if port.protocol.as_deref() == Some("UDP") { &mut udp } else { &mut tcp };
+        ports.extend(port.node_port.map(u16::try_from).transpose()?);
+    }
+    tcp.extend(spec.health_check_node_port.map(u16::try_from).transpose()?);
+    Ok((tcp, udp))
 }
 
 /// The rules of a node that are ours.
@@ -43,29 +79,35 @@ pub async fn a_port_scan_of_an_address_finds_the_ports_of_its_service_and_nothin
     let service = service.create().await?;
     let (_, owner) = scene.cluster.ready(&service).await?;
     let _listeners = (listen(owner, SSH)?, listen(owner, BESIDE)?);
-    let opened = node_ports(&service).await?;
-    ensure!(opened.len() == 2, "a node port and a health check: {opened:?}");
-    let known = [[80, SSH, BESIDE].as_slice(), &opened].concat();
+    let (tcp, udp) = node_ports(&service).await?;
+    ensure!(tcp.len() == 2 && udp.len() == 1, "node ports and a health check: {tcp:?}, {udp:?}");
+    let of_node = [[SSH, BESIDE].as_slice(), &tcp].concat();
+    let of_node_udp = [[DNS].as_slice(), &udp].concat();
+    let known = [[80].as_slice(), &of_node].concat();
+    let known_udp = [[UDP].as_slice(), &of_node_udp].concat();
 
     let client = scene.cluster.client();
     let everything: Vec<u16> = (1..=u16::MAX).collect();
     for (vip, own) in service.addresses().await?.into_iter().zip(owner.own_addresses()) {
         ensure!(vip.is_ipv4() == own.is_ipv4());
-        let mut found = Vec::new();
+        let _servers = (Echo::start(owner, own)?, Echo::start(owner, vip)?);
         scene
             .until(
                 &format!("{own}, the node's own address, leads to all of the node"),
                 async || {
-                    found = client.open_ports(own, &known)?;
-                    Ok(known.iter().all(|port| *port == 80 || found.contains(port)))
+                    let found = client.open_ports(own, &known)?;
+                    let answers = client.answering_ports(own, &known_udp)?;
+                    Ok(found == of_node && answers == of_node_udp)
                 },
             )
             .await?;
         let found = client.open_ports(vip, &everything)?;
         println!("    of 65,535 TCP ports of {vip}: {found:?}");
         ensure!(found == [80], "by {vip} the client finds {found:?}");
+        let found = client.answering_ports(vip, &known_udp)?;
+        ensure!(found == [UDP], "by {vip} datagrams of {found:?} are answered");
         ensure!(client.pings(vip)? && client.pings(own)?, "{vip} or {own} does not answer");
-        ensure!(service.answers(&scene.cluster, vip)?, "{vip} does not answer");
+        client.get(vip, 80, "/").with_context(|| format!("{vip} does not answer"))?;
     }
     Ok(())
 }
@@ -75,8 +117,11 @@ pub async fn protection_follows_the_service_the_policy_and_the_address() -> Resu
     let (vip, client) = (scene.vip, scene.cluster.client());
     let owner = scene.owner().await?;
     let _listeners = (listen(owner, SSH)?, listen(owner, BESIDE)?);
-    let [node_port] = *node_ports(&scene.service).await? else { anyhow::bail!("no node port") };
-    let known = [80, SSH, BESIDE, node_port];
+    let _server = Echo::start(owner, vip)?;
+    let (tcp, udp) = node_ports(&scene.service).await?;
+    let known = [[80, SSH, BESIDE].as_slice(), &tcp].concat();
+    let known_udp = [[UDP, DNS].as_slice(), &udp].concat();
+    ensure!(known.len() == 4 && known_udp.len() == 3, "node ports: {tcp:?}, {udp:?}");
     let finds = async |what: &str, expected: &[u16]| {
         let (mut found, what) = (Vec::new(), format!("{what}: the client finds {expected:?}"));
         let found = async || {
@@ -86,6 +131,7 @@ pub async fn protection_follows_the_service_the_policy_and_the_address() -> Resu
         scene.until(&what, found).await
     };
     finds("at first", &[80]).await?;
+    ensure!(client.answering_ports(vip, &known_udp)? == [UDP], "datagrams");
 
     owner.speaker()?.kill().await?;
     ensure!(client.open_ports(vip, &known)? == [80], "without a speaker");
@@ -99,6 +145,7 @@ pub async fn protection_follows_the_service_the_policy_and_the_address() -> Resu
     let protection = |setting: &str| json!({ "hostProtection": setting });
     scene.cluster.policy_with(protection("Disabled")).await?;
     finds("unprotected", &known).await?;
+    ensure!(client.answering_ports(vip, &known_udp)? == known_udp, "datagrams, unprotected");
     ensure!(table(owner)?.is_none(), "left behind: {:?}", table(owner)?);
     scene.cluster.policy_with(protection("Enabled")).await?;
     finds("protected again", &[80]).await?;

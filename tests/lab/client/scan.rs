@@ -1,6 +1,6 @@
 //! What a host finds that asks for everything.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -35,6 +35,25 @@ impl Client {
                 open.extend(sockets.into_iter().filter_map(connected));
             }
             Ok(open)
+        })?
+    }
+
+    /// The UDP ports of these from which a datagram comes back.
+    pub fn answering_ports(&self, ip: IpAddr, ports: &[u16]) -> Result<Vec<u16>> {
+        self.host.within(|| {
+            let mut sockets = Vec::new();
+            for port in ports {
+                let address = SocketAddr::new(ip, *port);
+                let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+                socket.set_nonblocking(true)?;
+                socket.connect(&address.into())?;
+                socket.send(b"anybody there?")?;
+                sockets.push((*port, UdpSocket::from(socket)));
+            }
+            std::thread::sleep(PATIENCE);
+            let answered =
+                |(port, socket): (u16, UdpSocket)| socket.recv(&mut [0; 128]).ok().map(|_| port);
+            Ok(sockets.into_iter().filter_map(answered).collect())
         })?
     }
 

@@ -17,7 +17,8 @@ impl Node {
             "clientConnection": { "kubeconfig": self.plane.kubeconfig("kube-proxy") },
             "hostnameOverride": self.name,
             "mode": "nftables",
-            "clusterCIDR": "10.0.0.0/8,fd1e:a5e::/32",
+            // A client in it would be taken for a pod.
+            "clusterCIDR": self.network.plan().pods(),
             "detectLocalMode": "ClusterCIDR",
             // Zero leaves the limit alone: it belongs to the machine, not to a namespace.
             "conntrack": { "maxPerCore": 0, "min": 0 },
