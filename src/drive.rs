@@ -295,7 +295,13 @@ fn interfaces(links: &Links) -> BTreeMap<InterfaceName, Interface> {
                 .filter(|address| !is_link_local(address.ip))
                 .filter_map(|address| IpNet::new(address.ip, address.prefix_len).ok())
                 .collect();
-            let interface = Interface { mac: link.mac, carrier: link.carrier, addresses };
+            let interface = Interface {
+                mac: link.mac,
+                carrier: link.carrier,
+                addresses,
+                default_route: link.default_route,
+                only_if_named: !links.leads_out(link),
+            };
             (!interface.addresses.is_empty()).then(|| (link.name.clone(), interface))
         })
         .collect()

@@ -282,9 +282,11 @@ mod tests {
             carrier: true,
             kind: None,
             master: None,
+            lower: None,
             loopback: false,
             addresses: Vec::new(),
             gateways: Vec::new(),
+            default_route: false,
         };
         let links = [(ETH0, "eth0"), (ETH1, "eth1"), (IPVS, KUBE_IPVS)].map(link);
         Links(links.into_iter().map(|link| (link.name.clone(), link)).collect())
