@@ -96,11 +96,19 @@ pub struct AnnouncementPolicySpec {
     pub node_selectors: Vec<LabelSelector>,
 
     /// The interfaces that may carry the addresses. Empty: the one whose subnet holds the address
-    /// (the longest prefix), else the one with the default route.
+    /// (the longest prefix); where no node has such a subnet, the one with the default route. Bridges
+    /// and veths of containers, tunnels and other virtual devices without a default route are used
+    /// only where they are named; bonds, VLANs and bridges of physical interfaces are not among them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub interfaces: Vec<PolicyInterface>,
+
+    /// Whether the addresses are announced. `Layer2`: by ARP and NDP, from one node at a time.
+    /// `None`: by no node; who has them gives them up. An address that services share is announced
+    /// if the policies of all of them say so.
+    #[serde(default)]
+    pub mode: AnnouncementMode,
 
     /// How the death of an owner is told. Services that share an address are watched with the
     /// fastest settings of any of them, and by `LeaseOnly` if any of them says so.
@@ -118,6 +126,17 @@ pub struct AnnouncementPolicySpec {
     /// all node ports. Addresses of services that share a claim are protected if any of them is.
     #[serde(default)]
     pub host_protection: HostProtection,
+}
+
+/// Whether addresses are announced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum AnnouncementMode {
+    /// By ARP and NDP, from one node at a time.
+    #[default]
+    Layer2,
+    /// By no node.
+    None,
 }
 
 /// What becomes of addresses while the API server does not answer.
@@ -229,6 +248,8 @@ pub struct Policy {
     pub name: String,
     /// The interfaces that may carry the addresses; empty: chosen by subnet.
     pub interfaces: Vec<InterfaceName>,
+    /// Whether they are announced.
+    pub mode: AnnouncementMode,
     /// How the silence of an owner is told.
     pub detection: Detection,
     /// What becomes of the addresses while the API server does not answer.
@@ -261,6 +282,7 @@ impl Policy {
         let detection = Detection::try_from(&policy.spec.detection)
             .map_err(|source| PolicyError::Detection { policy: name.clone(), source })?;
         Ok(Self {
+            mode: policy.spec.mode,
             detection,
             on_api_outage: policy.spec.on_api_outage,
             host_protection: policy.spec.host_protection,
@@ -282,7 +304,7 @@ impl Policy {
 
     /// Whether a node with these labels may announce under the policy.
     pub fn allows_node(&self, labels: &BTreeMap<String, String>) -> bool {
-        any(&self.nodes, labels)
+        self.mode == AnnouncementMode::Layer2 && any(&self.nodes, labels)
     }
 }
 
@@ -421,6 +443,20 @@ mod tests {
         let strict = read(json!({"onApiOutage": "Drop", "detection": {"mode": "LeaseOnly"}}));
         assert!(!strict.detection.wire);
         assert_eq!(strict.on_api_outage, OnApiOutage::Drop);
+    }
+
+    #[test]
+    fn no_node_announces_where_a_policy_says_so() {
+        let read = |spec| Policy::parse(&policy("p", spec)).unwrap();
+        for (spec, mode) in [
+            (json!({}), AnnouncementMode::Layer2),
+            (json!({"mode": "Layer2"}), AnnouncementMode::Layer2),
+            (json!({"mode": "None"}), AnnouncementMode::None),
+        ] {
+            let policy = read(spec);
+            assert_eq!(policy.mode, mode);
+            assert_eq!(policy.allows_node(&labels(&[])), mode == AnnouncementMode::Layer2);
+        }
     }
 
     #[test]

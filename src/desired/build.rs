@@ -616,6 +616,15 @@ mod tests {
     }
 
     #[test]
+    fn what_a_policy_says_nobody_announces_has_no_node_and_keeps_its_claim() {
+        let silent = policy("p", json!({"mode": "None"}));
+        let objects = [service("a", "192.0.2.1", json!({})), node("n1", json!({})), silent];
+        let (desired, errors) = build(&snapshot(&objects));
+        assert!(errors.is_empty());
+        assert!(nodes_of(&desired, "web.a").is_empty());
+    }
+
+    #[test]
     fn a_service_that_no_policy_matches_has_the_defaults_and_no_node() {
         let drop = json!({"onApiOutage": "Drop", "detection": {"mode": "LeaseOnly"}});
         let claim = shared(&[("other", drop)], &["a"]);

@@ -226,6 +226,10 @@ pub async fn detection_settings_are_refused_with_what_to_write_and_have_defaults
             "spec.hostProtection: Unsupported value: \"Off\": supported values: \"Enabled\", \
              \"Disabled\"",
         ),
+        (
+            json!({"mode": "BGP"}),
+            "spec.mode: Unsupported value: \"BGP\": supported values: \"Layer2\", \"None\"",
+        ),
     ] {
         let Err(refused) = policy(&lab, &spec).await else { bail!("{spec} was accepted") };
         ensure!(refused.contains(says), "{spec}: {refused}");
@@ -256,6 +260,7 @@ pub async fn detection_settings_are_refused_with_what_to_write_and_have_defaults
         let stored = policy(&lab, &spec).await.map_err(anyhow::Error::msg)?;
         ensure!(stored.get("detection") == Some(&detection), "{spec}: {stored}");
         ensure!(stored.get("onApiOutage") == Some(&outage.into()), "{spec}: {stored}");
+        ensure!(stored.get("mode") == Some(&"Layer2".into()), "{spec}: {stored}");
         ensure!(stored.get("hostProtection") == Some(&"Enabled".into()), "{spec}: {stored}");
     }
     Ok(())

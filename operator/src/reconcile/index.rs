@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use leasehold_crds::lease::LeaseName;
-use leasehold_crds::policy::{Governance, Policies};
+use leasehold_crds::policy::{AnnouncementMode, Governance, Policies};
 
 use super::leases::{ClaimRow, NamespaceRow, NodeRow, SessionRow};
 use super::lists::{Listing, listed};
@@ -39,6 +39,15 @@ pub struct Pending {
     pub allocated_from: Option<String>,
     /// The claim that governs them.
     pub claim: Option<LeaseName>,
+}
+
+/// What policies say of Services with an address.
+#[derive(Debug, Default)]
+pub struct Governed {
+    /// How many Services each policy governs.
+    pub services: BTreeMap<String, usize>,
+    /// The Services that nobody announces, by the policy that says so.
+    pub silent: BTreeMap<ServiceKey, String>,
 }
 
 /// All that is known.
@@ -329,9 +338,9 @@ impl Index {
         session.live.is_none() || now.saturating_sub(changed) >= session.duration.max(SHORTEST) * 10
     }
 
-    /// How many Services with an address each policy governs.
-    pub fn governed(&self, plan: &Plan) -> BTreeMap<String, usize> {
-        let mut governed = BTreeMap::new();
+    /// Which Services with an address the policies govern.
+    pub fn governed(&self, plan: &Plan) -> Governed {
+        let mut governed = Governed::default();
         let (policies, _) = Policies::new(self.policies.iter().map(|(_, row)| &row.object));
         for (key, decision) in &plan.services {
             let Some(pool) = decision.allocated_from.as_deref() else { continue };
@@ -339,7 +348,10 @@ impl Index {
                 continue;
             };
             if let Governance::Policy(policy) = policies.govern(&wish.labels, Some(pool)) {
-                *governed.entry(policy.name.clone()).or_default() += 1;
+                *governed.services.entry(policy.name.clone()).or_default() += 1;
+                if policy.mode == AnnouncementMode::None {
+                    governed.silent.insert(key.clone(), policy.name.clone());
+                }
             }
         }
         governed

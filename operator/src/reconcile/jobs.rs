@@ -98,6 +98,7 @@ impl Job {
 /// All that differs between `plan` and what `index` knows; Services first, then claims.
 pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Job> {
     let mut jobs = Vec::new();
+    let governed = index.governed(plan);
     let replacing = index.replaced_by().is_some_and(|at| now < at);
     for (key, row) in index.services.iter() {
         let Some(version) = index.services.version(key) else { continue };
@@ -110,7 +111,8 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
             }
             decision => decision,
         };
-        if let Some(write) = row.write(key, version, decision, time) {
+        let silent = governed.silent.get(key).map(String::as_str);
+        if let Some(write) = row.write(key, version, decision, silent, time) {
             jobs.push(Job::Service { key: key.clone(), version, write: Box::new(write) });
         }
     }
@@ -122,9 +124,8 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
             jobs.push(Job::Pool(name.clone(), Box::new(write)));
         }
     }
-    let governed = index.governed(plan);
     for (name, row) in index.policies.iter() {
-        let services = governed.get(name).copied().unwrap_or(0);
+        let services = governed.services.get(name).copied().unwrap_or(0);
         if let Some(patch) = row.write(name, services, time) {
             jobs.push(Job::Policy(name.clone(), patch));
         }
