@@ -179,3 +179,33 @@ pub async fn protection_follows_the_service_the_policy_and_the_address() -> Resu
     }
     Ok(())
 }
+
+pub async fn by_a_shared_address_the_ports_of_all_its_services_are_reached() -> Result<()> {
+    const SHARED_ADDRESS: &str = "leasehold.dev/shared-address";
+    let scene = Scene::open("sharers").await?;
+    let (cluster, client) = (&scene.cluster, scene.cluster.client());
+    scene.service.patch(json!({"metadata": {"annotations": {SHARED_ADDRESS: "key"}}})).await?;
+    let other = cluster.service("other").tcp(8080).udp(5006).annotation(SHARED_ADDRESS, "key");
+    let other = other.vip(0).pods_of(&scene.service).create().await?;
+    let (vip, owner) = cluster.ready(&other).await?;
+    ensure!(vip == scene.vip, "{} has {vip}", other.name());
+    let _listener = listen(owner, SSH)?;
+    let _server = Echo::start(owner, vip)?;
+    let (mut known, mut known_udp) = (vec![SSH, 80, 8080], vec![DNS, UDP, 5006]);
+    for service in [&scene.service, &other] {
+        let (tcp, udp) = node_ports(service).await?;
+        known.extend(tcp);
+        known_udp.extend(udp);
+    }
+    ensure!(known.len() == 5 && known_udp.len() == 5, "node ports: {known:?}, {known_udp:?}");
+    let finds = async |what: &str, tcp: &[u16], udp: &[u16]| {
+        let reached = async || {
+            let found = client.open_ports(vip, &known)?;
+            Ok(found == tcp && client.answering_ports(vip, &known_udp)? == udp)
+        };
+        scene.until(&format!("{what}: the client finds {tcp:?} and {udp:?}"), reached).await
+    };
+    finds("both", &[80, 8080], &[UDP, 5006]).await?;
+    scene.service.delete().await?;
+    finds("one of them", &[8080], &[5006]).await
+}

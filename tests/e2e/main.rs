@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         faults::the_api_server_freezes_dies_and_comes_back_with_its_data,
         host_protection::a_port_scan_of_an_address_finds_the_ports_of_its_service_and_nothing_else,
         host_protection::protection_follows_the_service_the_policy_and_the_address,
+        host_protection::by_a_shared_address_the_ports_of_all_its_services_are_reached,
         interfaces::an_address_is_not_announced_to_containers_but_where_the_default_route_leads,
         interfaces::where_the_policy_says_none_nobody_announces_and_the_service_says_why,
         leases::a_claim_that_is_deleted_or_edited_is_mended_and_nothing_moves,
