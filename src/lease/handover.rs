@@ -202,9 +202,11 @@ impl Election {
     ) -> BTreeMap<LeaseName, Vec<NodeName>> {
         let orphans: Vec<Ranked<'_>> = moving
             .iter()
-            .map(|(name, _, claim, _)| {
+            .map(|(name, _, claim, cause)| {
                 let excluded = self.tenures.get(name).map(|tenure| &tenure.excluded);
-                let chosen = self.improving.chosen(name).map(|(node, _)| node);
+                // What has to go for another reason meanwhile goes to whoever takes it.
+                let chosen = self.improving.chosen(name).filter(|(_, why)| why == cause);
+                let chosen = chosen.map(|(node, _)| node);
                 let willing = |node: &&NodeName| {
                     **node != self.config.node
                         && chosen.is_none_or(|chosen| *node == chosen)
