@@ -148,6 +148,16 @@ mod tests {
         (0..n).map(|i| LeaseName::claim("web", &format!("service-{i}"))).collect()
     }
 
+    /// A claim of one address that all of `nodes` may take.
+    fn orphan<'a>(
+        name: &'a LeaseName,
+        nodes: &'a [NodeName],
+        preference: &'a Preference,
+    ) -> Orphan<'a> {
+        let candidates = nodes.iter().collect();
+        Orphan { name, addresses: 1, candidates, preference, last: Vec::new() }
+    }
+
     fn firsts(ranking: &BTreeMap<LeaseName, Vec<NodeName>>) -> BTreeMap<NodeName, usize> {
         let mut count = BTreeMap::new();
         for candidates in ranking.values() {
@@ -161,16 +171,8 @@ mod tests {
         let names = claims(100);
         let nodes: Vec<NodeName> = (0..3).map(node).collect();
         let anyone = Preference::new();
-        let orphans: Vec<Orphan<'_>> = names
-            .iter()
-            .map(|name| Orphan {
-                name,
-                addresses: 1,
-                candidates: nodes.iter().collect(),
-                preference: &anyone,
-                last: Vec::new(),
-            })
-            .collect();
+        let orphans: Vec<Orphan<'_>> =
+            names.iter().map(|name| orphan(name, &nodes, &anyone)).collect();
         let loads = BTreeMap::from([(node(0), 10)]);
         let count = firsts(&rank(&orphans, &loads));
         let mut totals = [count[&node(0)] + 10, count[&node(1)], count[&node(2)]];
@@ -183,13 +185,8 @@ mod tests {
         let name = LeaseName::claim("web", "shop");
         let nodes: Vec<NodeName> = (0..4).map(node).collect();
         for last in &nodes {
-            let orphan = Orphan {
-                name: &name,
-                addresses: 1,
-                candidates: nodes.iter().collect(),
-                preference: &Preference::new(),
-                last: vec![last],
-            };
+            let anyone = Preference::new();
+            let orphan = Orphan { last: vec![last], ..orphan(&name, &nodes, &anyone) };
             assert_eq!(rank(&[orphan], &BTreeMap::new())[&name].last(), Some(last));
         }
     }
@@ -236,14 +233,8 @@ mod tests {
                 return;
             }
             let loads = self.loads();
-            let orphan = |name| Orphan {
-                name,
-                addresses: 1,
-                candidates: self.nodes.iter().collect(),
-                preference: &self.preference,
-                last: Vec::new(),
-            };
-            let ranking = rank(&names.iter().map(orphan).collect::<Vec<_>>(), &loads);
+            let orphans = names.iter().map(|name| orphan(name, &self.nodes, &self.preference));
+            let ranking = rank(&orphans.collect::<Vec<_>>(), &loads);
             self.owners
                 .extend(ranking.into_iter().map(|(name, mut nodes)| (name, nodes.remove(0))));
         }
@@ -419,13 +410,7 @@ mod tests {
             let anyone = Preference::new();
             let orphans: Vec<Orphan<'_>> = names
                 .iter()
-                .map(|name| Orphan {
-                    name,
-                    addresses: 1,
-                    candidates: nodes.iter().collect(),
-                    preference: &anyone,
-                    last: Vec::new(),
-                })
+                .map(|name| orphan(name, &nodes, &anyone))
                 .collect();
             let mut shuffled = orphans.clone();
             shuffled.sort_by_key(|orphan| weight(orphan.name.as_str(), &seed.to_string()));
