@@ -7,12 +7,16 @@
 //! | `edge.transmit` | this task, announcer | packet task | the frame is dropped: the next one comes |
 //! | `serving` (state) | this task | applier, announcer | latest wins |
 //! | `edge.attention` (state) | this task | packet task | latest wins |
+//! | `guard.desired` (state) | this task | guard | latest wins |
+//! | `guard.guarded` (state) | guard | this task, applier | latest wins |
+//! | gate (state) | applier | guard | latest wins |
 //! | `listener.watchlist` (state) | this task | listener | latest wins |
 //! | `listener.voices` (state) | listener | this task | latest wins |
 //! | `record` (state) | this task | recorder | latest wins |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use leasehold_crds::names::InterfaceName;
@@ -24,6 +28,7 @@ use crate::announce::Announcement;
 use crate::api::leases::Leases;
 use crate::clock::{Instant, sleep_until};
 use crate::detect::listener::{Listener, ListenerError};
+use crate::guard::Guard;
 use crate::host::Recorder;
 use crate::lease::{
     Action, Answer, Election, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Serving,
@@ -65,6 +70,8 @@ pub struct Driver {
     pub serving: watch::Sender<Serving>,
     /// What it holds.
     pub announcement: Announcement,
+    /// What of the node can be reached by it.
+    pub guard: Guard,
     /// What the watches bring.
     pub events: mpsc::Receiver<Event>,
     /// The watches.
@@ -96,11 +103,14 @@ impl Driver {
     /// Runs until the core says that all is done, or an essential task ends.
     ///
     /// Shutdown: SIGTERM is an event; the core has the session lengthened or released and the
-    /// kernel told, and then asks to exit. However it ends, the last record is written. Dropping the
-    /// driver aborts all other tasks; what the kernel holds by then stays for its lifetime.
+    /// kernel told, and then asks to exit. However it ends, the last record is written, and the
+    /// announcement's end lets the guard finish. Dropping the driver aborts all other tasks; what the
+    /// kernel holds by then stays for its lifetime.
     pub async fn run(mut self) -> Result<(), DriveError> {
         let ended = self.drive().await;
         self.record.finish().await;
+        self.announcement.tasks.shutdown().await;
+        self.guard.finish().await;
         ended
     }
 
@@ -125,6 +135,10 @@ impl Driver {
                 }
                 Ok(()) = self.announcement.kernel.changed() => {
                     vec![Event::Kernel(self.announcement.kernel.borrow_and_update().clone())]
+                }
+                Ok(()) = self.guard.guarded.changed() => {
+                    self.report_guard();
+                    Vec::new()
                 }
                 Ok(()) = self.listener.voices.changed() => {
                     vec![Event::Voices(self.listener.voices.borrow_and_update().clone())]
@@ -151,10 +165,15 @@ impl Driver {
                     Err(_) => DriveError::Task("listener"),
                 }),
                 _ = self.announcement.tasks.join_next() => return Err(DriveError::Task("announcement")),
+                _ = self.guard.tasks.join_next() => return Err(DriveError::Task("guard")),
                 _ = self.watches.join_next() => return Err(DriveError::Task("watch")),
             };
             let mut actions = Vec::new();
             for event in events {
+                if let Event::Desired(desired) = &event {
+                    // Before anything is served that follows from it.
+                    self.guard.desired.send_replace(Some(Arc::clone(desired)));
+                }
                 self.election.handle(Instant::now(), event, &mut actions);
             }
             for action in actions {
@@ -219,6 +238,13 @@ impl Driver {
         });
     }
 
+    /// Says what became of host protection.
+    fn report_guard(&mut self) {
+        let guarded = self.guard.guarded.borrow_and_update().clone();
+        self.metrics.observe_guard(&guarded);
+        self.reports.report_exposure(guarded.exposure);
+    }
+
     /// Publishes what follows from the core's state: health, gauges, what to listen for.
     fn publish(&self) {
         let has_session = self.election.session().is_some();
@@ -269,7 +295,13 @@ fn interfaces(links: &Links) -> BTreeMap<InterfaceName, Interface> {
                 .filter(|address| !is_link_local(address.ip))
                 .filter_map(|address| IpNet::new(address.ip, address.prefix_len).ok())
                 .collect();
-            let interface = Interface { mac: link.mac, carrier: link.carrier, addresses };
+            let interface = Interface {
+                mac: link.mac,
+                carrier: link.carrier,
+                addresses,
+                default_route: link.default_route,
+                only_if_named: !links.leads_out(link),
+            };
             (!interface.addresses.is_empty()).then(|| (link.name.clone(), interface))
         })
         .collect()

@@ -30,8 +30,8 @@ const RETRY: Duration = Duration::from_millis(200);
 pub enum HostError {
     /// A capability is missing.
     #[error(
-        "the speaker lacks {}: grant CAP_NET_ADMIN (addresses) and CAP_NET_RAW (ARP and NDP), in a \
-         pod by securityContext.capabilities.add",
+        "the speaker lacks {}: grant CAP_NET_ADMIN (addresses, nftables) and CAP_NET_RAW (ARP and NDP), \
+         in a pod by securityContext.capabilities.add",
         .0.join(" and ")
     )]
     Capabilities(Vec<&'static str>),

@@ -6,8 +6,9 @@
 //!    │ watch      ▲ compare-and-swap                                                ▲
 //!    ▼            │                                                                 │ ARP/NDP, addresses
 //!  watch/ ──► desired/ ──► lease/ (election core) ──► announce/ (plan, apply) ──► net/ (kernel edge)
-//!    streams     pure        sans-IO, decides            pure plan, one task        │
-//!                              ▲ ▲ ▲                                                │ links, addresses, frames
+//!    streams     pure │      sans-IO, decides            pure plan, one task        │
+//!                     │        ▲ ▲ ▲                        │ additions wait        │ links, addresses, frames
+//!                     └────────┼─┼─┼──► guard/ (own thread) ┘ for nf_tables         │
 //!                              │ │ └────────────────────────────────────────────────┘
 //!                              │ └─ detect/ (own thread): do the other owners answer?
 //!  report/ ◄───────────────────┴── facts become logs, metrics, events, health
@@ -21,7 +22,8 @@
 //! | [`watch`] | from the API server's watches to events of the core |
 //! | [`api`] | the connection to the API server; leases by compare-and-swap |
 //! | [`announce`] | from what is served to the kernel's addresses and to announcements |
-//! | [`net`] | rtnetlink, and ARP and NDP frames |
+//! | [`guard`] | host protection: nothing of the node can be reached by an address but its Services |
+//! | [`net`] | rtnetlink, nfnetlink, and ARP and NDP frames |
 //! | [`drive`] | the task that owns the core: events in, actions out |
 //! | [`report`] | logs, metrics, events, `/livez`, `/readyz` |
 //! | [`host`] | identity and lock of the host, the record that outlives the process |
@@ -35,6 +37,7 @@ pub mod config;
 pub mod desired;
 pub mod detect;
 pub mod drive;
+pub mod guard;
 pub mod host;
 pub mod lease;
 pub mod net;

@@ -13,6 +13,7 @@ use crate::clock::Instant;
 use crate::config::Config;
 use crate::detect::listener::Listener;
 use crate::drive::Driver;
+use crate::guard::Guard;
 use crate::host::{self, Recorder, StateFolder};
 use crate::lease::{self, Election, Serving};
 use crate::net::edge::Edge;
@@ -56,7 +57,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let edge = Edge::start().await?;
     let listener = Listener::start(edge.witnesses.clone(), edge.links.clone()).await?;
     let (serving, served) = watch::channel(Serving::default());
-    let announcement = announce::start(served, &edge);
+    let (guard, gate) = Guard::start()?;
+    let announcement = announce::start(served, &edge, gate);
     let (sender, events) = mpsc::channel(EVENTS);
     let leases =
         Leases::new(&lease_client, &config.session_namespace, &config.namespace, REQUEST_TIMEOUT);
@@ -79,6 +81,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         listener,
         serving,
         announcement,
+        guard,
         events,
         watches,
         signals,

@@ -197,6 +197,8 @@ mod tests {
                 name: "eth0".parse().unwrap(),
                 mac: "02:00:00:00:00:01".parse().unwrap(),
                 addresses: vec!["192.0.2.250/24".to_owned()],
+                default_route: true,
+                only_if_named: false,
             }],
             links_down: vec!["02:00:00:00:00:02".parse().unwrap()],
             restarting: true,

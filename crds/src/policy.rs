@@ -121,11 +121,19 @@ pub struct AnnouncementPolicySpec {
     pub max_moves_per_minute: i32,
 
     /// The interfaces that may carry the addresses. Empty: the one whose subnet holds the address
-    /// (the longest prefix), else the one with the default route.
+    /// (the longest prefix); where no node has such a subnet, the one with the default route. Bridges
+    /// and veths of containers, tunnels and other virtual devices without a default route are used
+    /// only where they are named; bonds, VLANs and bridges of physical interfaces are not among them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub interfaces: Vec<PolicyInterface>,
+
+    /// Whether the addresses are announced. `Layer2`: by ARP and NDP, from one node at a time.
+    /// `None`: by no node; who has them gives them up. An address that services share is announced
+    /// if the policies of all of them say so.
+    #[serde(default)]
+    pub mode: AnnouncementMode,
 
     /// How the death of an owner is told. Services that share an address are watched with the
     /// fastest settings of any of them, and by `LeaseOnly` if any of them says so.
@@ -137,6 +145,23 @@ pub struct AnnouncementPolicySpec {
     /// owner that cannot renew its lease gives up its addresses before the lease has run out.
     #[serde(default)]
     pub on_api_outage: OnApiOutage,
+
+    /// What of a node can be reached by the addresses that it has. `Enabled`: the ports of their
+    /// services, and ICMP. `Disabled`: everything that listens on all addresses of the node, and
+    /// all node ports. Addresses of services that share a claim are protected if any of them is.
+    #[serde(default)]
+    pub host_protection: HostProtection,
+}
+
+/// Whether addresses are announced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum AnnouncementMode {
+    /// By ARP and NDP, from one node at a time.
+    #[default]
+    Layer2,
+    /// By no node.
+    None,
 }
 
 impl Default for AnnouncementPolicySpec {
@@ -151,8 +176,10 @@ impl Default for AnnouncementPolicySpec {
             failback_delay: placement::default_delay(),
             max_moves_per_minute: placement::default_moves(),
             interfaces: Vec::new(),
+            mode: AnnouncementMode::default(),
             detection: DetectionSpec::default(),
             on_api_outage: OnApiOutage::default(),
+            host_protection: HostProtection::default(),
         }
     }
 }
@@ -166,6 +193,17 @@ pub enum OnApiOutage {
     Hold,
     /// They lapse before anybody else could own them.
     Drop,
+}
+
+/// What of a node can be reached by the addresses that it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum HostProtection {
+    /// The ports of their services, and ICMP.
+    #[default]
+    Enabled,
+    /// Everything that listens on all addresses of the node, and all node ports.
+    Disabled,
 }
 
 const fn default_priority() -> i32 {
@@ -277,12 +315,16 @@ pub struct Policy {
     pub name: String,
     /// The interfaces that may carry the addresses; empty: chosen by subnet.
     pub interfaces: Vec<InterfaceName>,
+    /// Whether they are announced.
+    pub mode: AnnouncementMode,
     /// How the silence of an owner is told.
     pub detection: Detection,
     /// What becomes of the addresses while the API server does not answer.
     pub on_api_outage: OnApiOutage,
     /// What goes to another node while its owner lives.
     pub failback: Failback,
+    /// What of a node can be reached by the addresses that it has.
+    pub host_protection: HostProtection,
     priority: i32,
     pools: Vec<String>,
     services: Vec<Selector>,
@@ -328,10 +370,12 @@ impl Policy {
         let detection = Detection::try_from(&policy.spec.detection)
             .map_err(|source| PolicyError::Detection { policy: name.clone(), source })?;
         Ok(Self {
+            mode: policy.spec.mode,
             detection,
             failback,
             preferred,
             on_api_outage: policy.spec.on_api_outage,
+            host_protection: policy.spec.host_protection,
             interfaces: policy.spec.interfaces.iter().map(|name| name.0.clone()).collect(),
             priority: policy.spec.priority,
             pools: policy.spec.ip_address_pools.clone(),
@@ -356,7 +400,7 @@ impl Policy {
 
     /// Whether a node with these labels may announce under the policy.
     pub fn allows_node(&self, labels: &BTreeMap<String, String>) -> bool {
-        any(&self.nodes, labels)
+        self.mode == AnnouncementMode::Layer2 && any(&self.nodes, labels)
     }
 }
 
@@ -514,6 +558,31 @@ mod tests {
     }
 
     #[test]
+    fn no_node_announces_where_a_policy_says_so() {
+        let read = |spec| Policy::parse(&policy("p", spec)).unwrap();
+        for (spec, mode) in [
+            (json!({}), AnnouncementMode::Layer2),
+            (json!({"mode": "Layer2"}), AnnouncementMode::Layer2),
+            (json!({"mode": "None"}), AnnouncementMode::None),
+        ] {
+            let policy = read(spec);
+            assert_eq!(policy.mode, mode);
+            assert_eq!(policy.allows_node(&labels(&[])), mode == AnnouncementMode::Layer2);
+        }
+    }
+
+    #[test]
+    fn the_host_is_protected_unless_a_policy_says_otherwise() {
+        let read = |spec| Policy::parse(&policy("p", spec)).unwrap().host_protection;
+        assert_eq!(read(json!({})), HostProtection::Enabled);
+        assert_eq!(read(json!({"hostProtection": "Enabled"})), HostProtection::Enabled);
+        assert_eq!(read(json!({"hostProtection": "Disabled"})), HostProtection::Disabled);
+        let wrong =
+            serde_json::from_value::<AnnouncementPolicySpec>(json!({"hostProtection": "On"}));
+        assert!(wrong.unwrap_err().to_string().contains("expected `Enabled` or `Disabled`"));
+    }
+
+    #[test]
     fn the_examples_say_what_their_comments_say() {
         let read = |file: &str| {
             let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
@@ -532,5 +601,6 @@ mod tests {
         let office = &read("policy.yaml")[0];
         assert_eq!(office.detection, Detection::default());
         assert_eq!(office.on_api_outage, OnApiOutage::default());
+        assert_eq!(office.host_protection, HostProtection::default());
     }
 }

@@ -11,8 +11,11 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::sync::watch;
 
-use crate::announce::plan::{Kernel, KernelOp, Lifetime, Ours, Place, Refusal, plan, view};
+use crate::announce::plan::{
+    Kernel, KernelOp, Lifetime, Ours, Place, Refusal, exposing, plan, view,
+};
 use crate::clock::{Instant, sleep_until};
+use crate::guard::gate::Gate;
 use crate::lease::{KernelView, Serving};
 use crate::net::links::{Link, LinkAddress, Links};
 use crate::net::netlink::{Netlink, NetlinkError, full_prefix};
@@ -31,6 +34,7 @@ pub struct Applier {
     netlink: Netlink,
     serving: watch::Receiver<Serving>,
     links: watch::Receiver<Links>,
+    gate: Gate,
     view: watch::Sender<KernelView>,
     /// What this process last set.
     records: BTreeMap<Place, Ours>,
@@ -47,12 +51,14 @@ impl Applier {
         netlink: Netlink,
         serving: watch::Receiver<Serving>,
         links: watch::Receiver<Links>,
+        gate: Gate,
         view: watch::Sender<KernelView>,
     ) -> Self {
         Self {
             netlink,
             serving,
             links,
+            gate,
             view,
             records: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -81,6 +87,7 @@ impl Applier {
             let open = tokio::select! {
                 changed = self.serving.changed() => changed.is_ok(),
                 changed = self.links.changed() => changed.is_ok(),
+                changed = self.gate.changed() => changed.is_ok(),
                 () = timer => true,
             };
             if !open {
@@ -95,10 +102,11 @@ impl Applier {
             let serving = self.serving.borrow_and_update().clone();
             let links = self.links.borrow_and_update().clone();
             let kernel = self.observe().await?;
+            self.gate.guard(exposing(&serving, &links, &kernel));
             let now = Instant::now();
             self.refused
                 .retain(|ip, refusal| serving.vips.contains_key(ip) || now < refusal.retry_at);
-            let plan = plan(now, &serving, &links, &kernel, &self.refused);
+            let mut plan = plan(now, &serving, &links, &kernel, &self.refused);
             if plan.ops.is_empty() {
                 self.applied = serving.generation;
             }
@@ -108,8 +116,9 @@ impl Applier {
                 *known = seen;
                 modified
             });
+            let held = self.gate.hold(now, &mut plan.ops);
             if plan.ops.is_empty() {
-                return Ok(plan.wake);
+                return Ok([plan.wake, held].into_iter().flatten().min());
             }
             self.confine(&links);
             self.execute(&plan.ops, &kernel).await?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Serving ──►┌ apply (task): dump ─► plan (pure) ─► netlink ┐──► KernelView
-//! Links   ──►└───────────────────────────────────────────────┘        │
+//! Links   ──►└───────────────── guard's gate ─┘──────────────┘        │
 //! Serving, Links ──►┌ announcer (task): schedule (pure) ┐◄────────────┘
 //!                   └────────────────┬──────────────────┘
 //!                                    ▼ Transmit (to the kernel edge)
@@ -25,6 +25,7 @@ use tokio::task::JoinSet;
 
 use crate::announce::announcer::Announcer;
 use crate::announce::apply::Applier;
+use crate::guard::gate::Gate;
 use crate::lease::{KernelView, Serving};
 use crate::net::edge::Edge;
 
@@ -37,11 +38,12 @@ pub struct Announcement {
     pub tasks: JoinSet<()>,
 }
 
-/// Starts to make the kernel and the segments agree with `serving`.
-pub fn start(serving: watch::Receiver<Serving>, edge: &Edge) -> Announcement {
+/// Starts to make the kernel and the segments agree with `serving`. Additions pass `gate`.
+pub fn start(serving: watch::Receiver<Serving>, edge: &Edge, gate: Gate) -> Announcement {
     let mut tasks = JoinSet::new();
     let (view, kernel) = watch::channel(KernelView::default());
-    let applier = Applier::new(edge.netlink.clone(), serving.clone(), edge.links.clone(), view);
+    let applier =
+        Applier::new(edge.netlink.clone(), serving.clone(), edge.links.clone(), gate, view);
     tasks.spawn(applier.run());
     let announcer =
         Announcer::new(serving, kernel.clone(), edge.links.clone(), edge.transmit.clone());

@@ -214,6 +214,14 @@ pub fn view(
     view
 }
 
+/// The addresses by which clients of Services reach this node: served ones and those left in the kernel.
+/// By one that is present without our mark they reach the node itself.
+pub fn exposing(serving: &Serving, links: &Links, kernel: &Kernel) -> BTreeSet<IpAddr> {
+    let left = kernel.ours.keys().map(|(_, ip)| ip);
+    let all = serving.vips.keys().chain(left).copied();
+    all.filter(|ip| foreign_at(kernel, links, *ip).is_none()).collect()
+}
+
 fn served_at(ip: IpAddr, vip: &ServedVip, links: &Links) -> Option<Place> {
     links.get(&vip.interface).map(|link| (link.index, ip))
 }
@@ -274,9 +282,11 @@ mod tests {
             carrier: true,
             kind: None,
             master: None,
+            lower: None,
             loopback: false,
             addresses: Vec::new(),
             gateways: Vec::new(),
+            default_route: false,
         };
         let links = [(ETH0, "eth0"), (ETH1, "eth1"), (IPVS, KUBE_IPVS)].map(link);
         Links(links.into_iter().map(|link| (link.name.clone(), link)).collect())
@@ -320,6 +330,16 @@ mod tests {
 
     fn delete(index: u32, ip: IpAddr) -> KernelOp {
         KernelOp::Delete { place: (index, ip) }
+    }
+
+    #[test]
+    fn what_is_served_or_left_exposes_the_node_and_its_own_address_does_not() {
+        let serving = serving(true, &[(vip(1), "eth0", 105.0), (vip(2), "eth0", 105.0)]);
+        let kernel = kernel(
+            &[((ETH0, vip(1)), ours(105.0)), ((ETH0, vip(3)), ours(105.0))],
+            &[(ETH1, vip(2)), (ETH0, vip(4)), (IPVS, vip(1))],
+        );
+        assert_eq!(exposing(&serving, &links(), &kernel), BTreeSet::from([vip(1), vip(3)]));
     }
 
     /// All rows are planned at 100 s after the boot.

@@ -190,9 +190,11 @@ mod tests {
                 carrier: true,
                 kind: None,
                 master: None,
+                lower: None,
                 loopback: false,
                 addresses: Vec::new(),
                 gateways: Vec::new(),
+                default_route: false,
             };
             let mut serving = Serving { complete: true, ..Serving::default() };
             let mut kernel = KernelView::default();

@@ -13,7 +13,8 @@ use leasehold_crds::names::NodeName;
 use leasehold_crds::policy::{Governance, Policies, Policy, PolicyError};
 use leasehold_crds::service;
 
-use super::{Desired, DesiredClaim, Detection, Failback, NodeFacts, OnApiOutage};
+use super::reach::Reaches;
+use super::{Desired, DesiredClaim, Detection, Failback, NodeFacts, OnApiOutage, ServicePort};
 
 /// The label that takes a node out of load balancing (Kubernetes, well-known labels).
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -40,6 +41,7 @@ pub struct ServiceFacts {
     pool: Option<String>,
     labels: BTreeMap<String, String>,
     addresses: BTreeSet<IpAddr>,
+    ports: BTreeSet<ServicePort>,
     /// `externalTrafficPolicy: Local`.
     local: bool,
 }
@@ -77,6 +79,7 @@ impl ServiceFacts {
             pool: service::allocated_from(object).map(str::to_owned),
             labels: object.labels().clone(),
             addresses: service::ingress_ips(object).filter_map(|ip| ip.parse().ok()).collect(),
+            ports: spec.ports.iter().flatten().filter_map(ServicePort::of).collect(),
             local: spec.external_traffic_policy.as_deref() == Some("Local"),
         };
         (!facts.addresses.is_empty()).then(|| (key(object), facts))
@@ -131,6 +134,7 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
     let mut allowed =
         Allowed { snapshot, by_policy: BTreeMap::new(), preferences: BTreeMap::new() };
     let mut governed: BTreeMap<IpAddr, &LeaseName> = BTreeMap::new();
+    let mut reaches = Reaches::default();
     for (name, service) in &snapshot.services {
         let governance = policies.govern(&service.labels, service.pool.as_deref());
         let policy = match governance {
@@ -145,6 +149,8 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
         let failback = policy.map_or_else(Failback::default, |policy| policy.failback);
         let detection = policy.map(|policy| policy.detection).unwrap_or_default();
         let on_api_outage = policy.map(|policy| policy.on_api_outage).unwrap_or_default();
+        let protection = policy.map(|policy| policy.host_protection).unwrap_or_default();
+        reaches.add(&service.claim, &service.addresses, &service.ports, protection);
         // An address is governed by one claim, which all services that share it record. Under two
         // claims it only stands where somebody wrote a status by hand.
         let mut governs = |address: &IpAddr| {
@@ -181,6 +187,7 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
         }
     }
     narrow(&mut desired, snapshot);
+    desired.reach = reaches.finish();
     (desired, errors)
 }
 
@@ -288,6 +295,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::desired::Reach;
 
     fn snapshot(objects: &[serde_json::Value]) -> Snapshot {
         let mut snapshot = Snapshot::default();
@@ -644,6 +652,37 @@ mod tests {
             let services = names.get(..policies.len()).unwrap();
             assert_eq!(shared(&policies, services).on_api_outage, expected, "{policies:?}");
         }
+    }
+
+    #[test]
+    fn the_policy_says_whether_an_address_leads_to_more_than_its_service() {
+        let ports = json!({"ports": [{"port": 80}, {"port": 53, "protocol": "UDP"}]});
+        let reach = |policies: Vec<serde_json::Value>| {
+            let mut objects = policies;
+            objects.push(service("a", "192.0.2.1", ports.clone()));
+            let (desired, _) = build(&snapshot(&objects));
+            match &desired.reach[&IpAddr::from([192, 0, 2, 1])] {
+                Reach::Everything => "everything".to_owned(),
+                Reach::Only(ports) => {
+                    ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+                }
+            }
+        };
+        assert_eq!(reach(vec![]), "80/TCP 53/UDP");
+        assert_eq!(reach(vec![policy("p", json!({}))]), "80/TCP 53/UDP");
+        let open = json!({"hostProtection": "Disabled"});
+        assert_eq!(reach(vec![policy("p", open)]), "everything");
+        let other = json!({"hostProtection": "Disabled", "ipAddressPools": ["other"]});
+        assert_eq!(reach(vec![policy("p", other)]), "80/TCP 53/UDP");
+    }
+
+    #[test]
+    fn what_a_policy_says_nobody_announces_has_no_node_and_keeps_its_claim() {
+        let silent = policy("p", json!({"mode": "None"}));
+        let objects = [service("a", "192.0.2.1", json!({})), node("n1", json!({})), silent];
+        let (desired, errors) = build(&snapshot(&objects));
+        assert!(errors.is_empty());
+        assert!(nodes_of(&desired, "web.a").is_empty());
     }
 
     #[test]

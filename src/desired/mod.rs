@@ -3,6 +3,7 @@
 //! [`Desired`] is a pure function of Services, EndpointSlices, `AnnouncementPolicies` and Nodes.
 
 mod build;
+mod reach;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,6 +15,7 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 pub use leasehold_crds::policy::{Detection, Failback, FailbackMode, OnApiOutage};
 
 pub use build::{NodeObject, ServiceFacts, SliceFacts, Snapshot, build};
+pub use reach::{Protocol, Reach, ServicePort};
 
 /// What the cluster asks for now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub struct Desired {
     pub claims: BTreeMap<LeaseName, DesiredClaim>,
     /// All nodes.
     pub nodes: BTreeMap<NodeName, NodeFacts>,
+    /// What of a node may be reached by each of the addresses. No claim depends on it.
+    pub reach: BTreeMap<IpAddr, Reach>,
 }
 
 /// One claim that the cluster asks for.

@@ -73,6 +73,10 @@ pub struct Interface {
     pub carrier: bool,
     /// The node's own addresses on it.
     pub addresses: Vec<IpNet>,
+    /// Whether the default route leads through it.
+    pub default_route: bool,
+    /// Whether it announces only what a policy names it for.
+    pub only_if_named: bool,
 }
 
 /// A frame from another host that says that it has an address.

@@ -121,6 +121,8 @@ impl Election {
             Some("node may not announce it any more")
         } else if facts.cordoned {
             Some("node is cordoned")
+        } else if self.is_misplaced(claim) {
+            Some("another node has the subnet of its addresses")
         } else {
             self.improving.chosen(name).map(|(_, cause)| cause)
         }

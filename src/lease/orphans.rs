@@ -7,7 +7,7 @@ use leasehold_crds::lease::{LeaseName, SessionId};
 use leasehold_crds::names::NodeName;
 
 use super::election::Election;
-use super::eligible::fits;
+use super::eligible::Segment;
 use super::listed::lists;
 use super::place::{Orphan as Ranked, rank};
 use super::session::EDITED;
@@ -203,10 +203,7 @@ impl Election {
                 claim.nodes.contains(*node)
                     && facts.is_some_and(|facts| !facts.cordoned && !facts.leaving)
                     && !stored.record.restarting
-                    && stored.record.interfaces.iter().any(|interface| {
-                        let addresses = interface.addresses.iter().filter_map(|a| a.parse().ok());
-                        fits(claim, &interface.name, &addresses.collect::<Vec<_>>()).is_some()
-                    })
+                    && self.interface_among(claim, Segment::listed(&stored.record)).is_some()
             })
             .map(|(node, _)| node)
             .collect()

@@ -36,6 +36,8 @@ pub(super) fn links(interfaces: &BTreeMap<InterfaceName, Interface>) -> Vec<Sess
             name: name.clone(),
             mac: interface.mac,
             addresses: interface.addresses.iter().map(ToString::to_string).collect(),
+            default_route: interface.default_route,
+            only_if_named: interface.only_if_named,
         })
         .collect()
 }

@@ -299,9 +299,11 @@ mod tests {
             carrier,
             kind: None,
             master: None,
+            lower: None,
             loopback: false,
             addresses: vec![own],
             gateways: gateways.iter().map(|last| host(*last)).collect(),
+            default_route: false,
         };
         Links([(eth0(), link)].into())
     }

@@ -52,12 +52,18 @@ pub struct Link {
     pub kind: Option<String>,
     /// The bridge or bond that it is a port of.
     pub master: Option<u32>,
+    /// The link that it is made on (VLAN, macvlan) or the other end (veth), where that is in this
+    /// network namespace.
+    pub lower: Option<u32>,
     /// Whether it is the loopback device.
     pub loopback: bool,
     /// Its addresses.
     pub addresses: Vec<LinkAddress>,
     /// Next hops of default routes through it.
     pub gateways: Vec<IpAddr>,
+    /// Whether the default route leads through it: of several, the one with the lowest metric in its
+    /// family.
+    pub default_route: bool,
 }
 
 impl Link {

@@ -16,7 +16,9 @@
 //! | [`arp`], [`ndp`] | packet codecs |
 //! | [`packet`] | the `AF_PACKET` socket, the one file with `unsafe` |
 //! | [`netlink`] | addresses with a lifetime and our mark, dumps, events |
+//! | [`nfnetlink`] | reads and transactions of `nf_tables`, and their news |
 //! | [`links`] | what the kernel says of links, addresses and gateways, kept current |
+//! | [`uplinks`] | which links lead out of the node |
 //! | [`table`] | netlink messages to [`links::Links`] |
 //! | [`hearing`] | whether a segment answers us, and which hosts do |
 //! | [`wire`] | what is sent and heard, independent of the address family |
@@ -29,9 +31,11 @@ pub mod hearing;
 pub mod links;
 pub mod ndp;
 pub mod netlink;
+pub mod nfnetlink;
 pub mod packet;
 pub mod sysctl;
 pub mod table;
+pub mod uplinks;
 pub mod wire;
 
 pub use pnet_base::MacAddr;

@@ -187,7 +187,7 @@ impl Netlink {
 
     /// Reads the default routes into `table`.
     pub(crate) async fn routes(&self, table: &mut Table) -> Result<(), NetlinkError> {
-        table.clear_gateways();
+        table.clear_routes();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut request = RouteMessage::default();
             request.header.address_family = family;

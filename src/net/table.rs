@@ -41,6 +41,8 @@ pub struct Table {
     links: BTreeMap<u32, Link>,
     addresses: BTreeMap<u32, BTreeMap<(IpAddr, u8), LinkAddress>>,
     gateways: BTreeMap<u32, BTreeSet<IpAddr>>,
+    /// The metrics of default routes, by family and index.
+    metrics: BTreeMap<(bool, u32), u32>,
 }
 
 impl Table {
@@ -100,22 +102,38 @@ impl Table {
         let index = message.header.index;
         self.addresses.remove(&index);
         self.gateways.remove(&index);
+        self.metrics.retain(|(_, of), _| *of != index);
         if self.links.remove(&index).is_some() { Change::Routes } else { Change::Nothing }
     }
 
-    /// Forgets the gateways, before a dump of the routes.
-    pub fn clear_gateways(&mut self) {
+    /// Forgets the default routes, before a dump of the routes.
+    pub fn clear_routes(&mut self) {
         self.gateways.clear();
+        self.metrics.clear();
     }
 
-    /// Takes the gateways from one row of a dump of the routes.
+    /// Takes the default routes from one row of a dump of the routes.
     pub fn add_route(&mut self, message: &RouteMessage) {
         if !is_default(message) {
             return;
         }
+        let is_v6 = message.header.address_family == AddressFamily::Inet6;
+        let metric = metric(message);
         for (index, gateway) in next_hops(message) {
-            self.gateways.entry(index).or_default().insert(gateway);
+            self.gateways.entry(index).or_default().extend(gateway);
+            let known = self.metrics.entry((is_v6, index)).or_insert(metric);
+            *known = metric.min(*known);
         }
+    }
+
+    /// The links through which the default route of a family leads.
+    fn default_links(&self) -> BTreeSet<u32> {
+        let of_family = |is_v6: bool| {
+            let all = self.metrics.iter().filter(move |((v6, _), _)| *v6 == is_v6);
+            let best = all.clone().map(|(_, metric)| *metric).min();
+            all.filter(move |(_, metric)| Some(**metric) == best).map(|((_, index), _)| *index)
+        };
+        of_family(false).chain(of_family(true)).collect()
     }
 
     /// Takes over what a dump has read, keeping the time at which an unchanged address was first
@@ -146,6 +164,7 @@ impl Table {
 
     /// The snapshot.
     pub fn links(&self) -> Links {
+        let default_links = self.default_links();
         let links = self.links.values().map(|link| {
             let mut link = link.clone();
             if let Some(addresses) = self.addresses.get(&link.index) {
@@ -154,6 +173,7 @@ impl Table {
             if let Some(gateways) = self.gateways.get(&link.index) {
                 link.gateways = gateways.iter().copied().collect();
             }
+            link.default_route = default_links.contains(&link.index);
             (link.name.clone(), link)
         });
         Links(links.collect())
@@ -167,6 +187,8 @@ fn parse_link(message: &LinkMessage) -> Option<Link> {
     let mut state = State::Unknown;
     let mut kind = None;
     let mut master = None;
+    let mut lower = None;
+    let mut elsewhere = false;
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(text) => name = text.parse::<InterfaceName>().ok(),
@@ -177,6 +199,8 @@ fn parse_link(message: &LinkMessage) -> Option<Link> {
             }
             LinkAttribute::OperState(reported) => state = *reported,
             LinkAttribute::Controller(index) => master = Some(*index).filter(|index| *index != 0),
+            LinkAttribute::Link(index) => lower = Some(*index).filter(|index| *index != 0),
+            LinkAttribute::LinkNetNsId(_) => elsewhere = true,
             LinkAttribute::LinkInfo(infos) => {
                 kind = infos.iter().find_map(|info| match info {
                     LinkInfo::Kind(kind) => Some(InfoKind::to_string(kind)),
@@ -195,9 +219,11 @@ fn parse_link(message: &LinkMessage) -> Option<Link> {
         carrier: flags.contains(LinkFlags::Up | LinkFlags::LowerUp) && operational,
         kind,
         master,
+        lower: lower.filter(|_| !elsewhere),
         loopback: flags.contains(LinkFlags::Loopback),
         addresses: Vec::new(),
         gateways: Vec::new(),
+        default_route: false,
     })
 }
 
@@ -241,25 +267,27 @@ fn is_default(message: &RouteMessage) -> bool {
         && message.header.kind == RouteType::Unicast
 }
 
-fn next_hops(message: &RouteMessage) -> Vec<(u32, IpAddr)> {
+/// The links of a route, and the gateway behind each; none where it leads to the link itself.
+fn next_hops(message: &RouteMessage) -> Vec<(u32, Option<IpAddr>)> {
     let mut hops = Vec::new();
-    let single = message.attributes.iter().find_map(|attribute| match attribute {
-        RouteAttribute::Oif(index) => Some(*index),
-        _ => None,
-    });
-    if let (Some(index), Some(ip)) = (single, gateway(&message.attributes)) {
-        hops.push((index, ip));
-    }
     for attribute in &message.attributes {
-        if let RouteAttribute::MultiPath(paths) = attribute {
-            hops.extend(
-                paths
-                    .iter()
-                    .filter_map(|path| Some((path.interface_index, gateway(&path.attributes)?))),
-            );
+        match attribute {
+            RouteAttribute::Oif(index) => hops.push((*index, gateway(&message.attributes))),
+            RouteAttribute::MultiPath(paths) => hops
+                .extend(paths.iter().map(|path| (path.interface_index, gateway(&path.attributes)))),
+            _ => {}
         }
     }
     hops
+}
+
+/// The metric of a route: of several the lowest is used.
+fn metric(message: &RouteMessage) -> u32 {
+    let metric = message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Priority(metric) => Some(*metric),
+        _ => None,
+    });
+    metric.unwrap_or(0)
 }
 
 fn gateway(attributes: &[RouteAttribute]) -> Option<IpAddr> {
@@ -397,7 +425,7 @@ mod tests {
             assert_eq!(change == Change::Routes, counts, "{message:?}");
             table.add_route(&message);
             assert_eq!(!only_link(&table).gateways.is_empty(), counts, "{message:?}");
-            table.clear_gateways();
+            table.clear_routes();
             assert!(only_link(&table).gateways.is_empty());
         }
         let mut hop = RouteNextHop::default();

@@ -1,5 +1,5 @@
-//! Facts of the core as log lines, and those that a user must act on as events on the Service or the
-//! Node.
+//! Facts of the core, and what became of host protection, as log lines; and those that a user must
+//! act on as events on the Service or the Node.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,7 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
 use tokio::sync::mpsc;
 
+use crate::guard::Exposure;
 use crate::lease::Fact;
 
 /// Events that wait to be recorded. Full: further ones are dropped; the log has them.
@@ -22,6 +23,7 @@ const REMEMBERED: usize = 256;
 pub struct Reports {
     node: NodeName,
     events: mpsc::Sender<Notice>,
+    exposure: Option<Exposure>,
 }
 
 /// An event and the object that it is about.
@@ -38,13 +40,32 @@ impl Reports {
             controller: "leasehold.dev/speaker".to_owned(),
             instance: Some(node.to_string()),
         };
-        (Self { node: node.clone(), events }, record(client, reporter, receiver))
+        let reports = Self { node: node.clone(), events, exposure: None };
+        (reports, record(client, reporter, receiver))
     }
 
     /// Reports one fact.
     pub fn report(&self, fact: Fact) {
         log(&fact);
-        if let Some(notice) = notice(fact, &self.node) {
+        self.tell(notice(fact, &self.node));
+    }
+
+    /// Reports which addresses should be protected and are not, where that has changed.
+    pub fn report_exposure(&mut self, exposure: Option<Exposure>) {
+        if exposure == self.exposure {
+            return;
+        }
+        if let Some(Exposure { addresses, cause }) = &exposure {
+            tracing::error!(?addresses, cause, "host protection does not work");
+        } else {
+            tracing::info!("host protection works again");
+        }
+        self.tell(Some(exposure_notice(exposure.as_ref(), &self.node)));
+        self.exposure = exposure;
+    }
+
+    fn tell(&self, notice: Option<Notice>) {
+        if let Some(notice) = notice {
             // Dropped where too many wait.
             let _ = self.events.try_send(notice);
         }
@@ -110,14 +131,14 @@ fn notice(fact: Fact, here: &NodeName) -> Option<Notice> {
                  are replaced only when their lease has run out. Connect a gateway or any other \
                  host that answers ARP or Neighbor Solicitations to the segment"
             );
-            Some(Notice::of_node(here, EventType::Warning, "WirePathOff", note))
+            Some(Notice::of_node(here, EventType::Warning, "WirePathOff", "Listen", note))
         }
         Fact::WireBlind { interface, blind: false } => {
             let note = format!(
                 "others than owners of addresses answer on the segment of {interface}: owners \
                  that fall silent are replaced at once"
             );
-            Some(Notice::of_node(here, EventType::Normal, "WirePathOn", note))
+            Some(Notice::of_node(here, EventType::Normal, "WirePathOn", "Listen", note))
         }
         Fact::SessionAcquired { .. }
         | Fact::SessionLost { .. }
@@ -128,6 +149,28 @@ fn notice(fact: Fact, here: &NodeName) -> Option<Notice> {
         | Fact::Silent { .. }
         | Fact::TookProvisionally { .. } => None,
     }
+}
+
+/// What users must know of host protection.
+fn exposure_notice(exposure: Option<&Exposure>, here: &NodeName) -> Notice {
+    let Some(Exposure { addresses, cause }) = exposure else {
+        let note = "the rules that protect this node are in place again".to_owned();
+        return Notice::of_node(here, EventType::Normal, "HostProtected", "Protect", note);
+    };
+    let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let effect = if addresses.is_empty() {
+        "the ports of Services cannot be followed: new ones stay closed, old ones open".to_owned()
+    } else {
+        format!(
+            "by {addresses} all that listens on this node can be reached, beside their Services"
+        )
+    };
+    let note = format!(
+        "{effect}, as the table `inet leasehold` of nftables cannot be changed: {cause}. It is tried \
+         again each second. Where nodes need no protection, an AnnouncementPolicy with \
+         `hostProtection: Disabled` says so"
+    );
+    Notice::of_node(here, EventType::Warning, "HostExposed", "Protect", note)
 }
 
 impl Notice {
@@ -146,7 +189,13 @@ impl Notice {
 
     /// An event on this speaker's Node, which is referred to as the kubelet does: with its name for
     /// a uid.
-    fn of_node(here: &NodeName, type_: EventType, reason: &str, note: String) -> Self {
+    fn of_node(
+        here: &NodeName,
+        type_: EventType,
+        reason: &str,
+        action: &str,
+        note: String,
+    ) -> Self {
         let object = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),
@@ -154,7 +203,7 @@ impl Notice {
             uid: Some(here.to_string()),
             ..ObjectReference::default()
         };
-        Self { object, event: event(type_, reason, "Listen", note) }
+        Self { object, event: event(type_, reason, action, note) }
     }
 }
 
@@ -184,10 +233,36 @@ mod tests {
     use super::*;
 
     fn told(fact: Fact) -> Option<String> {
-        let Notice { object, event } = notice(fact, &"node-1".parse().unwrap())?;
+        notice(fact, &"node-1".parse().unwrap()).map(shown)
+    }
+
+    fn shown(Notice { object, event }: Notice) -> String {
         let place = [object.kind, object.namespace, object.name, object.uid];
         let place = place.map(|part| part.unwrap_or_else(|| "-".to_owned())).join("/");
-        Some(format!("{:?} {} on {place}: {}", event.type_, event.reason, event.note.unwrap()))
+        format!("{:?} {} on {place}: {}", event.type_, event.reason, event.note.unwrap())
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_protected_says_by_which_addresses_and_why() {
+        let here = "node-1".parse().unwrap();
+        let cause = "no permission".to_owned();
+        let exposure = |addresses: &[&str]| Exposure {
+            addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+            cause: cause.clone(),
+        };
+        for (exposure, part) in [
+            (
+                Some(exposure(&["192.0.2.1", "2001:db8::1"])),
+                "Warning HostExposed on Node/-/node-1/node-1: by 192.0.2.1, 2001:db8::1 all that \
+                 listens on this node can be reached, beside their Services, as the table `inet \
+                 leasehold` of nftables cannot be changed: no permission. ",
+            ),
+            (Some(exposure(&[])), "the ports of Services cannot be followed"),
+            (None, "Normal HostProtected on Node/-/node-1/node-1: "),
+        ] {
+            let told = shown(exposure_notice(exposure.as_ref(), &here));
+            assert!(told.contains(part), "{told}");
+        }
     }
 
     #[test]

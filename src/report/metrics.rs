@@ -8,6 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::guard::Guarded;
 use crate::lease::{Action, Fact, Write};
 use crate::net::edge::EdgeCounters;
 
@@ -29,6 +30,9 @@ pub struct Metrics {
     claims: Gauge,
     addresses: Gauge,
     session: Gauge,
+    protected: Gauge,
+    exposed: Gauge,
+    repairs: Counter,
     requests: Family<Request, Counter>,
     claimed: Counter,
     yielded: Counter,
@@ -55,6 +59,16 @@ impl Metrics {
         gauge("claims", "Claims that this node holds", &self.claims);
         gauge("addresses", "Addresses that the kernel has for them", &self.addresses);
         gauge("session", "1 while this node holds a session", &self.session);
+        gauge(
+            "protected_addresses",
+            "Addresses by which nothing of this node can be reached but ports of their Services",
+            &self.protected,
+        );
+        gauge(
+            "exposed_addresses",
+            "Addresses that should be protected so and are not, as the kernel refused",
+            &self.exposed,
+        );
         registry.register("api_requests", "Requests on leases, by kind", self.requests.clone());
         registry.register(
             "wire_blind",
@@ -89,6 +103,11 @@ impl Metrics {
             "old_owner_answers",
             "Takeovers after which the old owner still answered",
             &self.old_owner_answers,
+        );
+        counter(
+            "host_protection_repairs",
+            "Times that somebody else's change of the table inet leasehold was undone",
+            &self.repairs,
         );
         counter("frames_sent", "ARP and NDP frames sent", &self.frames_sent);
         counter("frames_unsent", "Frames that could not be sent", &self.frames_unsent);
@@ -140,33 +159,52 @@ impl Metrics {
         counter.inc();
     }
 
+    /// Sets what is known of host protection.
+    pub fn observe_guard(&self, guarded: &Guarded) {
+        let exposed = guarded.exposure.as_ref().map_or(0, |exposure| exposure.addresses.len());
+        set(&self.protected, guarded.protected.len());
+        set(&self.exposed, exposed);
+        catch_up(&self.repairs, guarded.repairs);
+    }
+
     /// Sets the gauges.
     pub fn observe(&self, claims: usize, addresses: usize, has_session: bool, edge: &EdgeCounters) {
-        let gauge = |gauge: &Gauge, value: usize| {
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-        };
-        gauge(&self.claims, claims);
-        gauge(&self.addresses, addresses);
-        gauge(&self.session, usize::from(has_session));
-        let catch_up = |counter: &Counter, total: u64| {
-            counter.inc_by(total.saturating_sub(counter.get()));
-        };
+        set(&self.claims, claims);
+        set(&self.addresses, addresses);
+        set(&self.session, usize::from(has_session));
         catch_up(&self.frames_sent, edge.sent.load(Ordering::Relaxed));
         catch_up(&self.frames_unsent, edge.unsent.load(Ordering::Relaxed));
         catch_up(&self.frames_unheard, edge.unheard.load(Ordering::Relaxed));
     }
 }
 
+fn set(gauge: &Gauge, value: usize) {
+    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+}
+
+fn catch_up(counter: &Counter, total: u64) {
+    counter.inc_by(total.saturating_sub(counter.get()));
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
+    use crate::guard::Exposure;
 
     fn shown(facts: &[Fact]) -> String {
+        shown_after(|metrics| {
+            for fact in facts {
+                metrics.count(&Action::Report(fact.clone()));
+            }
+        })
+    }
+
+    fn shown_after(work: impl FnOnce(&Metrics)) -> String {
         let (metrics, mut registry) = (Metrics::default(), Registry::default());
         metrics.register(&mut registry);
-        for fact in facts {
-            metrics.count(&Action::Report(fact.clone()));
-        }
+        work(&metrics);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         text
@@ -204,5 +242,26 @@ mod tests {
         let (off, on) = (true, false);
         let facts = [off, on].map(|blind| Fact::WireBlind { interface: interface(), blind });
         assert!(shown(&facts).contains("wire_blind{interface=\"eth0\"} 0\n"));
+    }
+
+    #[test]
+    fn exposed_addresses_and_repairs_are_counted() {
+        let one: IpAddr = "192.0.2.1".parse().unwrap();
+        let exposure = Exposure { addresses: [one].into(), cause: String::new() };
+        let guarded = |exposure, repairs| Guarded {
+            protected: [one].into(),
+            exposure,
+            repairs,
+            ..Guarded::default()
+        };
+        let text = shown_after(|metrics| {
+            metrics.observe_guard(&guarded(None, 1));
+            metrics.observe_guard(&guarded(Some(exposure), 3));
+        });
+        for line in
+            ["protected_addresses 1", "exposed_addresses 1", "host_protection_repairs_total 3"]
+        {
+            assert!(text.contains(&format!("\nleasehold_speaker_{line}\n")), "{line}: {text}");
+        }
     }
 }

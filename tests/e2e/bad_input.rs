@@ -216,12 +216,24 @@ pub async fn detection_settings_are_refused_with_what_to_write_and_have_defaults
         };
         ensure!(refused.contains(&says), "{detection}: {refused}");
     }
-    let Err(refused) = policy(&lab, &json!({"onApiOutage": "Keep"})).await else {
-        bail!("onApiOutage: Keep was accepted");
-    };
-    let says =
-        "spec.onApiOutage: Unsupported value: \"Keep\": supported values: \"Hold\", \"Drop\"";
-    ensure!(refused.contains(says), "{refused}");
+    for (spec, says) in [
+        (
+            json!({"onApiOutage": "Keep"}),
+            "spec.onApiOutage: Unsupported value: \"Keep\": supported values: \"Hold\", \"Drop\"",
+        ),
+        (
+            json!({"hostProtection": "Off"}),
+            "spec.hostProtection: Unsupported value: \"Off\": supported values: \"Enabled\", \
+             \"Disabled\"",
+        ),
+        (
+            json!({"mode": "BGP"}),
+            "spec.mode: Unsupported value: \"BGP\": supported values: \"Layer2\", \"None\"",
+        ),
+    ] {
+        let Err(refused) = policy(&lab, &spec).await else { bail!("{spec} was accepted") };
+        ensure!(refused.contains(says), "{spec}: {refused}");
+    }
 
     let full = |interval: &str, retry: &str, misses: i32, mode: &str| {
         let (interval, misses) = (json!(interval), json!(misses));
@@ -248,6 +260,8 @@ pub async fn detection_settings_are_refused_with_what_to_write_and_have_defaults
         let stored = policy(&lab, &spec).await.map_err(anyhow::Error::msg)?;
         ensure!(stored.get("detection") == Some(&detection), "{spec}: {stored}");
         ensure!(stored.get("onApiOutage") == Some(&outage.into()), "{spec}: {stored}");
+        ensure!(stored.get("mode") == Some(&"Layer2".into()), "{spec}: {stored}");
+        ensure!(stored.get("hostProtection") == Some(&"Enabled".into()), "{spec}: {stored}");
     }
     Ok(())
 }

@@ -12,6 +12,8 @@ mod data_path;
 mod death;
 mod examples;
 mod faults;
+mod host_protection;
+mod interfaces;
 mod leases;
 mod migration;
 mod moves;
@@ -57,6 +59,11 @@ fn main() -> ExitCode {
         examples::every_manifest_is_accepted_by_the_api_server,
         faults::links_are_cut_one_way_and_lose_their_carrier,
         faults::the_api_server_freezes_dies_and_comes_back_with_its_data,
+        host_protection::a_port_scan_of_an_address_finds_the_ports_of_its_service_and_nothing_else,
+        host_protection::protection_follows_the_service_the_policy_and_the_address,
+        host_protection::by_a_shared_address_the_ports_of_all_its_services_are_reached,
+        interfaces::an_address_is_not_announced_to_containers_but_where_the_default_route_leads,
+        interfaces::where_the_policy_says_none_nobody_announces_and_the_service_says_why,
         leases::a_claim_that_is_deleted_or_edited_is_mended_and_nothing_moves,
         leases::a_session_that_is_deleted_or_edited_is_mended_and_nothing_moves,
         leases::a_session_that_is_ended_by_hand_moves_its_claims_once_and_nobody_notices,

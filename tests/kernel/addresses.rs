@@ -5,13 +5,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use leasehold::announce;
 use leasehold::clock::Instant;
-use leasehold::lease::Serving;
 use leasehold::net::netlink::{MARK, Netlink, NetlinkError};
 use netlink_packet_route::address::{AddressAttribute, AddressProtocol};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use tokio::sync::watch;
 
 use crate::world::{Namespace, Speaker, Test, World, eth0, eventually, interface};
 
@@ -359,10 +356,7 @@ fn two_hundred(world: &World) -> Result<()> {
             Ok::<_, anyhow::Error>(addresses.iter().filter(|(_, address)| address.ours).count())
         };
         let work = async {
-            let edge = leasehold::net::edge::Edge::start().await?;
-            let (serving, receiver) = watch::channel(Serving::default());
-            let announcement = announce::start(receiver, &edge);
-            let speaker = Speaker { edge, announcement, serving };
+            let speaker = Speaker::start().await?;
             let start = Instant::now();
             speaker.serve(&vips, seconds(6.5));
             speaker.have(&vips, true).await?;

@@ -13,6 +13,7 @@ use crate::world::{Speaker, Test, World, eth0, eventually, interface};
 pub const TESTS: &[Test] = &[
     ("a_lost_carrier_is_seen_and_the_vip_is_gone_at_once", carrier_lost),
     ("links_addresses_and_gateways_are_kept_current", links_are_current),
+    ("what_leads_out_of_a_node_is_told_from_what_is_for_its_containers", uplinks),
 ];
 
 fn carrier(links: &Links) -> bool {
@@ -121,6 +122,48 @@ fn links_are_current(world: &World) -> Result<()> {
         node.ip("link del lan1")?;
         becomes(&speaker, "deleted", |links| links.get(&interface("lan1")).is_none()).await?;
         many_changes(world, &speaker).await
+    })
+}
+
+fn uplinks(world: &World) -> Result<()> {
+    let node = &world.node;
+    node.speak(|speaker| async move {
+        let leads_out = |name: &'static str, expected: bool| {
+            move |links: &Links| {
+                links.get(&interface(name)).is_some_and(|link| links.leads_out(link) == expected)
+            }
+        };
+        becomes(&speaker, "the veth out of a namespace", leads_out("eth0", true)).await?;
+        node.ip("link add tunnel7 type vxlan id 7 dev eth0 dstport 4789")?;
+        becomes(&speaker, "a tunnel", leads_out("tunnel7", false)).await?;
+        node.ip("link add veth7 type veth peer name veth8")?;
+        becomes(&speaker, "a pair within", leads_out("veth7", false)).await?;
+        node.ip("link add br7 type bridge")?;
+        node.ip("link set veth7 master br7")?;
+        becomes(&speaker, "a bridge of containers", leads_out("br7", false)).await?;
+        node.ip("link add link eth0 name lan7 type macvlan mode bridge")?;
+        becomes(&speaker, "a share of a link", leads_out("lan7", false)).await?;
+
+        node.ip("addr add 198.51.100.1/24 dev br7")?;
+        node.ip("link set veth8 up")?;
+        node.ip("link set veth7 up")?;
+        node.ip("link set br7 up")?;
+        let default = |name: &'static str, expected: bool| {
+            move |links: &Links| {
+                links.get(&interface(name)).is_some_and(|link| link.default_route == expected)
+            }
+        };
+        node.ip("route add default via 198.51.100.254 metric 200")?;
+        becomes(&speaker, "a bridge with the default route", leads_out("br7", true)).await?;
+        becomes(&speaker, "the default route", default("br7", true)).await?;
+        node.ip("route add default via 192.0.2.254 metric 100")?;
+        becomes(&speaker, "a better default route", default("eth0", true)).await?;
+        becomes(&speaker, "no default route any more", default("br7", false)).await?;
+        becomes(&speaker, "a bridge that has another", leads_out("br7", true)).await?;
+        node.ip("route del default via 192.0.2.254 metric 100")?;
+        becomes(&speaker, "the default route again", default("br7", true)).await?;
+        node.ip("route replace default dev br7 metric 200")?;
+        becomes(&speaker, "a default route without a gateway", default("br7", true)).await
     })
 }
 

@@ -5,7 +5,11 @@
 
 mod addresses;
 mod edge;
+mod guard;
+mod hosts;
 mod listening;
+#[path = "../lab/client/ping.rs"]
+mod ping;
 mod segment;
 mod world;
 
@@ -31,7 +35,8 @@ fn main() -> Result<ExitCode> {
         world::run("mount", &["-t", "tmpfs", "tmpfs", "/run/netns"])?;
         world::run("ip", &["link", "set", "lo", "up"])?;
     }
-    let tests = [addresses::TESTS, edge::TESTS, segment::TESTS, listening::TESTS].concat();
+    let tests =
+        [addresses::TESTS, edge::TESTS, guard::TESTS, segment::TESTS, listening::TESTS].concat();
     let trials = tests.into_iter().enumerate().map(|(number, (name, test))| {
         Trial::test(name, move || {
             let world = World::new(&format!("t{number}"))?;

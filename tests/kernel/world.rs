@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use leasehold::announce::{self, Announcement};
 use leasehold::clock::Instant;
+use leasehold::guard::Guard;
 use leasehold::lease::{KernelView, ServedVip, Serving};
 use leasehold::net::MacAddr;
 use leasehold::net::edge::Edge;
@@ -114,6 +115,12 @@ impl Namespace {
         run("ip", &all)
     }
 
+    /// `nft` with the given arguments, here.
+    pub fn nft(&self, arguments: &[&str]) -> Result<String> {
+        let netns = ["netns", "exec", &self.name, "nft"];
+        run("ip", &[netns.as_slice(), arguments].concat())
+    }
+
     /// Writes a kernel setting, here.
     pub fn write(&self, path: &str, value: &str) -> Result<()> {
         self.enter(|| std::fs::write(path, value).with_context(|| format!("cannot write {path}")))
@@ -190,11 +197,12 @@ impl Drop for Namespace {
     }
 }
 
-/// The edge and the announcement of a speaker.
+/// The edge, the announcement and the guard of a speaker.
 #[derive(Debug)]
 pub struct Speaker {
     pub edge: Edge,
     pub announcement: Announcement,
+    pub guard: Guard,
     pub serving: watch::Sender<Serving>,
 }
 
@@ -203,8 +211,9 @@ impl Speaker {
     pub async fn start() -> Result<Self> {
         let edge = Edge::start().await?;
         let (serving, receiver) = watch::channel(Serving::default());
-        let announcement = announce::start(receiver, &edge);
-        let speaker = Self { edge, announcement, serving };
+        let (guard, gate) = Guard::start()?;
+        let announcement = announce::start(receiver, &edge, gate);
+        let speaker = Self { edge, announcement, guard, serving };
         speaker.attend(|attention| {
             attention.interfaces.insert(eth0());
         });

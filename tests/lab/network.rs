@@ -5,7 +5,7 @@
 //!            192.168.C.0/24            172.31.0.0/16         10.C.0.0/24
 //!            fd1e:a5e:C::/64                                 fd1e:a5e:C:1::/64
 //! node N     eth0  .(10+N) ::(10+N)    mgmt0 172.31.C.N      pods0 .(10+N) ::(10+N)
-//! pods of N                                                  10.C.N.0/24, fd1e:a5e:C:(16+N)::/64
+//! pods of N                                                  10.C.N.0/24, fd1e:a5e:C:(128+N)::/64
 //! router     eth0  .1 ::1
 //! client     eth0  .200 ::200
 //! observer   eth0  .201 ::201
@@ -100,6 +100,9 @@ impl Cut {
     }
 }
 
+/// The IPv6 networks of pods begin behind this one.
+const PODS: u16 = 128;
+
 /// The addresses of a cluster, by its index.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -141,8 +144,13 @@ impl Plan {
 
     /// A pod's addresses; pod 1 is the node itself, as the pods' gateway.
     pub fn pod(self, node: u8, pod: u8) -> (Ipv4Addr, Ipv6Addr) {
-        let network = 16 + u16::from(node);
+        let network = PODS + u16::from(node);
         (Ipv4Addr::new(10, self.cluster, node, pod), self.v6(network, u16::from(pod)))
+    }
+
+    /// What holds the addresses of all pods, and none of a client.
+    pub fn pods(self) -> String {
+        format!("10.0.0.0/8,{}/57", self.v6(PODS, 0))
     }
 
     /// The node whose link towards the pods has this address: who forwarded a masqueraded packet.

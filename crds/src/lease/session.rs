@@ -36,6 +36,7 @@ pub struct Session {
 
 /// An interface of a node that can announce.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SessionInterface {
     /// Its name on the node.
     pub name: InterfaceName,
@@ -44,6 +45,17 @@ pub struct SessionInterface {
     pub mac: MacAddr,
     /// The node's own addresses on it, with prefix length: `192.0.2.250/24`.
     pub addresses: Vec<String>,
+    /// Whether the node's default route leads through it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub default_route: bool,
+    /// Whether it announces only what a policy names it for: a bridge for containers, a tunnel, ….
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub only_if_named: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 impl Record for Session {

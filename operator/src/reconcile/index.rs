@@ -10,7 +10,9 @@ use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use leasehold_crds::lease::LeaseName;
-use leasehold_crds::policy::{AnnouncementPolicySpec, Governance, Policies, Policy};
+use leasehold_crds::policy::{
+    AnnouncementMode, AnnouncementPolicySpec, Governance, Policies, Policy,
+};
 
 use super::jobs::{Job, Target};
 use super::leases::{ClaimRow, NamespaceRow, NodeRow, SessionRow};
@@ -540,6 +542,12 @@ impl Index {
             Governance::Policy(policy) => Some(policy),
             Governance::Default | Governance::None => None,
         }
+    }
+
+    /// The policy by which nobody announces a Service.
+    pub fn silent(&self, row: &ServiceRow, decision: &Decision) -> Option<&str> {
+        let policy = self.governor(row, decision)?;
+        (policy.mode == AnnouncementMode::None).then_some(policy.name.as_str())
     }
 
     /// How many Services with an address each policy governs.

@@ -100,6 +100,7 @@ impl Job {
 /// claims.
 pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Job> {
     let mut jobs = Vec::new();
+    let governed = index.governed(plan);
     let replacing = index.replaced_by().is_some_and(|at| now < at);
     for (key, version, row, decision) in index.decided(plan) {
         let untold;
@@ -110,7 +111,8 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
             }
             decision => decision,
         };
-        if let Some(write) = row.write(key, version, decision, time) {
+        let silent = decision.and_then(|decision| index.silent(row, decision));
+        if let Some(write) = row.write(key, version, decision, silent, time) {
             jobs.push(Job::Service { key: key.clone(), version, write: Box::new(write) });
         }
     }
@@ -122,7 +124,6 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
             jobs.push(Job::Pool(name.clone(), Box::new(write)));
         }
     }
-    let governed = index.governed(plan);
     for (name, row) in index.policies.iter() {
         let services = governed.get(name).copied().unwrap_or(0);
         if let Some(patch) = row.write(name, services, time) {

@@ -20,6 +20,8 @@ use crate::report::events::{CONTROLLER, Notice};
 
 /// The condition on a Service that says whether it has the addresses that it asks for.
 pub const ALLOCATED: &str = "leasehold.dev/Allocated";
+/// The condition on a Service whose addresses no node announces because its policy says so.
+pub const ANNOUNCED: &str = "leasehold.dev/Announced";
 
 /// What is kept of a Service.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +40,8 @@ pub struct ServiceRow {
     /// Whether its status has the addresses as we write them.
     plain: bool,
     condition: Option<Condition>,
+    /// What it says of a policy by which nobody announces it.
+    silence: Option<Condition>,
 }
 
 impl Row for ServiceRow {
@@ -54,7 +58,8 @@ impl Row for ServiceRow {
         let wish = is_ours(service, true)
             .then(|| wish(service, spec, &key, &present, pool.filter(|_| ours)));
         let status = service.status.as_ref();
-        let condition = conditions(status).iter().find(|condition| condition.type_ == ALLOCATED);
+        let said = |type_| conditions(status).iter().find(|condition| condition.type_ == type_);
+        let condition = said(ALLOCATED);
         let noted = pool.is_some() || service.annotations().contains_key(CLAIM);
         let marked = (noted || condition.is_some()) && wrote(service, &[]);
         if wish.is_none() && present.is_empty() && !marked {
@@ -69,6 +74,7 @@ impl Row for ServiceRow {
             plain: ingress(status).iter().eq(present.iter().map(vip).collect::<Vec<_>>().iter()),
             present,
             condition: condition.cloned(),
+            silence: said(ANNOUNCED).cloned(),
         })
     }
 
@@ -113,7 +119,7 @@ pub struct ServiceWrite {
     pub allocated_from: Option<String>,
     /// The claim that it names afterwards.
     pub claim: Option<LeaseName>,
-    /// What its condition says afterwards; none if the condition goes.
+    /// What its conditions say afterwards; none if they go.
     pub message: Option<String>,
     /// The body of the server-side apply: annotations, condition and addresses together.
     pub patch: serde_json::Value,
@@ -147,16 +153,17 @@ impl ServiceRow {
     }
 
     /// The write that makes the Service what `decision` says, or without one takes everything back
-    /// that is ours. `None` if it is so already.
+    /// that is ours. `None` if it is so already. By the policy `silent` nobody announces it.
     pub fn write(
         &self,
         key: &ServiceKey,
         version: u64,
         decision: Option<&Decision>,
+        silent: Option<&str>,
         now: Timestamp,
     ) -> Option<ServiceWrite> {
         match decision {
-            Some(decision) => self.assign(key, version, decision, now),
+            Some(decision) => self.assign(key, version, decision, silent, now),
             None => self.marked.then(|| self.release(key, version)),
         }
     }
@@ -166,14 +173,22 @@ impl ServiceRow {
         key: &ServiceKey,
         version: u64,
         decision: &Decision,
+        silent: Option<&str>,
         now: Timestamp,
     ) -> Option<ServiceWrite> {
         let wish = self.wish.as_ref()?;
         let old = self.condition.as_ref();
         let said = old.is_some_and(|old| tell::says(old, key, decision));
+        let silence = silent.map(tell::silence);
+        let silent_before = self.silence.as_ref();
+        let told = match (silent_before, &silence) {
+            (Some(before), Some(silence)) => condition::says(before, silence),
+            (before, silence) => before.is_none() && silence.is_none(),
+        };
         // A name that somebody wrote to a Service without an address governs nothing, and is theirs.
         let governed = decision.claim.is_none() || decision.claim == self.claim;
         if said
+            && told
             && governed
             && self.plain
             && self.present == decision.addresses
@@ -181,7 +196,12 @@ impl ServiceRow {
         {
             return None;
         }
-        let condition = condition::dated(tell::verdict(key, decision), old, now);
+        let mut notices = tell::notices(key, &self.present, decision, old, said);
+        notices.extend(silence.as_ref().filter(|_| !told).map(tell::of_silence));
+        let mut conditions = vec![condition::dated(tell::verdict(key, decision), old, now)];
+        conditions.extend(silence.map(|it| condition::dated(it, silent_before, now)));
+        let messages = conditions.iter().map(|condition| condition.message.as_str());
+        let message = messages.collect::<Vec<_>>().join("; ");
         let ingress: Vec<_> = decision.addresses.iter().map(vip).collect();
         let claim = decision.claim.as_ref().map(LeaseName::as_str);
         let annotations: BTreeMap<&str, &str> =
@@ -190,13 +210,12 @@ impl ServiceRow {
                 .filter_map(|(key, value)| Some((key, value?)))
                 .collect();
         let failure = decision.failure.as_ref().filter(|failure| !said && !failure.passes());
-        let notices = tell::notices(key, &self.present, decision, old, said);
-        let status = json!({ "conditions": [condition], "loadBalancer": { "ingress": ingress } });
+        let status = json!({ "conditions": conditions, "loadBalancer": { "ingress": ingress } });
         Some(ServiceWrite {
             addresses: decision.addresses.clone(),
             allocated_from: decision.allocated_from.clone(),
             claim: decision.claim.clone(),
-            message: Some(condition.message),
+            message: Some(message),
             patch: self.patch(key, version, &annotations, &status),
             assigns: notices.iter().any(|notice| notice.reason == tell::ASSIGNED),
             notices,

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::condition::{self, Verdict};
-use super::service::ALLOCATED;
+use super::service::{ALLOCATED, ANNOUNCED};
 use crate::allocate::{Decision, Failure, Lost, ServiceKey};
 use crate::report::events::Notice;
 
@@ -15,6 +15,9 @@ pub(super) const ASSIGNED: &str = "AddressAssigned";
 /// The reason of the condition, and of the event, while an address is kept that no pool would give
 /// out any more.
 pub(super) const KEPT: &str = "AddressKept";
+
+/// The reason of the condition, and of the event, while a policy says that nobody announces.
+pub(super) const SILENT: &str = "NotAnnounced";
 
 /// What is said of each such address.
 const ALTHOUGH: &str = "is kept although";
@@ -50,6 +53,17 @@ pub(super) fn says(condition: &Condition, key: &ServiceKey, decision: &Decision)
     } else {
         condition::says(condition, &verdict(key, decision))
     }
+}
+
+/// What the condition says of a Service that nobody announces, by the policy that says so.
+pub(super) fn silence(policy: &str) -> Verdict {
+    let message = format!("no node announces its addresses: policy {policy} says `mode: None`");
+    Verdict { type_: ANNOUNCED, status: false, reason: SILENT, message, generation: None }
+}
+
+/// The event for that.
+pub(super) fn of_silence(silence: &Verdict) -> Notice {
+    Notice { warning: false, reason: SILENT, action: "Announce", note: silence.message.clone() }
 }
 
 /// The events for the change from what a Service has, and its condition says, to `decision`.

@@ -8,6 +8,8 @@ mod arp;
 mod datagrams;
 mod owners;
 mod packet_socket;
+mod ping;
+mod scan;
 mod streams;
 mod track;
 

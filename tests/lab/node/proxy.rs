@@ -17,12 +17,15 @@ impl Node {
             "clientConnection": { "kubeconfig": self.plane.kubeconfig("kube-proxy") },
             "hostnameOverride": self.name,
             "mode": "nftables",
-            "clusterCIDR": "10.0.0.0/8,fd1e:a5e::/32",
+            // A client in it would be taken for a pod.
+            "clusterCIDR": self.network.plan().pods(),
             "detectLocalMode": "ClusterCIDR",
             // Zero leaves the limit alone: it belongs to the machine, not to a namespace.
             "conntrack": { "maxPerCore": 0, "min": 0 },
             // The default of 1 s would be seen in every measurement.
             "nftables": { "minSyncPeriod": "10ms" },
+            // Node ports on all addresses, as kube-proxy's other modes have them by default.
+            "nodePortAddresses": ["0.0.0.0/0", "::/0"],
             "healthzBindAddress": "127.0.0.1:10256",
             "metricsBindAddress": "127.0.0.1:10249",
         });

@@ -11,6 +11,7 @@ mod old_owners;
 mod outage;
 mod provisional;
 mod restart;
+mod segments;
 mod session;
 mod steadiness;
 
@@ -49,6 +50,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         outage::RUNS,
         provisional::RUNS,
         restart::RUNS,
+        segments::RUNS,
         session::RUNS,
         steadiness::RUNS,
     ]

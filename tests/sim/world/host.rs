@@ -26,6 +26,8 @@ pub(crate) struct Nic {
     pub(crate) mac: MacAddr,
     pub(crate) address: IpAddr,
     pub(crate) carrier: bool,
+    pub(crate) default_route: bool,
+    pub(crate) only_if_named: bool,
 }
 
 /// A request that is not answered yet.
@@ -125,6 +127,8 @@ impl Host {
                 mac: MacAddr::new(2, 0, 0, segment, 0, number),
                 address: IpAddr::from([10, segment, 255, number]),
                 carrier: true,
+                default_route: false,
+                only_if_named: false,
             })
             .collect();
         let mut host = Self {
@@ -224,9 +228,11 @@ impl Host {
                 carrier: nic.carrier,
                 kind: None,
                 master: None,
+                lower: None,
                 loopback: false,
                 addresses: vec![own],
                 gateways: Vec::new(),
+                default_route: nic.default_route,
             };
             (nic.name.clone(), link)
         });
@@ -236,7 +242,13 @@ impl Host {
     pub(crate) fn interfaces(&self) -> BTreeMap<InterfaceName, Interface> {
         let interfaces = self.nics.iter().map(|nic| {
             let net = IpNet::new(nic.address, 16).unwrap();
-            let interface = Interface { mac: nic.mac, carrier: nic.carrier, addresses: vec![net] };
+            let interface = Interface {
+                mac: nic.mac,
+                carrier: nic.carrier,
+                addresses: vec![net],
+                default_route: nic.default_route,
+                only_if_named: nic.only_if_named,
+            };
             (nic.name.clone(), interface)
         });
         interfaces.collect()

@@ -209,3 +209,38 @@ proptest! {
         prop_assert_eq!(plan_after(&order), plan_after(&in_order));
     }
 }
+
+#[test]
+fn a_service_that_nobody_announces_says_by_which_policy_and_only_as_long() {
+    let (mut index, shop) = settled();
+    let policy = |mode: &str, version: u64| {
+        json!({
+            "apiVersion": "leasehold.dev/v1alpha1", "kind": "AnnouncementPolicy",
+            "metadata": {"name": "hold", "uid": "p", "resourceVersion": version.to_string()},
+            "spec": {"mode": mode},
+        })
+    };
+    index.apply(Change::Policy(applied(policy("Layer2", 20))), START);
+    assert!(service_jobs(&index).is_empty());
+    index.apply(Change::Policy(applied(policy("None", 21))), START);
+    let (_, patch, notices) = service_jobs(&index).remove(0);
+    let says = "no node announces its addresses: policy hold says `mode: None`";
+    assert_eq!(notices, [format!("NotAnnounced: {says}")]);
+    let conditions = patch["status"]["conditions"].as_array().unwrap();
+    let types: Vec<_> = conditions.iter().map(|condition| &condition["type"]).collect();
+    assert_eq!(types, ["leasehold.dev/Allocated", "leasehold.dev/Announced"]);
+    assert_eq!(
+        (&conditions[1]["status"], &conditions[1]["message"]),
+        (&json!("False"), &json!(says))
+    );
+    assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ip"], "10.0.0.0");
+    let told = patched(shop, &patch, 22);
+    index.apply(Change::Service(applied(told.clone())), START);
+    assert!(service_jobs(&index).is_empty(), "it is told once");
+
+    index.apply(Change::Policy(applied(policy("Layer2", 23))), START);
+    let (_, patch, notices) = service_jobs(&index).remove(0);
+    assert!(notices.is_empty());
+    let conditions = patch["status"]["conditions"].as_array().unwrap();
+    assert_eq!(conditions.len(), 1, "{conditions:?}");
+}

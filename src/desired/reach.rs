@@ -1,0 +1,212 @@
+//! What of a node may be reached by an address of a Service.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::ServicePort as PortObject;
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::policy::HostProtection;
+
+/// A transport protocol of Services (core/v1, `ServicePort.protocol`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// `TCP`.
+    Tcp,
+    /// `UDP`.
+    Udp,
+    /// `SCTP`.
+    Sctp,
+}
+
+impl Protocol {
+    const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
+        }
+    }
+
+    /// Its number in the IP header (IANA, Assigned Internet Protocol Numbers).
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::Sctp => 132,
+        }
+    }
+
+    /// The protocol with this number.
+    pub fn numbered(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|protocol| protocol.number() == number)
+    }
+}
+
+/// A port that a Service serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServicePort {
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its number.
+    pub port: u16,
+}
+
+impl ServicePort {
+    /// The port as the API server stores it; `None` for what nobody could serve.
+    pub(super) fn of(object: &PortObject) -> Option<Self> {
+        // The API server writes the default, too.
+        let name = object.protocol.as_deref().unwrap_or("TCP");
+        let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.name() == name)?;
+        Some(Self { protocol, port: u16::try_from(object.port).ok()? })
+    }
+}
+
+impl fmt::Display for ServicePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.port, self.protocol.name())
+    }
+}
+
+/// What of the node that has an address may be reached by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// All that listens on it: the policy says `hostProtection: Disabled`.
+    Everything,
+    /// The ports of its Services, and ICMP.
+    Only(BTreeSet<ServicePort>),
+}
+
+/// Gathers what may be reached by each address, Service by Service.
+#[derive(Debug, Default)]
+pub(super) struct Reaches {
+    /// The claim that governs each address.
+    governed: BTreeMap<IpAddr, LeaseName>,
+    ports: BTreeMap<IpAddr, BTreeSet<ServicePort>>,
+    protected: BTreeSet<LeaseName>,
+}
+
+impl Reaches {
+    /// Adds what one Service serves under its claim. The claim that first names an address governs
+    /// it; one protected Service protects the claim.
+    pub(super) fn add(
+        &mut self,
+        claim: &LeaseName,
+        addresses: &BTreeSet<IpAddr>,
+        ports: &BTreeSet<ServicePort>,
+        protection: HostProtection,
+    ) {
+        if protection == HostProtection::Enabled {
+            self.protected.insert(claim.clone());
+        }
+        for address in addresses {
+            if self.governed.entry(*address).or_insert_with(|| claim.clone()) == claim {
+                self.ports.entry(*address).or_default().extend(ports);
+            }
+        }
+    }
+
+    /// What may be reached by each address.
+    pub(super) fn finish(self) -> BTreeMap<IpAddr, Reach> {
+        let Self { governed, mut ports, protected } = self;
+        let reach = |(address, claim)| {
+            let ports = ports.remove(&address).unwrap_or_default();
+            let reach =
+                if protected.contains(&claim) { Reach::Only(ports) } else { Reach::Everything };
+            (address, reach)
+        };
+        governed.into_iter().map(reach).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use Protocol::{Tcp, Udp};
+
+    fn port(protocol: Protocol, port: u16) -> ServicePort {
+        ServicePort { protocol, port }
+    }
+
+    fn reaches(rows: &[(&str, &[&str], &[ServicePort], HostProtection)]) -> Vec<(String, Reach)> {
+        let mut reaches = Reaches::default();
+        for (claim, addresses, ports, protection) in rows {
+            let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+            let ports = ports.iter().copied().collect();
+            reaches.add(&claim.parse().unwrap(), &addresses, &ports, *protection);
+        }
+        reaches.finish().into_iter().map(|(ip, reach)| (ip.to_string(), reach)).collect()
+    }
+
+    fn only(ports: &[ServicePort]) -> Reach {
+        Reach::Only(ports.iter().copied().collect())
+    }
+
+    #[test]
+    fn services_of_one_claim_open_their_ports_on_the_addresses_that_they_have() {
+        use HostProtection::{Disabled, Enabled};
+        let (http, dns) = ([port(Tcp, 80)], [port(Udp, 53)]);
+        let (v4, v6) = ("192.0.2.1", "2001:db8::1");
+        let row = |ip: &str, reach| (ip.to_owned(), reach);
+        for (name, rows, expected) in [
+            (
+                "both families of one service",
+                vec![("web.a", &[v4, v6][..], &http[..], Enabled)],
+                vec![row(v4, only(&http)), row(v6, only(&http))],
+            ),
+            (
+                "one address of two services, another of one",
+                vec![
+                    ("web.a", &[v4, v6][..], &http[..], Enabled),
+                    ("web.a", &[v4][..], &dns[..], Enabled),
+                ],
+                vec![row(v4, only(&[http[0], dns[0]])), row(v6, only(&http))],
+            ),
+            (
+                "unprotected",
+                vec![("web.a", &[v4][..], &http[..], Disabled)],
+                vec![row(v4, Reach::Everything)],
+            ),
+            (
+                "one of two that share the claim is protected",
+                vec![
+                    ("web.a", &[v4][..], &http[..], Disabled),
+                    ("web.a", &[v6][..], &dns[..], Enabled),
+                ],
+                vec![row(v4, only(&http)), row(v6, only(&dns))],
+            ),
+            (
+                "another claim's service opens nothing",
+                vec![
+                    ("web.a", &[v4][..], &http[..], Enabled),
+                    ("web.b", &[v4][..], &dns[..], Disabled),
+                ],
+                vec![row(v4, only(&http))],
+            ),
+        ] {
+            assert_eq!(reaches(&rows), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn ports_are_read_as_the_api_server_stores_them() {
+        let read = |protocol: Option<&str>, port| {
+            let protocol = protocol.map(str::to_owned);
+            let object = PortObject { protocol, port, ..PortObject::default() };
+            ServicePort::of(&object).map(|port| port.to_string())
+        };
+        for (protocol, port, expected) in [
+            (None, 80, Some("80/TCP")),
+            (Some("TCP"), 443, Some("443/TCP")),
+            (Some("UDP"), 53, Some("53/UDP")),
+            (Some("SCTP"), 38412, Some("38412/SCTP")),
+            (Some("ICMP"), 1, None),
+            (None, 65_536, None),
+        ] {
+            assert_eq!(read(protocol, port).as_deref(), expected);
+        }
+    }
+}

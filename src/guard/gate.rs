@@ -1,0 +1,133 @@
+//! The announcement's side of the guard: it says which addresses are to be protected, and holds their
+//! addition back until they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::announce::plan::KernelOp;
+use crate::clock::Instant;
+use crate::guard::Guarded;
+
+/// How long an addition waits: an address that nobody answers for is worse than one that leads to more
+/// than it should for a moment.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Where additions pass.
+#[derive(Debug)]
+pub struct Gate {
+    addresses: watch::Sender<Option<BTreeSet<IpAddr>>>,
+    guarded: watch::Receiver<Guarded>,
+    waiting: Waiting,
+}
+
+impl Gate {
+    pub(super) fn new(
+        addresses: watch::Sender<Option<BTreeSet<IpAddr>>>,
+        guarded: watch::Receiver<Guarded>,
+    ) -> Self {
+        Self { addresses, guarded, waiting: Waiting::default() }
+    }
+
+    /// Says which addresses are served or left in the kernel: these are protected, and no others.
+    pub fn guard(&self, addresses: BTreeSet<IpAddr>) {
+        self.addresses.send_if_modified(|known| {
+            let modified = known.as_ref() != Some(&addresses);
+            *known = Some(addresses);
+            modified
+        });
+    }
+
+    /// Takes the additions that have to wait out of `ops`; until when at the latest.
+    pub fn hold(&mut self, now: Instant, ops: &mut Vec<KernelOp>) -> Option<Instant> {
+        let guarded = self.guarded.borrow_and_update();
+        self.waiting.hold(now, &guarded.settled, ops)
+    }
+
+    /// Waits for news of what is protected; the guard has ended where there can be none.
+    pub async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
+        self.guarded.changed().await
+    }
+}
+
+/// The addresses whose addition waits, and until when at the latest.
+#[derive(Debug, Default)]
+struct Waiting(BTreeMap<IpAddr, Instant>);
+
+impl Waiting {
+    fn hold(
+        &mut self,
+        now: Instant,
+        settled: &BTreeSet<IpAddr>,
+        ops: &mut Vec<KernelOp>,
+    ) -> Option<Instant> {
+        let mut before = std::mem::take(&mut self.0);
+        let mut wake: Option<Instant> = None;
+        ops.retain(|op| {
+            let KernelOp::Add { place: (_, ip), .. } = op else { return true };
+            if settled.contains(ip) {
+                return true;
+            }
+            let until = before.remove(ip).unwrap_or(now + PATIENCE);
+            self.0.insert(*ip, until);
+            if now >= until {
+                return true;
+            }
+            wake = Some(wake.map_or(until, |wake| wake.min(until)));
+            false
+        });
+        wake
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_boot(Duration::from_secs(100) + Duration::from_millis(millis))
+    }
+
+    fn ip(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
+    fn add(last: u8) -> KernelOp {
+        KernelOp::Add { place: (2, ip(last)), seconds: NonZeroU32::MIN }
+    }
+
+    /// What passes of the additions of two addresses, and when to look again.
+    fn held(
+        waiting: &mut Waiting,
+        millis: u64,
+        settled: &[u8],
+    ) -> (Vec<KernelOp>, Option<Instant>) {
+        let mut ops = vec![add(1), add(2)];
+        let wake = waiting.hold(at(millis), &settled.iter().copied().map(ip).collect(), &mut ops);
+        (ops, wake)
+    }
+
+    #[test]
+    fn an_addition_waits_until_its_address_is_settled_and_not_for_long() {
+        let mut waiting = Waiting::default();
+        assert_eq!(held(&mut waiting, 0, &[]), (vec![], Some(at(50))));
+        assert_eq!(held(&mut waiting, 10, &[1]), (vec![add(1)], Some(at(50))));
+        assert_eq!(held(&mut waiting, 50, &[1]), (vec![add(1), add(2)], None));
+        // Refused by the kernel, it is tried again without another pause.
+        assert_eq!(held(&mut waiting, 1_050, &[1]), (vec![add(1), add(2)], None));
+    }
+
+    #[test]
+    fn only_additions_wait_and_each_time_anew() {
+        let mut waiting = Waiting::default();
+        let mut others = vec![KernelOp::Delete { place: (2, ip(1)) }, add(2)];
+        assert_eq!(waiting.hold(at(0), &BTreeSet::new(), &mut others), Some(at(50)));
+        assert_eq!(others, [KernelOp::Delete { place: (2, ip(1)) }]);
+        assert_eq!(waiting.hold(at(60), &BTreeSet::new(), &mut Vec::new()), None);
+        assert_eq!(waiting.hold(at(70), &BTreeSet::new(), &mut vec![add(2)]), Some(at(120)));
+    }
+}

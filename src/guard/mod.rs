@@ -1,0 +1,110 @@
+//! Host protection: by an address of Services nothing of the node can be reached but their ports.
+//!
+//! An address on an interface leads to everything that listens on all addresses of the node, and
+//! to all node ports. A table of `nf_tables` drops what comes in for such an address, but for the ports of
+//! its Services, and ICMP.
+//!
+//! ```text
+//! addresses served or left ──►┌ apply (own thread): read ─► plan (pure) ─► transaction ┐──► Guarded
+//! Desired: ports, policies ──►│ ruleset, elements: the table as netlink messages (pure) │      │
+//! changes by others        ──►└─────────────────────────────────────────────────────────┘      │
+//! announce/: additions ──► gate ◄────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! The protection is in place before the address, and ends after it; an address waits for it for 50 ms at
+//! most. The table outlives the process, and remembers for the next one what the cluster's objects
+//! do not say yet. No other table is touched.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`plan`] | what to change in the table |
+//! | [`gate`] | which addresses are to be protected; holds their addition back |
+//! | `apply` | the thread that owns the table |
+//! | `ruleset` | sets, chains and rules |
+//! | `elements` | addresses and ports |
+
+mod apply;
+mod elements;
+pub mod gate;
+pub mod plan;
+mod ruleset;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+
+use crate::desired::Desired;
+use crate::guard::apply::Applier;
+use crate::guard::gate::Gate;
+
+pub use crate::guard::ruleset::TABLE;
+
+const STACK: usize = 512 * 1024;
+/// How long the end of the process waits for the table's last change.
+const LAST: Duration = Duration::from_millis(500);
+
+/// What is protected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Guarded {
+    /// The addresses for which all was done that could be.
+    pub settled: BTreeSet<IpAddr>,
+    /// Those of them that are protected.
+    pub protected: BTreeSet<IpAddr>,
+    /// Those that should be and are not.
+    pub exposure: Option<Exposure>,
+    /// How often somebody else had changed the table.
+    pub repairs: u64,
+}
+
+/// Addresses that should be protected and are not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exposure {
+    /// The addresses; none where only a change failed.
+    pub addresses: BTreeSet<IpAddr>,
+    /// Why.
+    pub cause: String,
+}
+
+/// The running guard.
+#[derive(Debug)]
+pub struct Guard {
+    /// What the cluster asks for, once it is known.
+    pub desired: watch::Sender<Option<Arc<Desired>>>,
+    /// What is protected.
+    pub guarded: watch::Receiver<Guarded>,
+    /// Waits for the end of the thread, which comes with that of its gate.
+    pub tasks: JoinSet<()>,
+}
+
+impl Guard {
+    /// Starts the thread, in the network namespace of the calling one; and its gate for the
+    /// announcement. The table stays as it is until the gate says which addresses there are.
+    ///
+    /// It is a thread of its own because the kernel may let a transaction wait for those of others.
+    pub fn start() -> io::Result<(Self, Gate)> {
+        let (addresses, address_receiver) = watch::channel(None);
+        let (desired, desired_receiver) = watch::channel(None);
+        let (sender, guarded) = watch::channel(Guarded::default());
+        let applier = Applier::new(address_receiver, desired_receiver, sender);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (end, ended) = oneshot::channel::<()>();
+        let work = move || {
+            runtime.block_on(applier.run());
+            drop(end);
+        };
+        std::thread::Builder::new().name("guard".to_owned()).stack_size(STACK).spawn(work)?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async { drop(ended.await) });
+        Ok((Self { desired, guarded: guarded.clone(), tasks }, Gate::new(addresses, guarded)))
+    }
+
+    /// Waits until the table is as the gate last wanted it. The gate has to be closed.
+    pub async fn finish(&mut self) {
+        let _ = tokio::time::timeout(LAST, self.tasks.join_next()).await;
+    }
+}

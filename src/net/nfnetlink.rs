@@ -1,0 +1,397 @@
+//! `nf_tables` by nfnetlink: reads, transactions, and news of what others change.
+//!
+//! A transaction is one datagram, which the kernel carries out as a whole or not at all. It does so
+//! in the caller's system call and lets it wait for other processes' transactions: the requests
+//! block, and belong on a thread of their own.
+
+use std::convert::Infallible;
+use std::io;
+use std::time::Duration;
+
+use netlink_packet_core::{
+    ErrorMessage, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_ALIGNTO, NetlinkBuffer,
+    NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload, NlasIterator,
+};
+use netlink_packet_netfilter::nftables::NfTablesMessage;
+use netlink_packet_netfilter::none::ControlMessage;
+use netlink_packet_netfilter::{
+    NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
+    NetfilterSubsystem,
+};
+use netlink_sys::protocols::NETLINK_NETFILTER;
+use netlink_sys::{AsyncSocket, AsyncSocketExt, Socket, SocketAddr, TokioSocket};
+use rustix::net::sockopt::{
+    Timeout, set_socket_send_buffer_size, set_socket_send_buffer_size_force, set_socket_timeout,
+};
+
+/// Room for a transaction about some ten thousand addresses.
+const SEND_BUFFER: usize = 4 << 20;
+/// The kernel fills up to 32 KiB of it at a time; it walks a set anew for each.
+const RECEIVE_BUFFER: usize = 64 << 10;
+/// The kernel has answered before the request's system call ends: what is not there then is lost.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// `NFNLGRP_NFTABLES` (`linux/netfilter/nfnetlink.h`).
+const NEWS: u32 = 7;
+/// The attribute that names the table in each kind of message, but `NEWGEN`
+/// (`linux/netfilter/nf_tables.h`).
+const TABLE_NAME: u16 = 1;
+/// `NFT_MSG_NEWGEN`: the end of a transaction.
+const NEW_GENERATION: u8 = 15;
+/// `struct nfgenmsg`.
+const HEADER_LENGTH: usize = 4;
+
+/// Why the kernel did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum NfnetlinkError {
+    /// The socket could not be opened.
+    #[error("cannot open a netlink socket for nf_tables")]
+    Open(#[source] io::Error),
+    /// The process may not change `nf_tables`.
+    #[error("no permission to change nf_tables: the speaker needs CAP_NET_ADMIN")]
+    NoPermission,
+    /// The kernel does not know what it was asked for.
+    #[error("the kernel has no nf_tables for {0} (CONFIG_NF_TABLES_INET, or its modules)")]
+    Unsupported(&'static str, #[source] io::Error),
+    /// Another refusal.
+    #[error("the kernel refused to change nf_tables ({0})")]
+    Refused(&'static str, #[source] io::Error),
+    /// No answer, or half of one.
+    #[error("the kernel did not answer about nf_tables")]
+    Silent(#[source] io::Error),
+    /// A message that the kernel does not send in answer to this.
+    #[error("unexpected answer from nf_tables: {0}")]
+    Unexpected(String),
+}
+
+impl NfnetlinkError {
+    fn refused(what: &'static str, error: &ErrorMessage) -> Self {
+        let error = error.to_io();
+        match error.raw_os_error() {
+            Some(libc::EPERM) => Self::NoPermission,
+            Some(libc::EINVAL | libc::EOPNOTSUPP | libc::EAFNOSUPPORT) => {
+                Self::Unsupported(what, error)
+            }
+            _ => Self::Refused(what, error),
+        }
+    }
+}
+
+/// One change of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What it is about, for the error.
+    pub what: &'static str,
+    /// `NLM_F_*` beside those of each request.
+    pub flags: u16,
+    /// The message.
+    pub message: NfTablesMessage,
+}
+
+impl Change {
+    /// Adds, in addition to what is there.
+    pub fn add(what: &'static str, message: NfTablesMessage) -> Self {
+        Self { what, flags: NLM_F_CREATE, message }
+    }
+
+    /// Deletes: refused where it is not there.
+    pub fn delete(what: &'static str, message: NfTablesMessage) -> Self {
+        Self { what, flags: 0, message }
+    }
+}
+
+/// A connection for requests about tables of the family `inet`.
+#[derive(Debug)]
+pub struct Nfnetlink {
+    socket: Socket,
+    port: u32,
+    sequence: u32,
+}
+
+impl Nfnetlink {
+    /// Opens a connection in the network namespace of the calling thread.
+    pub fn open() -> Result<Self, NfnetlinkError> {
+        let open = || {
+            let mut socket = Socket::new(NETLINK_NETFILTER)?;
+            let port = socket.bind_auto()?.port_number();
+            socket.connect(&SocketAddr::new(0, 0))?;
+            // An error brings the header of what was refused back, not all of it.
+            socket.set_cap_ack(true)?;
+            set_socket_send_buffer_size_force(&socket, SEND_BUFFER)
+                .or_else(|_| set_socket_send_buffer_size(&socket, SEND_BUFFER))?;
+            set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+            io::Result::Ok((socket, port))
+        };
+        let (socket, port) = open().map_err(NfnetlinkError::Open)?;
+        Ok(Self { socket, port, sequence: 1 })
+    }
+
+    /// The port of the connection, which others see in news of its transactions.
+    pub fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// Reads one thing; `None` where it is not there.
+    pub fn get(
+        &mut self,
+        what: &'static str,
+        message: NfTablesMessage,
+    ) -> Result<Option<NfTablesMessage>, NfnetlinkError> {
+        let sequence = self.number(1);
+        self.send(&[encode(inet(message), NLM_F_REQUEST, sequence)])?;
+        loop {
+            let Some((_, payload)) = self.answers(sequence, 1)?.pop() else { continue };
+            return match payload {
+                NetlinkPayload::Error(error) if is_missing(&error) => Ok(None),
+                NetlinkPayload::Error(error) => Err(NfnetlinkError::refused(what, &error)),
+                NetlinkPayload::InnerMessage(message) => message.decode().map(Some),
+                other => Err(unexpected(&other)),
+            };
+        }
+    }
+
+    /// Reads all of a kind; none where what has them is not there.
+    pub fn dump(
+        &mut self,
+        what: &'static str,
+        message: NfTablesMessage,
+    ) -> Result<Vec<NfTablesMessage>, NfnetlinkError> {
+        self.rows(what, message)?.iter().map(Raw::decode).collect()
+    }
+
+    /// Reads all of a kind, and leaves the attributes of each message to the caller.
+    pub fn dump_attributes(
+        &mut self,
+        what: &'static str,
+        message: NfTablesMessage,
+    ) -> Result<Vec<Vec<u8>>, NfnetlinkError> {
+        let attributes = |mut row: Raw| row.payload.split_off(HEADER_LENGTH.min(row.payload.len()));
+        Ok(self.rows(what, message)?.into_iter().map(attributes).collect())
+    }
+
+    fn rows(
+        &mut self,
+        what: &'static str,
+        message: NfTablesMessage,
+    ) -> Result<Vec<Raw>, NfnetlinkError> {
+        let sequence = self.number(1);
+        self.send(&[encode(inet(message), NLM_F_REQUEST | NLM_F_DUMP, sequence)])?;
+        let mut rows = Vec::new();
+        loop {
+            for (_, payload) in self.answers(sequence, 1)? {
+                match payload {
+                    NetlinkPayload::Done(_) => return Ok(rows),
+                    NetlinkPayload::Error(error) if is_missing(&error) => return Ok(rows),
+                    NetlinkPayload::Error(error) => {
+                        return Err(NfnetlinkError::refused(what, &error));
+                    }
+                    NetlinkPayload::InnerMessage(message) => rows.push(message),
+                    other => return Err(unexpected(&other)),
+                }
+            }
+        }
+    }
+
+    /// Carries out all of `changes`, or none.
+    pub fn transact(&mut self, changes: Vec<Change>) -> Result<(), NfnetlinkError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let count = u32::try_from(changes.len()).unwrap_or(u32::MAX);
+        let first = self.number(count.saturating_add(2));
+        let mut sequence = first;
+        let mut whats = vec!["a transaction"];
+        let mut batch = vec![encode(control(ControlMessage::BatchBegin), NLM_F_REQUEST, sequence)];
+        for (number, change) in (1..).zip(changes) {
+            sequence = sequence.wrapping_add(1);
+            // Errors come for each message; an acknowledgement of the last one ends the answers.
+            let ack = if number == count { NLM_F_ACK } else { 0 };
+            whats.push(change.what);
+            let flags = NLM_F_REQUEST | change.flags | ack;
+            batch.push(encode(inet(change.message), flags, sequence));
+        }
+        let end = sequence.wrapping_add(1);
+        batch.push(encode(control(ControlMessage::BatchEnd), NLM_F_REQUEST, end));
+        self.send(&batch)?;
+        loop {
+            for (number, payload) in self.answers(first, count.saturating_add(1))? {
+                let NetlinkPayload::Error(error) = payload else {
+                    return Err(unexpected(&payload));
+                };
+                match error.code {
+                    Some(_) => {
+                        let what =
+                            usize::try_from(number).ok().and_then(|number| whats.get(number));
+                        let what = what.copied().unwrap_or("a transaction");
+                        // Also who owns a table may keep others from changing it.
+                        return Err(match error.to_io() {
+                            denied if number > 0 && denied.raw_os_error() == Some(libc::EPERM) => {
+                                NfnetlinkError::Refused(what, denied)
+                            }
+                            _ => NfnetlinkError::refused(what, &error),
+                        });
+                    }
+                    None if number == count => return Ok(()),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// The first of `count` sequence numbers that were not used yet.
+    fn number(&mut self, count: u32) -> u32 {
+        let first = self.sequence;
+        self.sequence = first.wrapping_add(count);
+        first
+    }
+
+    fn send(&self, messages: &[Vec<u8>]) -> Result<(), NfnetlinkError> {
+        let datagram = messages.concat();
+        match self.socket.send(&datagram, 0).map_err(NfnetlinkError::Silent)? {
+            sent if sent == datagram.len() => Ok(()),
+            sent => Err(NfnetlinkError::Unexpected(format!("{sent} bytes were taken"))),
+        }
+    }
+
+    /// The next answers to the messages numbered from `first`, each with its place among them.
+    fn answers(
+        &self,
+        first: u32,
+        count: u32,
+    ) -> Result<Vec<(u32, NetlinkPayload<Raw>)>, NfnetlinkError> {
+        let mut datagram = Vec::with_capacity(RECEIVE_BUFFER);
+        self.socket.recv(&mut datagram, 0).map_err(NfnetlinkError::Silent)?;
+        let mut answers = Vec::new();
+        for bytes in messages(&datagram) {
+            let message = NetlinkMessage::<Raw>::deserialize(bytes)
+                .map_err(|error| NfnetlinkError::Unexpected(error.to_string()))?;
+            let number = message.header.sequence_number.wrapping_sub(first);
+            if number < count {
+                answers.push((number, message.payload));
+            }
+        }
+        Ok(answers)
+    }
+}
+
+/// A message of nfnetlink as it came.
+#[derive(Debug)]
+struct Raw {
+    header: NetlinkHeader,
+    payload: Vec<u8>,
+}
+
+impl NetlinkDeserializable for Raw {
+    type Error = Infallible;
+
+    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Infallible> {
+        Ok(Self { header: *header, payload: payload.to_vec() })
+    }
+}
+
+impl Raw {
+    fn decode(&self) -> Result<NfTablesMessage, NfnetlinkError> {
+        let message = NetfilterMessage::deserialize(&self.header, &self.payload)
+            .map_err(|error| NfnetlinkError::Unexpected(error.to_string()))?;
+        match message.inner {
+            NetfilterMessageInner::NfTables(message) => Ok(message),
+            other => Err(NfnetlinkError::Unexpected(format!("{other:?}"))),
+        }
+    }
+}
+
+/// What other processes change in a table.
+pub struct News {
+    socket: TokioSocket,
+    /// Changes from this port are our own.
+    own: u32,
+}
+
+impl std::fmt::Debug for News {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("News").field("own", &self.own).finish_non_exhaustive()
+    }
+}
+
+impl News {
+    /// Listens in the network namespace of the calling thread; `own` is the port whose changes are no
+    /// news.
+    pub fn open(own: u32) -> Result<Self, NfnetlinkError> {
+        let open = || {
+            let mut socket = TokioSocket::new(NETLINK_NETFILTER)?;
+            socket.socket_mut().bind_auto()?;
+            socket.socket_mut().add_membership(NEWS)?;
+            io::Result::Ok(socket)
+        };
+        Ok(Self { socket: open().map_err(NfnetlinkError::Open)?, own })
+    }
+
+    /// Waits until somebody else has changed `table`, or may have: where news were lost.
+    pub async fn changed(&self, table: &str) {
+        loop {
+            let Ok((datagram, _)) = self.socket.recv_from_full().await else { return };
+            let about = |bytes| is_about(bytes, table, self.own);
+            if messages(&datagram).into_iter().any(about) {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether one of the kernel's messages says that somebody else changed `table`.
+fn is_about(bytes: &[u8], table: &str, own: u32) -> bool {
+    let Ok(message) = NetlinkBuffer::new_checked(bytes) else { return false };
+    let [kind, subsystem] = message.message_type().to_le_bytes();
+    let of_tables = NetfilterSubsystem::from(subsystem) == NetfilterSubsystem::NfTables;
+    if !of_tables || kind == NEW_GENERATION || message.port_number() == own {
+        return false;
+    }
+    let attributes = message.payload().get(HEADER_LENGTH..).unwrap_or_default();
+    NlasIterator::new(attributes).flatten().any(|attribute| {
+        let name = attribute.value().strip_suffix(b"\0").unwrap_or_default();
+        attribute.kind() == TABLE_NAME && name == table.as_bytes()
+    })
+}
+
+/// The messages of a datagram.
+fn messages(datagram: &[u8]) -> Vec<&[u8]> {
+    let mut messages = Vec::new();
+    let mut rest = datagram;
+    while let Ok(message) = NetlinkBuffer::new_checked(rest) {
+        let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
+        let (this, others) = rest.split_at(length.min(rest.len()));
+        messages.push(this);
+        let padding = length.next_multiple_of(usize::from(NLMSG_ALIGNTO)) - length;
+        rest = others.get(padding..).unwrap_or_default();
+    }
+    messages
+}
+
+fn inet(message: NfTablesMessage) -> NetfilterMessage {
+    NetfilterMessage::new(NetfilterHeader::new(NetfilterProtoFamily::Inet, 0, 0), message)
+}
+
+/// The begin or the end of a batch, which says for which subsystem it is.
+fn control(message: ControlMessage) -> NetfilterMessage {
+    let subsystem = u8::from(NetfilterSubsystem::NfTables).into();
+    NetfilterMessage::new(NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, subsystem), message)
+}
+
+fn encode(message: NetfilterMessage, flags: u16, sequence: u32) -> Vec<u8> {
+    let mut header = NetlinkHeader::default();
+    header.flags = flags;
+    header.sequence_number = sequence;
+    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
+    message.finalize();
+    let length = message.buffer_len();
+    let mut bytes = vec![0; length.next_multiple_of(usize::from(NLMSG_ALIGNTO))];
+    message.serialize(bytes.get_mut(..length).unwrap_or_default());
+    bytes
+}
+
+fn is_missing(error: &ErrorMessage) -> bool {
+    error.to_io().raw_os_error() == Some(libc::ENOENT)
+}
+
+fn unexpected(payload: &NetlinkPayload<Raw>) -> NfnetlinkError {
+    NfnetlinkError::Unexpected(format!("{payload:?}"))
+}

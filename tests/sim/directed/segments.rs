@@ -1,0 +1,107 @@
+//! Which interface carries an address.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use leasehold::desired::{Detection, OnApiOutage};
+
+use super::{Run, run_answered, runs, secs};
+use crate::world::World;
+use crate::world::controls::claim;
+
+/// In no subnet of the hosts that a world has by itself; on the segment of `eth1` by its second byte.
+const OFF: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 1, 0, 1));
+
+/// Three hosts on two segments, with the default route on the second, and one address in no subnet.
+fn world() -> World {
+    let mut world = World::empty(0);
+    for name in ["a", "b", "c"] {
+        world.add_host_on(name, name, 2);
+    }
+    for id in 0..3 {
+        world.hosts[id].nics[1].default_route = true;
+        world.start_host(id);
+    }
+    world.run(secs(1));
+    let claimed = world.claimed(1, OFF, Detection::default(), OnApiOutage::Hold);
+    world.desired.claims.insert(claim(1), claimed);
+    world.publish_desired();
+    world.run(secs(4));
+    world
+}
+
+fn interface(world: &World) -> Vec<String> {
+    let claims = world.store.valid_claims();
+    claims.filter_map(|claim| claim.interface.as_ref()).map(ToString::to_string).collect()
+}
+
+fn an_address_in_no_subnet_is_announced_where_the_default_route_leads() {
+    let world = world();
+    world.assert_served();
+    assert_eq!(interface(&world), ["eth1"]);
+}
+
+fn an_address_in_no_subnet_and_without_a_default_route_is_nobodys() {
+    let mut world = world();
+    let owner = world.owner_of(OFF).unwrap();
+    for id in 0..3 {
+        world.hosts[id].nics[1].default_route = false;
+        world.set_carrier_of(id, 1, true);
+    }
+    run_answered(&mut world, secs(10));
+    assert_eq!(world.owner_of(OFF), Some(owner.clone()), "nothing moves for that");
+    let id = world.hosts.id(&owner);
+    world.power_off(id);
+    world.run(secs(8));
+    assert_eq!(world.owner_of(OFF), None);
+}
+
+fn an_address_goes_to_the_node_that_has_its_subnet_and_stays_there() {
+    let mut world = world();
+    world.add_host_on("d", "d", 2);
+    world.hosts[3].nics[1].address = IpAddr::from([192, 1, 255, 4]);
+    let nodes: Arc<BTreeSet<_>> = Arc::new(world.desired.nodes.keys().cloned().collect());
+    for claim in world.desired.claims.values_mut() {
+        claim.nodes = Arc::clone(&nodes);
+    }
+    world.publish_desired();
+    world.start_host(3);
+    run_answered(&mut world, secs(10));
+    assert_eq!(world.owner_of(OFF).as_deref(), Some("d"));
+    world.assert_served();
+    // The others do not take it to their segment: its clients are on the one that is gone.
+    world.power_off(3);
+    world.run(secs(8));
+    assert_eq!(world.owner_of(OFF), None);
+}
+
+fn an_interface_that_only_a_policy_may_choose_is_not_chosen_without_one() {
+    let mut world = World::empty(0);
+    for (id, name) in ["a", "b", "c"].into_iter().enumerate() {
+        world.add_host_on(name, name, 2);
+        world.hosts[id].nics[1].only_if_named = true;
+        world.start_host(id);
+    }
+    world.run(secs(1));
+    let ip = IpAddr::from([10, 1, 0, 1]);
+    let claimed = world.claimed(1, ip, Detection::default(), OnApiOutage::Hold);
+    world.desired.claims.insert(claim(1), claimed);
+    world.publish_desired();
+    world.run(secs(4));
+    assert_eq!(world.owner_of(ip), None);
+    for claim in world.desired.claims.values_mut() {
+        claim.interfaces = vec!["eth1".parse().unwrap()];
+    }
+    world.publish_desired();
+    world.run(secs(4));
+    world.assert_served();
+    assert_eq!(interface(&world), ["eth1"]);
+}
+
+pub(super) const RUNS: &[Run] = runs![
+    an_address_in_no_subnet_is_announced_where_the_default_route_leads,
+    an_address_in_no_subnet_and_without_a_default_route_is_nobodys,
+    an_address_goes_to_the_node_that_has_its_subnet_and_stays_there,
+    an_interface_that_only_a_policy_may_choose_is_not_chosen_without_one,
+];
