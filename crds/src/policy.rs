@@ -97,6 +97,16 @@ pub struct AnnouncementPolicySpec {
     #[schemars(length(max = 64))]
     pub node_selectors: Vec<LabelSelector>,
 
+    /// Whether a node gives away its addresses as soon as it is cordoned. Else it takes no more, and
+    /// gives away what it has once pods begin to leave it, as in a drain.
+    #[serde(default)]
+    pub drain_on_cordon: bool,
+
+    /// Whether the addresses of a service that has no endpoint anywhere are announced. Else nobody
+    /// announces them, and a condition on the service says so.
+    #[serde(default)]
+    pub announce_without_endpoints: bool,
+
     /// Which of these nodes are preferred. Of those that can announce, one of the greatest sum of
     /// weights does; among equals the one with the fewest addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -171,6 +181,8 @@ impl Default for AnnouncementPolicySpec {
             ip_address_pools: Vec::new(),
             service_selectors: Vec::new(),
             node_selectors: Vec::new(),
+            drain_on_cordon: false,
+            announce_without_endpoints: false,
             preferred_nodes: Vec::new(),
             failback: FailbackMode::default(),
             failback_delay: placement::default_delay(),
@@ -317,6 +329,10 @@ pub struct Policy {
     pub interfaces: Vec<InterfaceName>,
     /// Whether they are announced.
     pub mode: AnnouncementMode,
+    /// Whether a node gives them away as soon as it is cordoned.
+    pub drain_on_cordon: bool,
+    /// Whether they are announced while their services have no endpoint anywhere.
+    pub announce_without_endpoints: bool,
     /// How the silence of an owner is told.
     pub detection: Detection,
     /// What becomes of the addresses while the API server does not answer.
@@ -371,6 +387,8 @@ impl Policy {
             .map_err(|source| PolicyError::Detection { policy: name.clone(), source })?;
         Ok(Self {
             mode: policy.spec.mode,
+            drain_on_cordon: policy.spec.drain_on_cordon,
+            announce_without_endpoints: policy.spec.announce_without_endpoints,
             detection,
             failback,
             preferred,

@@ -3,7 +3,11 @@
 //! [`Desired`] is a pure function of Services, EndpointSlices, `AnnouncementPolicies` and Nodes.
 
 mod build;
+mod endpoints;
 mod reach;
+mod snapshot;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,8 +18,9 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 
 pub use leasehold_crds::policy::{Detection, Failback, FailbackMode, OnApiOutage};
 
-pub use build::{NodeObject, ServiceFacts, SliceFacts, Snapshot, build};
+pub use build::build;
 pub use reach::{Protocol, Reach, ServicePort};
+pub use snapshot::{NodeObject, ServiceFacts, SliceFacts, Snapshot};
 
 /// What the cluster asks for now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,9 +28,17 @@ pub struct Desired {
     /// The claims that govern addresses, as the operator recorded them on the Services.
     pub claims: BTreeMap<LeaseName, DesiredClaim>,
     /// All nodes.
-    pub nodes: BTreeMap<NodeName, NodeFacts>,
+    pub nodes: BTreeMap<NodeName, NodeState>,
     /// What of a node may be reached by each of the addresses. No claim depends on it.
     pub reach: BTreeMap<IpAddr, Reach>,
+}
+
+impl Desired {
+    /// The nodes that are not ready.
+    pub fn not_ready(&self) -> impl Iterator<Item = &NodeName> {
+        let not_ready = |(_, state): &(&NodeName, &NodeState)| **state == NodeState::NotReady;
+        self.nodes.iter().filter(not_ready).map(|(name, _)| name)
+    }
 }
 
 /// One claim that the cluster asks for.
@@ -36,8 +49,12 @@ pub struct DesiredClaim {
     /// The addresses that it governs.
     pub addresses: BTreeSet<IpAddr>,
     /// The nodes that may hold it: selected by the policy, not excluded, and with an endpoint where
-    /// the service asks for one on the node. Cordoned nodes are among them.
+    /// the service asks for one on the node. Whatever their state, nodes are among them.
     pub nodes: Arc<BTreeSet<NodeName>>,
+    /// Why no node may hold it, if none may.
+    pub silence: Option<Silence>,
+    /// Whether a node gives it away as soon as it is cordoned.
+    pub drain_on_cordon: bool,
     /// How much nodes are preferred to those that are not named.
     pub preference: Arc<BTreeMap<NodeName, u32>>,
     /// When it goes to a better node while its owner lives.
@@ -50,11 +67,47 @@ pub struct DesiredClaim {
     pub on_api_outage: OnApiOutage,
 }
 
-/// What matters of a Node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeFacts {
-    /// Unschedulable: holds what it has only until another node takes it.
-    pub cordoned: bool,
-    /// Being deleted.
-    pub leaving: bool,
+/// Why nobody announces a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// Its policy says `mode: None`, or there are policies and none matches.
+    Policy,
+    /// Its services have no endpoint anywhere.
+    NoEndpoint,
+}
+
+impl Silence {
+    /// For the cause of a claim.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Policy => "no policy has it announced",
+            Self::NoEndpoint => "its services have no endpoint",
+        }
+    }
+}
+
+/// What a node is in for: the most serious that applies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeState {
+    /// Takes and keeps addresses.
+    #[default]
+    Ready,
+    /// Tainted as not ready or unreachable: takes only what no other node can, and gives away what it
+    /// has if that lasts while others are ready.
+    NotReady,
+    /// Unschedulable: takes nothing, and keeps what it has unless the policy says otherwise.
+    Cordoned,
+    /// Unschedulable, and pods leave it: gives away what it has.
+    Draining,
+    /// Its network is not set up: gives away what it has.
+    NetworkUnavailable,
+    /// Being deleted: gives away what it has.
+    Leaving,
+}
+
+impl NodeState {
+    /// Whether it takes what it does not have.
+    pub fn takes(self) -> bool {
+        self <= Self::NotReady
+    }
 }

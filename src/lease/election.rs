@@ -20,6 +20,7 @@ use super::open::Open;
 use super::own_session::OwnSession;
 use super::peers::Peers;
 use super::provisional::Api;
+use super::readiness::NotReady;
 use super::record::OwnRecord;
 use super::requests::{Pending, Purpose};
 use super::serving::{KernelView, Serving};
@@ -84,6 +85,7 @@ pub struct Election {
     pub(super) requests: BTreeMap<RequestId, Pending>,
     pub(super) refresh: super::refresh::Refresh,
     pub(super) improving: Improving,
+    pub(super) not_ready: NotReady,
     /// What a former process left; obeyed until the cluster's state is known.
     pub(super) adopted: Option<OwnRecord>,
     pub(super) persisted: Option<OwnRecord>,
@@ -135,6 +137,7 @@ impl Election {
             requests: BTreeMap::new(),
             refresh: super::refresh::Refresh::default(),
             improving: Improving::default(),
+            not_ready: NotReady::default(),
             persisted: adopted.clone(),
             adopted,
             serving: Serving::default(),
@@ -191,6 +194,8 @@ impl Election {
             Event::Desired(desired) => {
                 self.open.note_desired(&desired);
                 self.improving.note_desired(&desired);
+                let own = desired.nodes.get(&self.config.node).copied();
+                self.not_ready.note_desired(now, own, &desired);
                 self.desired = Some(desired);
             }
             Event::Interfaces(interfaces) => {
@@ -223,6 +228,7 @@ impl Election {
             self.provisional_deadline(),
             self.claims_deadline(),
             self.conflicts_deadline(),
+            self.not_ready_deadline(),
             self.yields_deadline(),
         ]
         .into_iter()
@@ -301,6 +307,7 @@ impl Election {
             self.end_lapsed_provisional(now);
             self.settle_provisional(now, actions);
             self.advance_silences(now, actions);
+            self.advance_not_ready(now);
             self.advance_claims(now, actions);
         }
         self.advance_conflicts(now, actions);

@@ -302,6 +302,8 @@ mod tests {
             services: Vec::new(),
             addresses: vips.iter().map(|vip| vip.parse().unwrap()).collect(),
             nodes: Arc::default(),
+            silence: None,
+            drain_on_cordon: false,
             preference: Arc::default(),
             failback: Failback::default(),
             interfaces: interfaces.iter().map(|name| name.parse().unwrap()).collect(),

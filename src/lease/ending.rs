@@ -9,6 +9,7 @@ use super::election::Election;
 use super::event::{Action, Change};
 use super::requests::Purpose;
 use crate::clock::Instant;
+use crate::desired::NodeState;
 
 /// How often a restart looks whether planned moves are over.
 const SETTLING: Duration = Duration::from_millis(20);
@@ -45,7 +46,8 @@ impl Election {
             return;
         }
         let node = self.desired.as_ref().and_then(|desired| desired.nodes.get(&self.config.node));
-        let stays = node.is_some_and(|node| !node.cordoned && !node.leaving);
+        // A kubelet that shuts its host down says first that the node is not ready.
+        let stays = node == Some(&NodeState::Ready);
         let ending = if stays {
             Ending::Restarting { asked }
         } else {

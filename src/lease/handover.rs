@@ -19,7 +19,7 @@ use super::place::{Orphan as Ranked, rank};
 use super::requests::Purpose;
 use super::validity::Owner;
 use crate::clock::Instant;
-use crate::desired::{Desired, DesiredClaim};
+use crate::desired::{Desired, DesiredClaim, NodeState};
 
 /// Within which time a successor takes the claim.
 const TAKE: Duration = Duration::from_secs(1);
@@ -114,13 +114,21 @@ impl Election {
             return None;
         }
         // A Node that is missing says nothing; it may be back at once.
-        let facts = desired.nodes.get(&self.config.node)?;
-        if facts.leaving {
-            Some("node is being deleted")
+        let state = *desired.nodes.get(&self.config.node)?;
+        let gives = match state {
+            NodeState::Ready => None,
+            NodeState::NotReady => self.not_ready.has_lasted.then_some("node is not ready"),
+            NodeState::Cordoned => claim.drain_on_cordon.then_some("node is cordoned"),
+            NodeState::Draining => Some("node is drained"),
+            NodeState::NetworkUnavailable => Some("network of the node is unavailable"),
+            NodeState::Leaving => Some("node is being deleted"),
+        };
+        if let Some(silence) = claim.silence {
+            Some(silence.text())
         } else if !claim.nodes.contains(&self.config.node) {
             Some("node may not announce it any more")
-        } else if facts.cordoned {
-            Some("node is cordoned")
+        } else if gives.is_some() {
+            gives
         } else if self.is_misplaced(claim) {
             Some("another node has the subnet of its addresses")
         } else {
@@ -202,6 +210,9 @@ impl Election {
         moving: &[(LeaseName, Arc<Stored<Claim>>, &DesiredClaim, &'static str)],
         desired: &Desired,
     ) -> BTreeMap<LeaseName, Vec<NodeName>> {
+        // From one node that is not ready to another nothing is won.
+        let own = desired.nodes.get(&self.config.node);
+        let also_not_ready = own != Some(&NodeState::NotReady) || self.own.is_leaving();
         let orphans: Vec<Ranked<'_>> = moving
             .iter()
             .map(|(name, _, claim, cause)| {
@@ -211,6 +222,7 @@ impl Election {
                 let chosen = chosen.map(|(node, _)| node);
                 let willing = |node: &&NodeName| {
                     **node != self.config.node
+                        && (also_not_ready || desired.nodes.get(*node) == Some(&NodeState::Ready))
                         && chosen.is_none_or(|chosen| *node == chosen)
                         && excluded.and_then(|e| e.get(*node)).is_none_or(|until| now >= *until)
                 };
@@ -221,7 +233,7 @@ impl Election {
                     addresses: claim.addresses.len(),
                     candidates,
                     preference: &claim.preference,
-                    last: self.unsteady(),
+                    last: self.last_in_line(None, desired),
                 }
             })
             .collect();
@@ -275,8 +287,8 @@ impl Election {
         self.put_claim(now, name, Some(Arc::clone(stored)), record, Purpose::Refresh, actions);
     }
 
-    /// Nobody is willing. A node that is merely cordoned keeps what it has: an address that answers
-    /// is better than none.
+    /// Nobody is willing. Whatever the state of the node, it keeps what it has: an address that
+    /// answers is better than none.
     fn stay_or_leave(
         &mut self,
         now: Instant,

@@ -15,7 +15,7 @@ use super::event::Target;
 use super::place::{Held, next_move};
 use super::validity::Owner;
 use crate::clock::Instant;
-use crate::desired::{Desired, Failback, FailbackMode};
+use crate::desired::{Desired, Failback, FailbackMode, NodeState};
 
 /// How often the next move is looked for.
 const LOOK: Duration = Duration::from_secs(1);
@@ -100,8 +100,7 @@ impl Election {
     fn note_ready(&mut self, now: Instant, desired: &Desired) {
         let mut ready = BTreeMap::new();
         for (node, stored) in self.live_sessions() {
-            let facts = desired.nodes.get(node);
-            let willing = facts.is_some_and(|facts| !facts.cordoned && !facts.leaving);
+            let willing = desired.nodes.get(node) == Some(&NodeState::Ready);
             if willing && !stored.record.restarting && !stored.record.interfaces.is_empty() {
                 let session = id_of(stored);
                 let before = self.improving.ready.get(node).filter(|(id, _)| *id == session);

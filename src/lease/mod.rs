@@ -64,6 +64,7 @@ mod peers;
 mod place;
 mod provisional;
 mod publish;
+mod readiness;
 mod record;
 mod refresh;
 mod requests;

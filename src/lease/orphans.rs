@@ -86,7 +86,7 @@ impl Election {
                 addresses: claim.addresses.len(),
                 candidates: self.takers(name, claim, desired),
                 preference: &claim.preference,
-                last: self.last_in_line(self.last_owner(name).filter(|_| !edited)),
+                last: self.last_in_line(self.last_owner(name).filter(|_| !edited), desired),
             })
             .collect();
         let mut loads = self.loads();
@@ -100,7 +100,7 @@ impl Election {
                 addresses: claim.addresses.len(),
                 candidates: self.candidates(claim, desired),
                 preference: &claim.preference,
-                last: self.last_in_line(Some(former)),
+                last: self.last_in_line(Some(former), desired),
             });
         }
         let rankings = rank(&orphans, &loads);
@@ -119,10 +119,14 @@ impl Election {
         }
     }
 
-    /// Who takes an orphan only after all others: its last owner, and nodes that are fenced again
-    /// and again.
-    fn last_in_line<'a>(&'a self, owner: Option<&'a NodeName>) -> Vec<&'a NodeName> {
-        self.unsteady().into_iter().chain(owner).collect()
+    /// Who takes an orphan only after all others: its last owner, nodes that are fenced again and
+    /// again, and those that are not ready.
+    pub(super) fn last_in_line<'a>(
+        &'a self,
+        owner: Option<&'a NodeName>,
+        desired: &'a Desired,
+    ) -> Vec<&'a NodeName> {
+        self.unsteady().into_iter().chain(desired.not_ready()).chain(owner).collect()
     }
 
     /// Claims that became orphans together with `orphans` and are taken already, with their former and
@@ -199,9 +203,9 @@ impl Election {
     ) -> Vec<&'a NodeName> {
         self.live_sessions()
             .filter(|(node, stored)| {
-                let facts = desired.nodes.get(*node);
+                let state = desired.nodes.get(*node);
                 claim.nodes.contains(*node)
-                    && facts.is_some_and(|facts| !facts.cordoned && !facts.leaving)
+                    && state.is_some_and(|state| state.takes())
                     && !stored.record.restarting
                     && self.interface_among(claim, Segment::listed(&stored.record)).is_some()
             })

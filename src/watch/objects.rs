@@ -115,12 +115,12 @@ impl State {
                 self.services |= done(listed, Part::Services, health);
             }
             Change::Slice(event) => {
-                let listed =
-                    merge(event, &mut snapshot.slices, &mut listing.slices, SliceFacts::of);
+                let listed = merge_slices(event, snapshot, &mut listing.slices);
                 self.slices |= done(listed, Part::EndpointSlices, health);
             }
             Change::Node(event) => {
                 let listed = merge_nodes(event, &mut snapshot.nodes, &mut listing.nodes);
+                snapshot.note_nodes();
                 self.nodes |= done(listed, Part::Nodes, health);
             }
             Change::Policy(event) => {
@@ -188,6 +188,22 @@ where
             kept.remove(&key(&object));
         }
     }
+    false
+}
+
+/// As [`merge`], for slices, of which it matters what they said before.
+fn merge_slices(
+    event: Watched<DeserializeGuard<EndpointSlice>>,
+    snapshot: &mut Snapshot,
+    listing: &mut Facts<SliceFacts>,
+) -> bool {
+    let (name, mut changed) = match &event {
+        Watched::Apply(object) | Watched::Delete(object) => (key(object), Facts::new()),
+        _ => return merge(event, &mut snapshot.slices, listing, SliceFacts::of),
+    };
+    merge(event, &mut changed, listing, SliceFacts::of);
+    let slice = changed.remove(&name);
+    snapshot.set_slice(name, slice);
     false
 }
 

@@ -34,7 +34,7 @@ impl Sickness {
             Fault::Lag(host, lag) => self.change(world, |world| world.hosts[*host].lag = *lag),
             Fault::Cordoned(host) => {
                 let name = world.hosts[*host].name.clone();
-                world.cordon(&name, true);
+                world.drain(&name, true);
             }
             Fault::NodeGone(host) => {
                 let node = world.hosts[*host].node.clone();
@@ -162,7 +162,7 @@ impl Sickness {
             }
             Fault::Cordoned(host) => {
                 let name = world.hosts[*host].name.clone();
-                world.cordon(&name, false);
+                world.drain(&name, false);
             }
             Fault::NodeGone(host) => {
                 let node = world.hosts[*host].node.clone();
@@ -263,7 +263,7 @@ impl Sickness {
             claim.nodes = std::sync::Arc::new(nodes.clone());
         }
         for node in nodes {
-            world.desired.nodes.insert(node, leasehold::desired::NodeFacts::default());
+            world.desired.nodes.insert(node, leasehold::desired::NodeState::default());
         }
         world.publish_desired();
         for host in 0..world.hosts.len() {

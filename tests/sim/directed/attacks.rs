@@ -299,7 +299,7 @@ fn s14_released_and_acquired_with_the_same_number() {
     let mut world = World::listening(&["a"], 3);
     let held: Vec<SessionId> =
         world.store.claims.values().filter_map(|claim| claim.record.session.clone()).collect();
-    world.cordon("a", true);
+    world.drain("a", true);
     world.run(millis(100));
     // Nobody takes what it has; its releases are lost, its session's is not.
     world.fault(Some("a"), on_claim, Trouble::Refused, 100);
@@ -308,7 +308,7 @@ fn s14_released_and_acquired_with_the_same_number() {
     world.run(secs(20));
     world.clear_faults();
     let released = world.store.sessions[&session("a")].record.transitions;
-    world.cordon("a", false);
+    world.drain("a", false);
     world.start("a");
     world.run(secs(10));
     world.assert_served();

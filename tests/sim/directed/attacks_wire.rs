@@ -102,7 +102,7 @@ fn s10_the_successor_dies_in_between() {
     for name in ["b", "c"] {
         let mut world = World::listening(&["a", "b", "c"], 9);
         let moving = world.owned_by("a");
-        world.cordon("a", true);
+        world.drain("a", true);
         let to = |world: &World| moving.iter().any(|n| world.owner(*n).as_deref() == Some(name));
         world.run_until(to);
         let its: Vec<_> =
@@ -114,7 +114,7 @@ fn s10_the_successor_dies_in_between() {
         }
         world.publish_desired();
         run_answered(&mut world, secs(20));
-        world.cordon("a", false);
+        world.drain("a", false);
         world.run(secs(20));
         world.assert_served();
     }

@@ -78,10 +78,10 @@ fn without_failback_preferred_nodes_get_what_is_new_or_lost_and_nothing_else() {
 fn a_node_that_has_two_more_than_another_gives_one_away() {
     let mut world = World::settled(&ALL, 9);
     ask(&mut world, FailbackMode::Balance, &[]);
-    world.cordon("c", true);
+    world.drain("c", true);
     run_answered(&mut world, secs(5));
     assert_eq!(loads(&world).get(2), Some(&0));
-    world.cordon("c", false);
+    world.drain("c", false);
     run_calmly(&mut world, secs(9));
     assert_eq!(loads(&world).get(2), Some(&0), "the delay is not over");
     run_calmly(&mut world, secs(30));

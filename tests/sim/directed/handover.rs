@@ -26,13 +26,13 @@ fn owned_by(world: &World, node: &str) -> Vec<u8> {
     (1..=9).filter(|number| world.owner(*number).as_deref() == Some(node)).collect()
 }
 
-fn a_cordoned_node_hands_over_what_it_has_without_a_gap() {
+fn a_drained_node_hands_over_what_it_has_without_a_gap() {
     let mut world = World::settled(&ALL, 9);
-    world.cordon("a", true);
+    world.drain("a", true);
     run_without_a_gap(&mut world, 2);
     assert_eq!(world.loads().get("a"), None);
     world.assert_served();
-    world.cordon("a", false);
+    world.drain("a", false);
     run_without_a_gap(&mut world, 2);
     assert_eq!(world.loads().get("a"), None, "nothing moves back");
 }
@@ -53,7 +53,7 @@ fn the_old_owner_removes_only_when_it_has_heard_the_announcement() {
     let mut world = World::settled(&["a", "b"], 1);
     let old = world.owner(1).unwrap();
     let new = if old == "a" { "b" } else { "a" };
-    world.cordon(&old, true);
+    world.drain(&old, true);
     let both = RefCell::new(false);
     world.run_until(|world| {
         let have = world.having(vip(1));
@@ -72,13 +72,13 @@ fn an_old_owner_that_hears_nothing_probes_and_takes_the_claim_back_from_a_silent
     let mac = world.hosts["b"].mac;
     world.announce_from(mac, vip(200));
     world.run(millis(10));
-    world.cordon("a", true);
+    world.drain("a", true);
     run_without_a_gap(&mut world, 3);
     let probes = world
         .frames_since(since)
         .filter(|(host, frame)| *host == "a" && matches!(frame, Frame::Probe(_)));
     assert!(probes.count() >= 2);
-    world.cordon("a", false);
+    world.drain("a", false);
     run_without_a_gap(&mut world, 3);
     for number in moving {
         assert_eq!(world.owner(number).as_deref(), Some("a"));
@@ -90,7 +90,7 @@ fn an_old_owner_that_cannot_read_whether_its_successor_took_the_claim_asks_and_y
     let old = world.owner(1).unwrap();
     let new = if old == "a" { "b" } else { "a" };
     // The old owner sees nothing of what is stored from here on, and soon it cannot read either.
-    world.cordon(&old, true);
+    world.drain(&old, true);
     world.run_until(|world| world.store.claims[&claim(1)].record.successor.is_some());
     world.hosts.of(&old).watch_hung = true;
     world.run_until(|world| world.owner(1).as_deref() == Some(new));
@@ -112,7 +112,7 @@ fn a_successor_that_dies_after_taking_the_claim_loses_it_again() {
     let mac = world.hosts[new].mac;
     world.announce_from(mac, vip(200));
     world.run(millis(10));
-    world.cordon(&old, true);
+    world.drain(&old, true);
     world.run_until(|world| world.owner(1).as_deref() == Some(new));
     world.kill_node(new);
     run_without_a_gap(&mut world, 20);
@@ -124,23 +124,23 @@ fn a_successor_that_does_not_take_in_time_is_replaced() {
     let mut world = World::settled(&ALL, 9);
     // What b is to take never arrives.
     world.fault(Some("b"), on_claim, Trouble::Lost, 1000);
-    world.cordon("a", true);
+    world.drain("a", true);
     run_without_a_gap(&mut world, 6);
     assert_eq!(owned_by(&world, "a"), [0_u8; 0]);
     world.assert_served();
 }
 
-fn a_cordoned_node_without_a_successor_keeps_what_it_has() {
+fn a_drained_node_without_a_successor_keeps_what_it_has() {
     let mut world = World::settled(&["a"], 3);
     world.hold_still();
-    world.cordon("a", true);
+    world.drain("a", true);
     world.run(secs(10));
     world.assert_served();
 }
 
 fn a_leaving_node_without_a_successor_removes_then_releases() {
     let mut world = World::settled(&["a"], 3);
-    world.cordon("a", true);
+    world.drain("a", true);
     world.terminate("a");
     world.run_until(|world| world.store.claims[&claim(1)].record.holder.is_none());
     assert!(world.having(vip(1)).is_empty());
@@ -150,20 +150,20 @@ fn a_leaving_node_without_a_successor_removes_then_releases() {
 
 fn a_named_successor_is_forgotten_by_the_next_owner() {
     let mut world = World::settled(&ALL, 9);
-    world.cordon("a", true);
+    world.drain("a", true);
     world.run(secs(3));
     assert!(world.store.claims.values().all(|claim| claim.record.successor.is_none()));
 }
 
 pub(super) const RUNS: &[Run] = runs![
-    a_cordoned_node_hands_over_what_it_has_without_a_gap,
+    a_drained_node_hands_over_what_it_has_without_a_gap,
     a_policy_that_excludes_the_node_moves_its_claims_without_a_gap,
     the_old_owner_removes_only_when_it_has_heard_the_announcement,
     an_old_owner_that_hears_nothing_probes_and_takes_the_claim_back_from_a_silent_successor,
     an_old_owner_that_cannot_read_whether_its_successor_took_the_claim_asks_and_yields,
     a_successor_that_dies_after_taking_the_claim_loses_it_again,
     a_successor_that_does_not_take_in_time_is_replaced,
-    a_cordoned_node_without_a_successor_keeps_what_it_has,
+    a_drained_node_without_a_successor_keeps_what_it_has,
     a_leaving_node_without_a_successor_removes_then_releases,
     a_named_successor_is_forgotten_by_the_next_owner,
 ];

@@ -7,6 +7,7 @@ mod conflict;
 mod failback;
 mod handover;
 mod lease_path;
+mod nodes;
 mod old_owners;
 mod outage;
 mod provisional;
@@ -46,6 +47,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         failback::RUNS,
         handover::RUNS,
         lease_path::RUNS,
+        nodes::RUNS,
         old_owners::RUNS,
         outage::RUNS,
         provisional::RUNS,

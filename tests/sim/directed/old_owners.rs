@@ -62,7 +62,7 @@ fn an_old_owner_is_told_by_who_took_over_from_who_took_over_from_it() {
 
 fn an_old_owner_is_told_by_whom_its_successor_has_handed_over_to() {
     let mut world = replaced(9);
-    world.cordon("b", true);
+    world.drain("b", true);
     world.run(secs(5));
     assert!(world.owned_by("b").is_empty());
     world.set_api(false);

@@ -183,10 +183,10 @@ fn what_another_announces_is_removed_before_the_session_goes_on() {
     world.assert_served();
 }
 
-fn sigterm_on_a_cordoned_node_hands_everything_over() {
+fn sigterm_on_a_drained_node_hands_everything_over() {
     let mut world = World::settled(&ALL, 9);
     let since = world.now;
-    world.cordon("a", true);
+    world.drain("a", true);
     world.terminate("a");
     let took = world.run_until(|world| world.hosts["a"].exited);
     assert!(took < secs(3), "{took:?}");
@@ -212,5 +212,5 @@ pub(super) const RUNS: &[Run] = runs![
     nothing_is_claimed_or_removed_before_the_lists_are_in,
     what_another_announces_is_removed_before_the_lists_are_in,
     what_another_announces_is_removed_before_the_session_goes_on,
-    sigterm_on_a_cordoned_node_hands_everything_over,
+    sigterm_on_a_drained_node_hands_everything_over,
 ];

@@ -203,13 +203,13 @@ fn a_refused_renewal_waits_for_its_time_also_when_the_interfaces_changed() {
 fn released_and_acquired_anew_a_session_has_another_number() {
     let mut world = World::settled(&["a", "b"], 4);
     let before = world.store.sessions[&session("a")].record.transitions;
-    world.cordon("a", true);
+    world.drain("a", true);
     world.terminate("a");
     world.run(secs(5));
     assert!(world.hosts["a"].exited);
     let released = world.store.sessions[&session("a")].record.clone();
     assert_eq!((released.holder, released.transitions), (None, before + 1));
-    world.cordon("a", false);
+    world.drain("a", false);
     world.start("a");
     world.run(secs(5));
     let anew = world.store.sessions[&session("a")].record.clone();

@@ -160,9 +160,9 @@ impl World {
                 }
                 let able = |id: &usize| {
                     let host = &self.hosts[*id];
-                    let facts = self.desired.nodes.get(&host.node);
+                    let state = self.desired.nodes.get(&host.node);
                     claim.nodes.contains(&host.node)
-                        && facts.is_some_and(|facts| !facts.cordoned && !facts.leaving)
+                        && state.is_some_and(|state| state.takes())
                         && [Health::Running, Health::Api, Health::Wire, Health::Prompt]
                             .into_iter()
                             .all(|health| self.is_well_for(*id, health, SETTLED))

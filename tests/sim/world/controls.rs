@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::desired::{Desired, DesiredClaim, Detection, Failback, NodeFacts, OnApiOutage};
+use leasehold::desired::{Desired, DesiredClaim, Detection, Failback, NodeState, OnApiOutage};
 use leasehold::lease::{Event, Target, Write};
 use leasehold_crds::lease::{Claim, LeaseName, Session};
 use pnet_base::MacAddr;
@@ -114,7 +114,7 @@ impl World {
     pub(crate) fn add_host_on(&mut self, name: &str, node: &str, segments: u8) {
         let number = u8::try_from(self.hosts.len() + 1).unwrap();
         let host = Host::new(number, name, node, segments);
-        self.desired.nodes.insert(host.node.clone(), NodeFacts::default());
+        self.desired.nodes.insert(host.node.clone(), NodeState::default());
         self.hosts.push(host);
     }
 
@@ -333,6 +333,8 @@ impl World {
             services: vec![format!("web/s{number:03}")],
             addresses: [address].into(),
             nodes: Arc::new(self.desired.nodes.keys().cloned().collect()),
+            silence: None,
+            drain_on_cordon: false,
             preference: Arc::default(),
             failback: Failback::default(),
             interfaces: Vec::new(),
@@ -341,11 +343,14 @@ impl World {
         }
     }
 
-    pub(crate) fn cordon(&mut self, node: &str, cordoned: bool) {
-        self.tell_all(&format!("{node} is cordoned: {cordoned}"));
-        if let Some(facts) = self.desired.nodes.get_mut(&node.parse().unwrap()) {
-            facts.cordoned = cordoned;
-        }
+    /// Pods leave a cordoned node, or it takes some again.
+    pub(crate) fn drain(&mut self, node: &str, drained: bool) {
+        self.set_state(node, if drained { NodeState::Draining } else { NodeState::Ready });
+    }
+
+    pub(crate) fn set_state(&mut self, node: &str, state: NodeState) {
+        self.tell_all(&format!("{node} is {state:?}"));
+        self.desired.nodes.insert(node.parse().unwrap(), state);
         self.publish_desired();
     }
 

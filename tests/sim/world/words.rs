@@ -119,7 +119,7 @@ impl World {
                 let nodes: Vec<String> = desired
                     .nodes
                     .iter()
-                    .map(|(node, facts)| format!("{node}{}", if facts.cordoned { "!" } else { "" }))
+                    .map(|(node, state)| format!("{node}{}", if state.takes() { "" } else { "!" }))
                     .collect();
                 format!("is asked for {} claims on {}", desired.claims.len(), nodes.join(" "))
             }

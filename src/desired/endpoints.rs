@@ -1,0 +1,68 @@
+//! What endpoints say of the nodes that may announce.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use leasehold_crds::names::NodeName;
+
+use super::snapshot::Snapshot;
+use super::{DesiredClaim, Silence};
+
+/// The endpoints of all services.
+pub(super) struct Endpoints<'a> {
+    snapshot: &'a Snapshot,
+    /// The nodes with an endpoint of each service: ready ones, or where there is none, those that
+    /// still serve while they terminate (KEP-1669).
+    nodes: BTreeMap<&'a str, BTreeSet<&'a NodeName>>,
+    /// The services with an endpoint that serves, on a node or elsewhere.
+    served: BTreeSet<&'a str>,
+}
+
+impl<'a> Endpoints<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot) -> Self {
+        let mut nodes: BTreeMap<&str, BTreeSet<&NodeName>> = BTreeMap::new();
+        let mut serving: BTreeMap<&str, BTreeSet<&NodeName>> = BTreeMap::new();
+        let mut served = BTreeSet::new();
+        for slice in snapshot.slices.values() {
+            nodes.entry(&slice.service).or_default().extend(&slice.ready);
+            serving.entry(&slice.service).or_default().extend(&slice.serving);
+            if slice.any {
+                served.insert(slice.service.as_str());
+            }
+        }
+        for (service, nodes) in &mut nodes {
+            if nodes.is_empty()
+                && let Some(serving) = serving.remove(service)
+            {
+                *nodes = serving;
+            }
+        }
+        Self { snapshot, nodes, served }
+    }
+
+    /// Leaves a claim to nobody while none of its services has an endpoint, unless a policy has it
+    /// announced all the same; and one of local services to the nodes that have an endpoint of each of
+    /// them.
+    ///
+    /// Local services that share an address have the same pods. One of which no slice has been seen has
+    /// just joined the others, and does not take the address from them.
+    pub(super) fn narrow(&self, claim: &mut DesiredClaim, without: bool) {
+        if !claim.services.iter().any(|service| self.served.contains(service.as_str())) {
+            if !without {
+                claim.nodes = Arc::default();
+                claim.silence.get_or_insert(Silence::NoEndpoint);
+            }
+            return;
+        }
+        let is_local =
+            |name: &&String| self.snapshot.services.get(*name).is_some_and(|it| it.local);
+        let mut local = claim.services.iter().filter(is_local).peekable();
+        if local.peek().is_none() {
+            return;
+        }
+        let seen: Vec<_> = local.filter_map(|name| self.nodes.get(name.as_str())).collect();
+        let serves = |node: &NodeName| seen.iter().all(|nodes| nodes.contains(node));
+        let narrowed = claim.nodes.iter().filter(|node| !seen.is_empty() && serves(node));
+        claim.nodes = Arc::new(narrowed.cloned().collect());
+    }
+}

@@ -1,0 +1,197 @@
+//! What is kept of the cluster's objects: only what decisions need.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
+use leasehold_crds::AnnouncementPolicy;
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::names::NodeName;
+use leasehold_crds::service;
+
+use super::{NodeState, ServicePort};
+
+/// The label that takes a node out of load balancing (Kubernetes, well-known labels).
+const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// The taint of a node that is known to be down for good (Kubernetes, non-graceful node shutdown).
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// The taints of a node whose kubelet says that it is not ready, or says nothing.
+const NOT_READY: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+/// The label of an EndpointSlice that names its service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// What is kept of the cluster's objects.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Services that have a claim, by `namespace/name`.
+    pub services: BTreeMap<String, ServiceFacts>,
+    /// Slices, by `namespace/name`.
+    pub slices: BTreeMap<String, SliceFacts>,
+    /// Nodes.
+    pub nodes: BTreeMap<NodeName, NodeObject>,
+    /// Policies, by name.
+    pub policies: BTreeMap<String, AnnouncementPolicy>,
+    /// Cordoned nodes that endpoints have left.
+    draining: BTreeSet<NodeName>,
+}
+
+/// What is kept of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceFacts {
+    pub(super) claim: LeaseName,
+    pub(super) pool: Option<String>,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) addresses: BTreeSet<IpAddr>,
+    pub(super) ports: BTreeSet<ServicePort>,
+    /// `externalTrafficPolicy: Local`.
+    pub(super) local: bool,
+}
+
+/// What is kept of an EndpointSlice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SliceFacts {
+    pub(super) service: String,
+    pub(super) ready: BTreeSet<NodeName>,
+    pub(super) serving: BTreeSet<NodeName>,
+    /// Nodes on which an endpoint terminates.
+    leaving: BTreeSet<NodeName>,
+    /// Whether any endpoint serves, on a node or elsewhere.
+    pub(super) any: bool,
+}
+
+/// What is kept of a Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeObject {
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) state: NodeState,
+    /// Whether it announces nothing at all.
+    pub(super) excluded: bool,
+}
+
+impl Snapshot {
+    /// Replaces what is kept of a slice. A cordoned node that an endpoint leaves is being drained.
+    pub fn set_slice(&mut self, key: String, slice: Option<SliceFacts>) {
+        let before = match &slice {
+            Some(slice) => self.slices.insert(key, slice.clone()),
+            None => self.slices.remove(&key),
+        };
+        let stays = |node: &&NodeName| slice.as_ref().is_some_and(|now| now.ready.contains(*node));
+        let left = before.iter().flat_map(|slice| &slice.ready).filter(|node| !stays(node));
+        let leaving = slice.iter().flat_map(|slice| &slice.leaving);
+        for node in left.chain(leaving) {
+            if self.nodes.get(node).is_some_and(|node| node.state == NodeState::Cordoned) {
+                self.draining.insert(node.clone());
+            }
+        }
+    }
+
+    /// To be called when nodes have changed: what is not cordoned any more is not drained, and a node
+    /// that was cordoned while endpoints left it is.
+    pub fn note_nodes(&mut self) {
+        let nodes = &self.nodes;
+        let is = |node: &NodeName| nodes.get(node).map_or(NodeState::Ready, |node| node.state);
+        self.draining.retain(|node| is(node) >= NodeState::Cordoned);
+        if nodes.values().any(|node| node.state == NodeState::Cordoned) {
+            let leaving = self.slices.values().flat_map(|slice| &slice.leaving);
+            let drained = leaving.filter(|node| is(node) == NodeState::Cordoned);
+            self.draining.extend(drained.cloned());
+        }
+    }
+
+    /// The state of each node.
+    pub(super) fn states(&self) -> BTreeMap<NodeName, NodeState> {
+        let state = |(name, node): (&NodeName, &NodeObject)| {
+            let drained = self.draining.contains(name);
+            let least = if drained { NodeState::Draining } else { NodeState::Ready };
+            (name.clone(), node.state.max(least))
+        };
+        self.nodes.iter().map(state).collect()
+    }
+}
+
+/// `namespace/name` of an object.
+fn key(object: &impl ResourceExt) -> String {
+    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+}
+
+impl ServiceFacts {
+    /// The facts of a Service that has a claim and addresses; `None` for all others.
+    pub fn of(object: &Service) -> Option<(String, Self)> {
+        let spec = object.spec.as_ref()?;
+        let alive = object.metadata.deletion_timestamp.is_none();
+        if !alive || spec.type_.as_deref() != Some("LoadBalancer") {
+            return None;
+        }
+        let facts = Self {
+            claim: service::governing_claim(object)?,
+            pool: service::allocated_from(object).map(str::to_owned),
+            labels: object.labels().clone(),
+            addresses: service::ingress_ips(object).filter_map(|ip| ip.parse().ok()).collect(),
+            ports: spec.ports.iter().flatten().filter_map(ServicePort::of).collect(),
+            local: spec.external_traffic_policy.as_deref() == Some("Local"),
+        };
+        (!facts.addresses.is_empty()).then(|| (key(object), facts))
+    }
+}
+
+impl SliceFacts {
+    /// The facts of a slice that belongs to a Service; `None` for all others.
+    pub fn of(object: &EndpointSlice) -> Option<(String, Self)> {
+        let name = object.labels().get(SERVICE_NAME)?;
+        let service = format!("{}/{name}", object.namespace().unwrap_or_default());
+        let (ready, serving, leaving) = Default::default();
+        let mut facts = Self { service, ready, serving, leaving, any: false };
+        for endpoint in &object.endpoints {
+            // Unknown counts as true (discovery.k8s.io/v1, EndpointConditions).
+            let conditions = endpoint.conditions.as_ref();
+            let ready = conditions.and_then(|c| c.ready).unwrap_or(true);
+            let serving = conditions.and_then(|c| c.serving).unwrap_or(ready);
+            facts.any |= ready || serving;
+            let Some(node) = endpoint.node_name.as_deref().and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
+            let node: NodeName = node;
+            if ready {
+                facts.ready.insert(node.clone());
+            }
+            if serving {
+                facts.serving.insert(node.clone());
+            }
+            if conditions.and_then(|c| c.terminating).unwrap_or(false) {
+                facts.leaving.insert(node);
+            }
+        }
+        Some((key(object), facts))
+    }
+}
+
+impl NodeObject {
+    /// The facts of a Node; `None` where its name is none.
+    pub fn of(object: &Node) -> Option<(NodeName, Self)> {
+        let spec = object.spec.as_ref();
+        let taints = || spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
+        let tainted = |keys: &[&str]| taints().any(|taint| keys.contains(&taint.key.as_str()));
+        let conditions = object.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let unavailable = conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition.type_ == "NetworkUnavailable" && condition.status == "True");
+        let state = if object.metadata.deletion_timestamp.is_some() {
+            NodeState::Leaving
+        } else if unavailable {
+            NodeState::NetworkUnavailable
+        } else if spec.and_then(|spec| spec.unschedulable).unwrap_or(false) {
+            NodeState::Cordoned
+        } else if tainted(&NOT_READY) {
+            NodeState::NotReady
+        } else {
+            NodeState::Ready
+        };
+        let excluded = object.labels().contains_key(EXCLUDE) || tainted(&[OUT_OF_SERVICE]);
+        let name = object.name_any().parse().ok()?;
+        Some((name, Self { labels: object.labels().clone(), state, excluded }))
+    }
+}

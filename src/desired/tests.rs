@@ -1,0 +1,545 @@
+//! Tests of [`build`], on objects as the API server sends them.
+
+#![expect(clippy::needless_pass_by_value, reason = "rows of JSON literals read better without &")]
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
+use leasehold_crds::AnnouncementPolicy;
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::names::NodeName;
+use serde_json::json;
+
+use super::*;
+
+const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+/// What is kept of these objects; services that are not local have a pod somewhere.
+fn snapshot(objects: &[serde_json::Value]) -> Snapshot {
+    let mut snapshot = kept(objects);
+    let (services, slices) = (&snapshot.services, &mut snapshot.slices);
+    for (key, _) in services.iter().filter(|(_, service)| !service.local) {
+        let name = key.strip_prefix("web/").unwrap_or(key);
+        let slice = slice(name, json!([{"addresses": ["10.0.0.1"]}]));
+        let slice: EndpointSlice = serde_json::from_value(slice).unwrap();
+        slices.extend(SliceFacts::of(&slice).map(|(_, facts)| (format!("{key} elsewhere"), facts)));
+    }
+    snapshot
+}
+
+/// What is kept of these objects.
+fn kept(objects: &[serde_json::Value]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    for object in objects {
+        let object = object.clone();
+        match object["kind"].as_str().unwrap() {
+            "Service" => {
+                let service: Service = serde_json::from_value(object).unwrap();
+                snapshot.services.extend(ServiceFacts::of(&service));
+            }
+            "EndpointSlice" => {
+                let slice: EndpointSlice = serde_json::from_value(object).unwrap();
+                let (key, facts) = SliceFacts::of(&slice).unwrap();
+                snapshot.set_slice(key, Some(facts));
+            }
+            "Node" => {
+                let node: Node = serde_json::from_value(object).unwrap();
+                snapshot.nodes.extend(NodeObject::of(&node));
+                snapshot.note_nodes();
+            }
+            _ => {
+                let policy: AnnouncementPolicy = serde_json::from_value(object).unwrap();
+                snapshot.policies.insert(policy.name_any(), policy);
+            }
+        }
+    }
+    snapshot
+}
+
+fn service(name: &str, address: &str, spec: serde_json::Value) -> serde_json::Value {
+    let mut service = json!({
+        "kind": "Service", "apiVersion": "v1",
+        "metadata": {"namespace": "web", "name": name, "annotations": {
+            "leasehold.dev/claim": format!("web.{name}"), "leasehold.dev/allocated-from": "lan"}},
+        "spec": {"type": "LoadBalancer"},
+        "status": {"loadBalancer": {"ingress": [{"ip": address}]}},
+    });
+    service["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    service
+}
+
+fn node(name: &str, labels: serde_json::Value) -> serde_json::Value {
+    json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "labels": labels}})
+}
+
+fn slice(service: &str, endpoints: serde_json::Value) -> serde_json::Value {
+    json!({
+        "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+        "metadata": {"namespace": "web", "name": format!("{service}-1"),
+            "labels": {"kubernetes.io/service-name": service}},
+        "endpoints": endpoints,
+    })
+}
+
+fn nodes_of(desired: &Desired, claim: &str) -> Vec<String> {
+    let claim = &desired.claims[&claim.parse::<LeaseName>().unwrap()];
+    claim.nodes.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_service_without_a_recorded_claim_asks_for_nothing() {
+    let mut unrecorded = service("a", "192.0.2.1", json!({}));
+    unrecorded["metadata"]["annotations"] = json!({});
+    let mut other_type = service("b", "192.0.2.2", json!({}));
+    other_type["spec"]["type"] = json!("ClusterIP");
+    let objects =
+        [unrecorded, other_type, service("c", "192.0.2.3", json!({})), node("n", json!({}))];
+    let (desired, _) = build(&snapshot(&objects));
+    assert_eq!(desired.claims.keys().map(LeaseName::as_str).collect::<Vec<_>>(), ["web.c"]);
+    assert_eq!(nodes_of(&desired, "web.c"), ["n"]);
+}
+
+#[test]
+fn policies_and_the_exclusion_label_narrow_the_nodes() {
+    let policy = json!({
+        "kind": "AnnouncementPolicy", "apiVersion": "leasehold.dev/v1alpha1",
+        "metadata": {"name": "edge"},
+        "spec": {"nodeSelectors": [{"matchLabels": {"edge": "true"}}], "interfaces": ["eth1"]},
+    });
+    let (desired, _) = build(&snapshot(&[
+        service("a", "192.0.2.1", json!({})),
+        node("n1", json!({"edge": "true"})),
+        node("n2", json!({})),
+        node("n3", json!({"edge": "true", EXCLUDE: ""})),
+        policy,
+    ]));
+    assert_eq!(nodes_of(&desired, "web.a"), ["n1"]);
+    let claim = &desired.claims[&"web.a".parse::<LeaseName>().unwrap()];
+    assert_eq!(claim.interfaces[0].as_str(), "eth1");
+}
+
+#[test]
+fn the_weights_of_all_entries_that_select_a_node_add_up() {
+    let policy = json!({
+        "kind": "AnnouncementPolicy", "apiVersion": "leasehold.dev/v1alpha1",
+        "metadata": {"name": "racks"},
+        "spec": {
+            "preferredNodes": [
+                {"weight": 10, "nodeSelector": {"matchLabels": {"rack": "a"}}},
+                {"weight": 5, "nodeSelector": {"matchLabels": {"disk": "fast"}}},
+            ],
+            "failback": "Preferred", "failbackDelay": "5s", "maxMovesPerMinute": 6,
+        },
+    });
+    let (desired, errors) = build(&snapshot(&[
+        service("a", "192.0.2.1", json!({})),
+        node("n1", json!({"rack": "a", "disk": "fast"})),
+        node("n2", json!({"rack": "b", "disk": "fast"})),
+        node("n3", json!({"rack": "b"})),
+        policy,
+    ]));
+    assert!(errors.is_empty(), "{errors:?}");
+    let claim = &desired.claims[&"web.a".parse::<LeaseName>().unwrap()];
+    let weights: Vec<_> = claim.preference.iter().map(|(n, w)| (n.as_str(), *w)).collect();
+    assert_eq!(weights, [("n1", 15), ("n2", 5)]);
+    let mode = FailbackMode::Preferred;
+    let delay = Duration::from_secs(5);
+    assert_eq!(claim.failback, Failback { mode, delay, moves_per_minute: 6 });
+}
+
+#[test]
+fn a_local_service_needs_an_endpoint_on_the_node() {
+    let local = json!({"externalTrafficPolicy": "Local"});
+    let endpoint = |node: &str, ready: bool, serving: bool| {
+        json!({"addresses": ["10.0.0.1"], "nodeName": node,
+            "conditions": {"ready": ready, "serving": serving}})
+    };
+    let nodes = [node("n1", json!({})), node("n2", json!({})), node("n3", json!({}))];
+    let with = |endpoints: serde_json::Value| {
+        let mut objects = nodes.to_vec();
+        objects.push(service("a", "192.0.2.1", local.clone()));
+        objects.push(slice("a", endpoints));
+        nodes_of(&build(&snapshot(&objects)).0, "web.a")
+    };
+    assert_eq!(with(json!([endpoint("n1", true, true), endpoint("n2", false, true)])), ["n1"]);
+    assert_eq!(with(json!([endpoint("n1", false, false), endpoint("n2", false, true)])), ["n2"]);
+    assert!(with(json!([endpoint("n1", false, false)])).is_empty());
+}
+
+/// A service whose addresses `claim` governs.
+fn under(
+    claim: &str,
+    name: &str,
+    addresses: &[&str],
+    spec: serde_json::Value,
+) -> serde_json::Value {
+    let mut service = service(name, "", spec);
+    service["metadata"]["annotations"]["leasehold.dev/claim"] = json!(claim);
+    let ingress: Vec<_> = addresses.iter().map(|address| json!({"ip": address})).collect();
+    service["status"]["loadBalancer"]["ingress"] = json!(ingress);
+    service
+}
+
+/// The claims, with their addresses and services.
+fn claims(desired: &Desired) -> Vec<String> {
+    let claims = desired.claims.iter().map(|(name, claim)| {
+        let addresses: Vec<_> = claim.addresses.iter().map(ToString::to_string).collect();
+        format!("{name}: {} of {}", addresses.join(", "), claim.services.join(", "))
+    });
+    claims.collect()
+}
+
+#[test]
+fn an_address_is_governed_by_one_claim_and_that_by_all_services_that_record_it() {
+    type Recorded<'a> = (&'a str, &'a str, &'a [&'a str]);
+    let rows: &[(&str, &[Recorded<'_>], &[&str])] = &[
+        (
+            "two claims",
+            &[("web.a", "a", &["192.0.2.1"]), ("web.b", "b", &["192.0.2.1"])],
+            &["web.a: 192.0.2.1 of web/a"],
+        ),
+        (
+            "shared",
+            &[("web.a", "a", &["192.0.2.1"]), ("web.a", "b", &["192.0.2.1"])],
+            &["web.a: 192.0.2.1 of web/a, web/b"],
+        ),
+        (
+            "shared under the claim of one that is gone",
+            &[("web.gone", "a", &["192.0.2.1"]), ("web.gone", "b", &["192.0.2.1"])],
+            &["web.gone: 192.0.2.1 of web/a, web/b"],
+        ),
+        (
+            "one of two families shared",
+            &[("web.a", "a", &["192.0.2.1", "2001:db8::1"]), ("web.a", "b", &["192.0.2.1"])],
+            &["web.a: 192.0.2.1, 2001:db8::1 of web/a, web/b"],
+        ),
+        (
+            "one claim, an address each",
+            &[("web.a", "a", &["192.0.2.1"]), ("web.a", "b", &["192.0.2.2"])],
+            &["web.a: 192.0.2.1, 192.0.2.2 of web/a, web/b"],
+        ),
+        (
+            "shared, and another claim",
+            &[
+                ("web.a", "a", &["192.0.2.1"]),
+                ("web.b", "b", &["192.0.2.1", "2001:db8::1"]),
+                ("web.a", "c", &["192.0.2.1"]),
+                ("web.b", "d", &["192.0.2.1"]),
+            ],
+            &["web.a: 192.0.2.1 of web/a, web/c", "web.b: 2001:db8::1 of web/b"],
+        ),
+    ];
+    for (name, services, expected) in rows {
+        let services = services.iter();
+        let objects: Vec<_> = services
+            .map(|(claim, name, addresses)| under(claim, name, addresses, json!({})))
+            .collect();
+        let (desired, _) = build(&snapshot(&objects));
+        assert_eq!(claims(&desired), *expected, "{name}");
+    }
+}
+
+#[test]
+fn local_services_that_share_an_address_are_where_all_have_an_endpoint() {
+    type Seen<'a> = Option<&'a [&'a str]>;
+    let local = || json!({"externalTrafficPolicy": "Local"});
+    let on = |nodes: &[&str]| {
+        let endpoint = |node| json!({"addresses": ["10.0.0.1"], "nodeName": node});
+        json!(nodes.iter().map(endpoint).collect::<Vec<_>>())
+    };
+    let rows: &[(Seen<'_>, Seen<'_>, &[&str])] = &[
+        (Some(&["n1", "n2"]), Some(&["n1", "n2"]), &["n1", "n2"]),
+        // The slices of one are seen a moment before those of the other.
+        (Some(&["n1", "n2"]), Some(&["n2", "n3"]), &["n2"]),
+        (Some(&["n1"]), Some(&[]), &[]),
+        // One has just joined.
+        (Some(&["n1", "n2"]), None, &["n1", "n2"]),
+        (None, Some(&["n2"]), &["n2"]),
+        (None, None, &[]),
+    ];
+    for (a, b, expected) in rows {
+        let mut objects = vec![
+            under("web.a", "a", &["192.0.2.1"], local()),
+            under("web.a", "b", &["192.0.2.1"], local()),
+            node("n1", json!({})),
+            node("n2", json!({})),
+            node("n3", json!({})),
+        ];
+        objects.extend(a.map(|nodes| slice("a", on(nodes))));
+        objects.extend(b.map(|nodes| slice("b", on(nodes))));
+        let nodes = nodes_of(&build(&snapshot(&objects)).0, "web.a");
+        assert_eq!(nodes, *expected, "{a:?} {b:?}");
+    }
+}
+
+fn policy(name: &str, spec: serde_json::Value) -> serde_json::Value {
+    json!({"kind": "AnnouncementPolicy", "apiVersion": "leasehold.dev/v1alpha1",
+        "metadata": {"name": name}, "spec": spec})
+}
+
+/// What policies `a` and `b` say, `a` of service `a` and so on; all services share one address. There
+/// is a node in each of the zones 1 to 3.
+fn shared(policies: &[(&str, serde_json::Value)], services: &[&str]) -> DesiredClaim {
+    let zones = ["1", "2", "3"];
+    let mut objects: Vec<_> =
+        zones.iter().map(|zone| node(&format!("n{zone}"), json!({"zone": zone}))).collect();
+    for (name, spec) in policies {
+        let mut spec = spec.clone();
+        spec["serviceSelectors"] = json!([{"matchLabels": {"policy": name}}]);
+        objects.push(policy(name, spec));
+    }
+    for name in services {
+        let mut service = under("web.a", name, &["192.0.2.1"], json!({}));
+        service["metadata"]["labels"] = json!({"policy": name});
+        objects.push(service);
+    }
+    let (desired, errors) = build(&snapshot(&objects));
+    assert!(errors.is_empty(), "{errors:?}");
+    desired.claims[&"web.a".parse::<LeaseName>().unwrap()].clone()
+}
+
+#[test]
+fn services_that_share_an_address_are_where_all_of_them_may_be() {
+    let in_zones = |zones: &[&str]| {
+        let selectors: Vec<_> =
+            zones.iter().map(|zone| json!({"matchLabels": {"zone": zone}})).collect();
+        json!({"nodeSelectors": selectors})
+    };
+    let mut left = in_zones(&["1", "2"]);
+    left["detection"] = json!({"interval": "50ms", "retryInterval": "10ms", "misses": 4});
+    let mut right = in_zones(&["2", "3"]);
+    right["onApiOutage"] = json!("Drop");
+    let claim = shared(&[("a", left.clone()), ("b", right)], &["a", "b"]);
+    assert_eq!(claim.nodes.iter().map(NodeName::as_str).collect::<Vec<_>>(), ["n2"]);
+    assert_eq!(claim.detection.interval, Duration::from_millis(50));
+    assert_eq!(claim.on_api_outage, OnApiOutage::Drop);
+    let apart = shared(&[("a", left.clone()), ("b", in_zones(&["3"]))], &["a", "b"]);
+    assert!(apart.nodes.is_empty());
+    // `b` is matched by no policy.
+    assert!(shared(&[("a", left)], &["a", "b"]).nodes.is_empty());
+}
+
+#[test]
+fn the_policy_says_how_the_death_of_the_owner_is_told() {
+    let fast = json!({"interval": "50ms", "retryInterval": "10ms", "misses": 4});
+    let detection = |interval: u64, retry_interval: u64, misses, wire| Detection {
+        interval: Duration::from_millis(interval),
+        retry_interval: Duration::from_millis(retry_interval),
+        misses,
+        wire,
+    };
+    let default = detection(100, 20, 3, true);
+    for (name, a, b, expected) in [
+        ("no settings", json!({}), None, default),
+        ("one", fast.clone(), None, detection(50, 10, 4, true)),
+        ("lease only", json!({"mode": "LeaseOnly"}), None, detection(100, 20, 3, false)),
+        // Not 50, 10, 3: nobody asked for that.
+        ("the faster second", json!({}), Some(fast.clone()), detection(50, 10, 4, true)),
+        ("the faster first", fast.clone(), Some(json!({})), detection(50, 10, 4, true)),
+        (
+            "lease only first",
+            json!({"mode": "LeaseOnly"}),
+            Some(fast.clone()),
+            detection(50, 10, 4, false),
+        ),
+        (
+            "lease only second",
+            fast,
+            Some(json!({"interval": "1s", "mode": "LeaseOnly"})),
+            detection(50, 10, 4, false),
+        ),
+        (
+            "rarer polls that take as long",
+            json!({"interval": "100ms", "retryInterval": "20ms", "misses": 4}),
+            Some(json!({"interval": "80ms", "retryInterval": "20ms", "misses": 5})),
+            detection(80, 20, 5, true),
+        ),
+    ] {
+        let mut policies = vec![("a", json!({"detection": a}))];
+        let mut services = vec!["a"];
+        if let Some(b) = b {
+            policies.push(("b", json!({"detection": b})));
+            services.push("b");
+        }
+        assert_eq!(shared(&policies, &services).detection, expected, "{name}");
+    }
+    assert_eq!(shared(&[], &["a", "b"]).detection, default);
+    assert_eq!(shared(&[], &["a", "b"]).on_api_outage, OnApiOutage::Hold);
+}
+
+#[test]
+fn addresses_are_dropped_in_an_outage_if_any_service_of_the_claim_says_so() {
+    use OnApiOutage::{Drop, Hold};
+    for (policies, expected) in [
+        (vec![json!({})], Hold),
+        (vec![json!({"onApiOutage": "Drop"})], Drop),
+        (vec![json!({}), json!({})], Hold),
+        (vec![json!({"onApiOutage": "Drop"}), json!({"onApiOutage": "Hold"})], Drop),
+        (vec![json!({}), json!({"onApiOutage": "Drop"})], Drop),
+    ] {
+        let names = ["a", "b"];
+        let policies: Vec<_> = names.into_iter().zip(policies).collect();
+        let services = names.get(..policies.len()).unwrap();
+        assert_eq!(shared(&policies, services).on_api_outage, expected, "{policies:?}");
+    }
+}
+
+#[test]
+fn the_policy_says_whether_an_address_leads_to_more_than_its_service() {
+    let ports = json!({"ports": [{"port": 80}, {"port": 53, "protocol": "UDP"}]});
+    let reach = |policies: Vec<serde_json::Value>| {
+        let mut objects = policies;
+        objects.push(service("a", "192.0.2.1", ports.clone()));
+        let (desired, _) = build(&snapshot(&objects));
+        match &desired.reach[&IpAddr::from([192, 0, 2, 1])] {
+            Reach::Everything => "everything".to_owned(),
+            Reach::Only(ports) => {
+                ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+            }
+        }
+    };
+    assert_eq!(reach(vec![]), "80/TCP 53/UDP");
+    assert_eq!(reach(vec![policy("p", json!({}))]), "80/TCP 53/UDP");
+    let open = json!({"hostProtection": "Disabled"});
+    assert_eq!(reach(vec![policy("p", open)]), "everything");
+    let other = json!({"hostProtection": "Disabled", "ipAddressPools": ["other"]});
+    assert_eq!(reach(vec![policy("p", other)]), "80/TCP 53/UDP");
+}
+
+#[test]
+fn what_a_policy_says_nobody_announces_has_no_node_and_keeps_its_claim() {
+    let silent = policy("p", json!({"mode": "None"}));
+    let objects = [service("a", "192.0.2.1", json!({})), node("n1", json!({})), silent];
+    let (desired, errors) = build(&snapshot(&objects));
+    assert!(errors.is_empty());
+    assert!(nodes_of(&desired, "web.a").is_empty());
+}
+
+#[test]
+fn a_service_that_no_policy_matches_has_the_defaults_and_no_node() {
+    let drop = json!({"onApiOutage": "Drop", "detection": {"mode": "LeaseOnly"}});
+    let claim = shared(&[("other", drop)], &["a"]);
+    assert!(claim.nodes.is_empty());
+    assert_eq!((claim.detection, claim.on_api_outage), Default::default());
+}
+
+#[test]
+fn the_most_serious_that_applies_is_the_state_of_a_node() {
+    let taint = |key: &str| json!({"key": key, "effect": "NoExecute"});
+    let (not_ready, unreachable) =
+        ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable");
+    let down = "node.kubernetes.io/out-of-service";
+    let state = |spec: serde_json::Value, network: &str, deleted: bool| {
+        let mut node = node("n", json!({}));
+        node["spec"] = spec;
+        node["status"] = json!({"conditions": [{"type": "NetworkUnavailable", "status": network}]});
+        if deleted {
+            node["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        let (desired, _) = build(&snapshot(&[node, service("a", "192.0.2.1", json!({}))]));
+        (desired.nodes[&"n".parse::<NodeName>().unwrap()], nodes_of(&desired, "web.a").len())
+    };
+    let rows = [
+        (json!({}), "False", false, (NodeState::Ready, 1)),
+        (json!({"taints": [taint("dedicated")]}), "False", false, (NodeState::Ready, 1)),
+        (json!({"taints": [taint(not_ready)]}), "False", false, (NodeState::NotReady, 1)),
+        (json!({"taints": [taint(unreachable)]}), "Unknown", false, (NodeState::NotReady, 1)),
+        (json!({"taints": [taint(down)]}), "False", false, (NodeState::Ready, 0)),
+        (
+            json!({"taints": [taint(not_ready)], "unschedulable": true}),
+            "False",
+            false,
+            (NodeState::Cordoned, 1),
+        ),
+        (json!({"unschedulable": true}), "True", false, (NodeState::NetworkUnavailable, 1)),
+        (json!({}), "True", true, (NodeState::Leaving, 1)),
+    ];
+    for (spec, network, deleted, expected) in rows {
+        assert_eq!(state(spec.clone(), network, deleted), expected, "{spec} {network} {deleted}");
+    }
+}
+
+#[test]
+fn a_cordoned_node_that_an_endpoint_leaves_is_drained_until_it_takes_pods_again() {
+    let cordoned = |on: bool| {
+        let mut node = node("n", json!({}));
+        node["spec"] = json!({"unschedulable": on});
+        node
+    };
+    let on = |terminating: bool| {
+        json!([{"addresses": ["10.0.0.1"], "nodeName": "n",
+            "conditions": {"ready": !terminating, "terminating": terminating}}])
+    };
+    let there = || slice("a", on(false));
+    let leaving = || slice("a", on(true));
+    let gone = || slice("a", json!([]));
+    let state = |objects: &[serde_json::Value]| {
+        let (desired, _) = build(&kept(objects));
+        desired.nodes[&"n".parse::<NodeName>().unwrap()]
+    };
+    for (name, objects, expected) in [
+        ("not cordoned", vec![cordoned(false), there(), leaving()], NodeState::Ready),
+        ("all stay", vec![there(), cordoned(true), there()], NodeState::Cordoned),
+        ("one leaves", vec![cordoned(true), there(), leaving()], NodeState::Draining),
+        ("one is gone", vec![cordoned(true), there(), gone()], NodeState::Draining),
+        ("one left before", vec![there(), gone(), cordoned(true)], NodeState::Cordoned),
+        ("seen first", vec![there(), leaving(), cordoned(true)], NodeState::Draining),
+        ("since", vec![cordoned(true), there(), gone(), there()], NodeState::Draining),
+        ("taken back", vec![cordoned(true), there(), gone(), cordoned(false)], NodeState::Ready),
+        (
+            "cordoned anew",
+            vec![cordoned(true), there(), gone(), cordoned(false), cordoned(true)],
+            NodeState::Cordoned,
+        ),
+    ] {
+        assert_eq!(state(&objects), expected, "{name}");
+    }
+}
+
+#[test]
+fn without_an_endpoint_anywhere_nobody_announces_unless_the_policy_says_so() {
+    let endpoint = |conditions: serde_json::Value| json!([{"addresses": ["10.0.0.1"], "conditions": conditions}]);
+    let without = || policy("all", json!({"announceWithoutEndpoints": true}));
+    let silence = |objects: &[serde_json::Value]| {
+        let mut all = vec![node("n", json!({})), service("a", "192.0.2.1", json!({}))];
+        all.extend(objects.iter().cloned());
+        let (desired, errors) = build(&kept(&all));
+        assert!(errors.is_empty(), "{errors:?}");
+        let claim = desired.claims[&"web.a".parse::<LeaseName>().unwrap()].clone();
+        assert_eq!(claim.nodes.is_empty(), claim.silence.is_some());
+        claim.silence
+    };
+    let none = Some(Silence::NoEndpoint);
+    for (name, objects, expected) in [
+        ("no slice", vec![], none),
+        ("an empty slice", vec![slice("a", json!([]))], none),
+        ("of another service", vec![slice("b", endpoint(json!({})))], none),
+        ("not ready", vec![slice("a", endpoint(json!({"ready": false})))], none),
+        ("on no node", vec![slice("a", endpoint(json!({})))], None),
+        (
+            "terminating, and serving",
+            vec![slice("a", endpoint(json!({"ready": false, "serving": true})))],
+            None,
+        ),
+        ("the policy says so", vec![without()], None),
+        (
+            "the policy says more",
+            vec![policy("all", json!({"announceWithoutEndpoints": true, "mode": "None"}))],
+            Some(Silence::Policy),
+        ),
+    ] {
+        assert_eq!(silence(&objects), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_service_that_no_policy_matches_is_announced_by_nobody() {
+    let selecting = json!({"serviceSelectors": [{"matchLabels": {"edge": "true"}}]});
+    let objects =
+        [node("n", json!({})), service("a", "192.0.2.1", json!({})), policy("edge", selecting)];
+    let (desired, _) = build(&snapshot(&objects));
+    let claim = &desired.claims[&"web.a".parse::<LeaseName>().unwrap()];
+    assert_eq!((claim.nodes.len(), claim.silence), (0, Some(Silence::Policy)));
+}
