@@ -124,6 +124,52 @@ impl NodeName {
     }
 }
 
+/// Names of interfaces: one, or all that a pattern matches in which `*` stands for any characters and
+/// `?` for any one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct InterfacePattern(glob::Pattern);
+
+impl InterfacePattern {
+    /// Whether the interface has such a name.
+    pub fn matches(&self, name: &InterfaceName) -> bool {
+        self.0.matches(name.as_str())
+    }
+}
+
+impl TryFrom<String> for InterfacePattern {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        let allowed = "an interface name has no `/`, `:`, `[`, `]` or white space; `*` stands for any \
+                       characters and is not repeated, `?` for any one";
+        let character = |c: char| !matches!(c, '/' | ':' | '[' | ']') && !c.is_whitespace();
+        check(&text, 15, allowed, character)?;
+        let refused = |_| NameError::Character { name: text.clone(), allowed };
+        glob::Pattern::new(&text).map(Self).map_err(refused)
+    }
+}
+
+impl FromStr for InterfacePattern {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        text.to_owned().try_into()
+    }
+}
+
+impl From<InterfacePattern> for String {
+    fn from(pattern: InterfacePattern) -> Self {
+        pattern.0.as_str().to_owned()
+    }
+}
+
+impl fmt::Display for InterfacePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,5 +186,25 @@ mod tests {
             assert!(bad.parse::<NodeName>().is_err(), "{bad}");
         }
         assert!("node-1.example.com".parse::<NodeName>().is_ok());
+    }
+
+    #[test]
+    fn patterns_match_the_whole_name_of_an_interface() {
+        for (pattern, name, expected) in [
+            ("eth0", "eth0", true),
+            ("eth0", "eth01", false),
+            ("eth*", "eth0.100", true),
+            ("*.100", "eth0.100", true),
+            ("eth?", "eth10", false),
+            ("en*np?", "enp3s0f1np1", true),
+            ("*", "bond0", true),
+            ("br-lan", "br-lan", true),
+        ] {
+            let pattern: InterfacePattern = pattern.parse().unwrap();
+            assert_eq!(pattern.matches(&name.parse().unwrap()), expected, "{pattern} {name}");
+        }
+        for bad in ["", "eth[01]", "eth**", "a/b", "a b", "sixteencharacter"] {
+            assert!(bad.parse::<InterfacePattern>().is_err(), "{bad}");
+        }
     }
 }

@@ -3,25 +3,27 @@
 #![allow(clippy::duplicated_attributes, reason = "printer columns repeat their types")]
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
-use kube::core::{Selector, SelectorExt};
-use kube::{CustomResource, KubeSchema, ResourceExt};
+use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::names::InterfaceName;
-use crate::selector::{self, SelectorError};
+use crate::names::InterfacePattern;
 
 mod detection;
+mod govern;
 mod placement;
 
 pub use detection::{Detection, DetectionError, DetectionMode, DetectionSpec, DurationText};
+pub use govern::{Governance, Policies, Policy, PolicyError, PoolLabels};
 pub use placement::{Failback, FailbackMode, PreferredNodes};
 
 /// The condition that says whether a policy can be followed.
 pub const ACCEPTED: &str = "Accepted";
+
+/// The condition that says whether each name and selector of a policy matches something.
+pub const EFFECTIVE: &str = "Effective";
 
 /// The priority of a policy that gives none.
 pub const DEFAULT_PRIORITY: i32 = 100;
@@ -81,11 +83,17 @@ pub struct AnnouncementPolicySpec {
     #[schemars(range(min = 0, max = 1_000_000))]
     pub priority: i32,
 
-    /// The names of the pools whose services the policy matches. Empty: those of all pools.
+    /// The names of the pools whose services the policy matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub ip_address_pools: Vec<String>,
+
+    /// Selectors of pools whose services the policy matches as well. Without names and selectors:
+    /// those of all pools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub ip_address_pool_selectors: Vec<LabelSelector>,
 
     /// Selectors of the services that the policy matches; one that matches is enough. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -130,7 +138,8 @@ pub struct AnnouncementPolicySpec {
     #[schemars(range(min = 1, max = 600))]
     pub max_moves_per_minute: i32,
 
-    /// The interfaces that may carry the addresses. Empty: the one whose subnet holds the address
+    /// The interfaces that may carry the addresses, by name or by a pattern of names such as `eth*`
+    /// or `bond?`; of several on a node the one whose subnet holds the address. Empty: the one whose subnet holds the address
     /// (the longest prefix); where no node has such a subnet, the one with the default route. Bridges
     /// and veths of containers, tunnels and other virtual devices without a default route are used
     /// only where they are named; bonds, VLANs and bridges of physical interfaces are not among them.
@@ -179,6 +188,7 @@ impl Default for AnnouncementPolicySpec {
         Self {
             priority: DEFAULT_PRIORITY,
             ip_address_pools: Vec::new(),
+            ip_address_pool_selectors: Vec::new(),
             service_selectors: Vec::new(),
             node_selectors: Vec::new(),
             drain_on_cordon: false,
@@ -222,10 +232,10 @@ const fn default_priority() -> i32 {
     DEFAULT_PRIORITY
 }
 
-/// The name of an interface as a policy writes it.
+/// The name of an interface, or a pattern of names, as a policy writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct PolicyInterface(pub InterfaceName);
+pub struct PolicyInterface(pub InterfacePattern);
 
 impl JsonSchema for PolicyInterface {
     fn schema_name() -> Cow<'static, str> {
@@ -242,9 +252,10 @@ impl JsonSchema for PolicyInterface {
             "minLength": 1,
             "maxLength": 15,
             "x-kubernetes-validations": [{
-                "rule": r"self.matches('^[^/:\\s]+$')",
+                "rule": r"self.matches('^[^/:\\s\\[\\]]+$') && !self.contains('**')",
                 "messageExpression":
-                    "\"'\" + self + \"' is not an interface name: it has no '/', ':' or white space\"",
+                    "\"'\" + self + \"' is no name of interfaces: write it without '/', ':', '[', ']' and \
+                     white space; '*' stands for any characters and is not repeated, '?' for any one\"",
             }],
         })
     }
@@ -257,226 +268,17 @@ pub struct AnnouncementPolicyStatus {
     /// How many services the policy governs.
     #[serde(default)]
     pub services: i64,
-    /// `Accepted`: the policy can be followed.
+    /// `Accepted`: the policy can be followed. `Effective`: each of its names and selectors matches
+    /// something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
-/// Why a policy cannot be followed.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum PolicyError {
-    /// A selector cannot be read.
-    #[error("policy `{policy}`: {field}[{index}] is not a selector: {source}")]
-    Selector {
-        /// The name of the policy.
-        policy: String,
-        /// The field of its `spec`.
-        field: &'static str,
-        /// Which entry of the field.
-        index: usize,
-        /// What is wrong with it.
-        source: SelectorError,
-    },
-    /// A weight is out of bounds.
-    #[error(
-        "policy `{policy}`: preferredNodes[{index}].weight '{weight}' is out of bounds: write 1 to 100"
-    )]
-    Weight {
-        /// The name of the policy.
-        policy: String,
-        /// Which entry.
-        index: usize,
-        /// What it says.
-        weight: i32,
-    },
-    /// The settings of `failback` cannot be followed.
-    #[error("policy `{policy}`: {source}")]
-    Failback {
-        /// The name of the policy.
-        policy: String,
-        /// What is wrong with them.
-        source: DetectionError,
-    },
-    /// The detection settings cannot be followed.
-    #[error("policy `{policy}`: detection: {source}")]
-    Detection {
-        /// The name of the policy.
-        policy: String,
-        /// What is wrong with them.
-        source: DetectionError,
-    },
-}
-
-impl PolicyError {
-    /// One word for conditions.
-    pub const fn reason(&self) -> &'static str {
-        match self {
-            Self::Selector { .. } => "InvalidSelector",
-            Self::Weight { .. } => "InvalidWeight",
-            Self::Failback { .. } => "InvalidFailback",
-            Self::Detection { .. } => "InvalidDetection",
-        }
-    }
-}
-
-/// A policy that can be followed: with all that it says read.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// Its name.
-    pub name: String,
-    /// The interfaces that may carry the addresses; empty: chosen by subnet.
-    pub interfaces: Vec<InterfaceName>,
-    /// Whether they are announced.
-    pub mode: AnnouncementMode,
-    /// Whether a node gives them away as soon as it is cordoned.
-    pub drain_on_cordon: bool,
-    /// Whether they are announced while their services have no endpoint anywhere.
-    pub announce_without_endpoints: bool,
-    /// How the silence of an owner is told.
-    pub detection: Detection,
-    /// What becomes of the addresses while the API server does not answer.
-    pub on_api_outage: OnApiOutage,
-    /// What goes to another node while its owner lives.
-    pub failback: Failback,
-    /// What of a node can be reached by the addresses that it has.
-    pub host_protection: HostProtection,
-    priority: i32,
-    pools: Vec<String>,
-    services: Vec<Selector>,
-    nodes: Vec<Selector>,
-    preferred: Vec<(u32, Selector)>,
-}
-
-impl Policy {
-    /// Reads what `policy` says.
-    pub fn parse(policy: &AnnouncementPolicy) -> Result<Self, PolicyError> {
-        let name = policy.name_any();
-        let read = |field, selectors: &[LabelSelector]| {
-            let read_one = |(index, selector): (usize, &LabelSelector)| {
-                selector::read(selector).map_err(|source| PolicyError::Selector {
-                    policy: name.clone(),
-                    field,
-                    index,
-                    source,
-                })
-            };
-            selectors.iter().enumerate().map(read_one).collect::<Result<Vec<_>, _>>()
-        };
-        let services = read("serviceSelectors", &policy.spec.service_selectors)?;
-        let nodes = read("nodeSelectors", &policy.spec.node_selectors)?;
-        let mut preferred = Vec::new();
-        for (index, entry) in policy.spec.preferred_nodes.iter().enumerate() {
-            let weight =
-                u32::try_from(entry.weight).ok().filter(|weight| (1..=100).contains(weight));
-            let Some(weight) = weight else {
-                let weight = entry.weight;
-                return Err(PolicyError::Weight { policy: name, index, weight });
-            };
-            let selector = selector::read(&entry.node_selector).map_err(|source| {
-                let field = "preferredNodes";
-                PolicyError::Selector { policy: name.clone(), field, index, source }
-            })?;
-            preferred.push((weight, selector));
-        }
-        let spec = &policy.spec;
-        let (delay, moves) = (&spec.failback_delay, spec.max_moves_per_minute);
-        let failback = Failback::read(spec.failback, delay, moves)
-            .map_err(|source| PolicyError::Failback { policy: name.clone(), source })?;
-        let detection = Detection::try_from(&policy.spec.detection)
-            .map_err(|source| PolicyError::Detection { policy: name.clone(), source })?;
-        Ok(Self {
-            mode: policy.spec.mode,
-            drain_on_cordon: policy.spec.drain_on_cordon,
-            announce_without_endpoints: policy.spec.announce_without_endpoints,
-            detection,
-            failback,
-            preferred,
-            on_api_outage: policy.spec.on_api_outage,
-            host_protection: policy.spec.host_protection,
-            interfaces: policy.spec.interfaces.iter().map(|name| name.0.clone()).collect(),
-            priority: policy.spec.priority,
-            pools: policy.spec.ip_address_pools.clone(),
-            name,
-            services,
-            nodes,
-        })
-    }
-
-    /// Whether the policy matches a service with these labels whose address is from `pool`.
-    pub fn matches_service(&self, labels: &BTreeMap<String, String>, pool: Option<&str>) -> bool {
-        let in_pool =
-            self.pools.is_empty() || pool.is_some_and(|pool| self.pools.iter().any(|p| p == pool));
-        in_pool && any(&self.services, labels)
-    }
-
-    /// How much a node with these labels is preferred.
-    pub fn preference(&self, labels: &BTreeMap<String, String>) -> u32 {
-        let selecting = self.preferred.iter().filter(|(_, selector)| selector.matches(labels));
-        selecting.map(|(weight, _)| weight).sum()
-    }
-
-    /// Whether a node with these labels may announce under the policy.
-    pub fn allows_node(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.mode == AnnouncementMode::Layer2 && any(&self.nodes, labels)
-    }
-}
-
-/// An empty list of selectors matches all; an empty selector does as well.
-fn any(selectors: &[Selector], labels: &BTreeMap<String, String>) -> bool {
-    selectors.is_empty() || selectors.iter().any(|selector| selector.matches(labels))
-}
-
-/// What governs one service.
-#[derive(Clone, Copy, Debug)]
-pub enum Governance<'a> {
-    /// No policy exists: announced with the defaults.
-    Default,
-    /// This policy.
-    Policy(&'a Policy),
-    /// Policies exist and none matches: not announced.
-    None,
-}
-
-/// The policies of a cluster in the order in which they are tried.
-#[derive(Clone, Debug, Default)]
-pub struct Policies {
-    ordered: Vec<Policy>,
-    /// Policies that could not be read still count as existing: a typing error in the only policy
-    /// must not announce everything from everywhere.
-    exist: bool,
-}
-
-impl Policies {
-    /// Reads and orders `policies`; those that cannot be followed are returned beside.
-    pub fn new<'a>(
-        policies: impl IntoIterator<Item = &'a AnnouncementPolicy>,
-    ) -> (Self, Vec<PolicyError>) {
-        let mut read = Self::default();
-        let mut errors = Vec::new();
-        for policy in policies {
-            read.exist = true;
-            match Policy::parse(policy) {
-                Ok(policy) => read.ordered.push(policy),
-                Err(error) => errors.push(error),
-            }
-        }
-        read.ordered.sort_by(|a, b| (a.priority, &a.name).cmp(&(b.priority, &b.name)));
-        (read, errors)
-    }
-
-    /// What governs a service with these labels whose address is from `pool`.
-    pub fn govern(&self, labels: &BTreeMap<String, String>, pool: Option<&str>) -> Governance<'_> {
-        match self.ordered.iter().find(|policy| policy.matches_service(labels, pool)) {
-            Some(policy) => Governance::Policy(policy),
-            None if self.exist => Governance::None,
-            None => Governance::Default,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde_json::json;
 
     use super::*;
@@ -615,7 +417,8 @@ mod tests {
         let noticed = |policy: &Policy| policy.detection.retry_interval * policy.detection.misses;
         let (least, most) = (noticed(&fast[0]), noticed(&fast[0]) + fast[0].detection.interval);
         assert_eq!((least.as_millis(), most.as_millis()), (40, 90));
-        assert!(fast[1].matches_service(&labels(&[]), None) && fast[0].priority < fast[1].priority);
+        let fast: Vec<_> = fast.iter().map(|policy| policy.name.as_str()).collect();
+        assert_eq!(fast, ["fast", "everything-else"]);
         let office = &read("policy.yaml")[0];
         assert_eq!(office.detection, Detection::default());
         assert_eq!(office.on_api_outage, OnApiOutage::default());

@@ -16,6 +16,7 @@ use super::{Desired, DesiredClaim, Detection, Failback, OnApiOutage, Silence};
 /// What the cluster asks for, and the policies that cannot be followed.
 pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
     let (policies, errors) = Policies::new(snapshot.policies.values());
+    let policies = policies.of_pools(snapshot.pools.clone());
     let mut desired = Desired { nodes: snapshot.states(), ..Desired::default() };
     let mut allowed =
         Allowed { snapshot, by_policy: BTreeMap::new(), preferences: BTreeMap::new() };

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use leasehold_crds::lease::LeaseName;
-use leasehold_crds::names::{InterfaceName, NodeName};
+use leasehold_crds::names::{InterfacePattern, NodeName};
 
 pub use leasehold_crds::policy::{Detection, Failback, FailbackMode, OnApiOutage};
 
@@ -60,7 +60,7 @@ pub struct DesiredClaim {
     /// When it goes to a better node while its owner lives.
     pub failback: Failback,
     /// The interfaces that may carry it; empty: the one whose subnet holds the addresses.
-    pub interfaces: Vec<InterfaceName>,
+    pub interfaces: Vec<InterfacePattern>,
     /// How the silence of its owner is told.
     pub detection: Detection,
     /// What becomes of its addresses while the API server does not answer.

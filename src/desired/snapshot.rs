@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use leasehold_crds::AnnouncementPolicy;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
+use leasehold_crds::policy::PoolLabels;
 use leasehold_crds::service;
 
 use super::{NodeState, ServicePort};
@@ -33,6 +34,8 @@ pub struct Snapshot {
     pub nodes: BTreeMap<NodeName, NodeObject>,
     /// Policies, by name.
     pub policies: BTreeMap<String, AnnouncementPolicy>,
+    /// The labels of the pools, by name.
+    pub pools: PoolLabels,
     /// Cordoned nodes that endpoints have left.
     draining: BTreeSet<NodeName>,
 }
@@ -137,6 +140,16 @@ impl ServiceFacts {
 }
 
 impl SliceFacts {
+    /// The service, as `namespace/name`.
+    pub fn service(&self) -> &str {
+        &self.service
+    }
+
+    /// Whether any endpoint serves, on a node or elsewhere.
+    pub const fn serves(&self) -> bool {
+        self.any
+    }
+
     /// The facts of a slice that belongs to a Service; `None` for all others.
     pub fn of(object: &EndpointSlice) -> Option<(String, Self)> {
         let name = object.labels().get(SERVICE_NAME)?;
@@ -169,6 +182,16 @@ impl SliceFacts {
 }
 
 impl NodeObject {
+    /// Its labels.
+    pub const fn labels(&self) -> &BTreeMap<String, String> {
+        &self.labels
+    }
+
+    /// Whether it announces nothing at all.
+    pub const fn is_excluded(&self) -> bool {
+        self.excluded
+    }
+
     /// The facts of a Node; `None` where its name is none.
     pub fn of(object: &Node) -> Option<(NodeName, Self)> {
         let spec = object.spec.as_ref();

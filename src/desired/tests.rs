@@ -49,6 +49,11 @@ fn kept(objects: &[serde_json::Value]) -> Snapshot {
                 snapshot.nodes.extend(NodeObject::of(&node));
                 snapshot.note_nodes();
             }
+            "IPAddressPool" => {
+                let labels = serde_json::from_value(object["metadata"]["labels"].clone()).unwrap();
+                let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+                snapshot.pools.insert(name, labels);
+            }
             _ => {
                 let policy: AnnouncementPolicy = serde_json::from_value(object).unwrap();
                 snapshot.policies.insert(policy.name_any(), policy);
@@ -117,7 +122,7 @@ fn policies_and_the_exclusion_label_narrow_the_nodes() {
     ]));
     assert_eq!(nodes_of(&desired, "web.a"), ["n1"]);
     let claim = &desired.claims[&"web.a".parse::<LeaseName>().unwrap()];
-    assert_eq!(claim.interfaces[0].as_str(), "eth1");
+    assert_eq!(claim.interfaces[0].to_string(), "eth1");
 }
 
 #[test]
@@ -542,4 +547,38 @@ fn a_service_that_no_policy_matches_is_announced_by_nobody() {
     let (desired, _) = build(&snapshot(&objects));
     let claim = &desired.claims[&"web.a".parse::<LeaseName>().unwrap()];
     assert_eq!((claim.nodes.len(), claim.silence), (0, Some(Silence::Policy)));
+}
+
+#[test]
+fn a_policy_matches_pools_by_their_names_or_labels() {
+    let pool = |labels: serde_json::Value| json!({"kind": "IPAddressPool", "metadata": {"name": "lan", "labels": labels}});
+    let office = || json!([{"matchLabels": {"zone": "office"}}]);
+    let announced = |spec: serde_json::Value, labels: serde_json::Value| {
+        let objects = [
+            node("n", json!({})),
+            service("a", "192.0.2.1", json!({})),
+            policy("p", spec),
+            pool(labels),
+        ];
+        !nodes_of(&build(&snapshot(&objects)).0, "web.a").is_empty()
+    };
+    for (spec, labels, expected) in [
+        (json!({}), json!({}), true),
+        (json!({"ipAddressPools": ["lan"]}), json!({}), true),
+        (json!({"ipAddressPools": ["wan"]}), json!({}), false),
+        (json!({"ipAddressPoolSelectors": office()}), json!({"zone": "office"}), true),
+        (json!({"ipAddressPoolSelectors": office()}), json!({"zone": "home"}), false),
+        (
+            json!({"ipAddressPools": ["lan"], "ipAddressPoolSelectors": office()}),
+            json!({"zone": "home"}),
+            true,
+        ),
+        (
+            json!({"ipAddressPools": ["wan"], "ipAddressPoolSelectors": office()}),
+            json!({"zone": "office"}),
+            true,
+        ),
+    ] {
+        assert_eq!(announced(spec.clone(), labels.clone()), expected, "{spec} {labels}");
+    }
 }

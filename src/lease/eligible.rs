@@ -58,7 +58,7 @@ impl Election {
         let (fit, chosen) = fits.max_by_key(|(fit, it)| (*fit, Reverse(it.name)))?;
         let strays = |vip: &IpAddr| chosen.prefix(*vip).is_none() && self.is_in_a_subnet(*vip);
         let elsewhere = fit == Fit::DefaultRoute
-            && !claim.interfaces.contains(chosen.name)
+            && !names(claim, chosen.name)
             && claim.addresses.iter().any(strays);
         (!elsewhere).then_some(chosen.name)
     }
@@ -261,7 +261,7 @@ impl<'a> Segment<'a> {
     /// How well it fits `claim`; `None` where it does not. What only the default route speaks for
     /// fits only where no subnet of the cluster holds the address.
     fn fit(&self, claim: &DesiredClaim) -> Option<Fit> {
-        let named = claim.interfaces.contains(self.name);
+        let named = names(claim, self.name);
         if !named && (self.only_if_named || !claim.interfaces.is_empty()) {
             return None;
         }
@@ -284,6 +284,11 @@ impl<'a> Segment<'a> {
     fn holds(&self, vip: IpAddr) -> bool {
         !self.only_if_named && self.prefix(vip).is_some()
     }
+}
+
+/// Whether the policy names an interface for `claim`.
+fn names(claim: &DesiredClaim, name: &InterfaceName) -> bool {
+    claim.interfaces.iter().any(|pattern| pattern.matches(name))
 }
 
 fn has_subnet_of(session: &Session, vip: IpAddr) -> bool {
@@ -324,6 +329,8 @@ mod tests {
             (&[far], &["eth0"], false, true, Some(Fit::Named)),
             (&[far], &["eth1", "eth0"], true, false, Some(Fit::DefaultRoute)),
             (&[v4], &["eth1"], true, false, None),
+            (&[v4], &["eth?"], false, true, Some(Fit::Subnet(24))),
+            (&[v4], &["bond*"], true, false, None),
         ] {
             let interface = Interface {
                 mac: MacAddr::zero(),

@@ -23,16 +23,19 @@ pub enum Part {
     Nodes,
     /// `AnnouncementPolicies`.
     Policies,
+    /// `IPAddressPools`.
+    Pools,
 }
 
 impl Part {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Sessions,
         Self::Claims,
         Self::Services,
         Self::EndpointSlices,
         Self::Nodes,
         Self::Policies,
+        Self::Pools,
     ];
 
     const fn name(self) -> &'static str {
@@ -43,6 +46,7 @@ impl Part {
             Self::EndpointSlices => "EndpointSlices",
             Self::Nodes => "Nodes",
             Self::Policies => "AnnouncementPolicies",
+            Self::Pools => "IPAddressPools",
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Leases (sessions, claims) ───────────────────────────► Event::Session, Event::Claim …
-//! Services, EndpointSlices, Nodes, Policies ► Snapshot ► desired::build ► Event::Desired
+//! Services, EndpointSlices, Nodes, Policies, Pools ► Snapshot ► desired::build ► Event::Desired
 //! ```
 //!
 //! All tasks send into one bounded channel that the driver of the core reads; a full channel makes

@@ -11,7 +11,7 @@ use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event as Watched, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
-use leasehold_crds::AnnouncementPolicy;
+use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 
@@ -31,6 +31,7 @@ enum Change {
     Slice(Watched<DeserializeGuard<EndpointSlice>>),
     Node(Watched<DeserializeGuard<Node>>),
     Policy(Watched<DeserializeGuard<AnnouncementPolicy>>),
+    Pool(Watched<DeserializeGuard<IPAddressPool>>),
     Failed(Part, watcher::Error),
 }
 
@@ -45,7 +46,8 @@ pub(super) async fn desired(
         observe(Api::all(client.clone()), Part::Services, Change::Service),
         observe(Api::all(client.clone()), Part::EndpointSlices, Change::Slice),
         observe(Api::all(client.clone()), Part::Nodes, Change::Node),
-        observe(Api::all(client), Part::Policies, Change::Policy),
+        observe(Api::all(client.clone()), Part::Policies, Change::Policy),
+        observe(Api::all(client), Part::Pools, Change::Pool),
     ]);
     let mut state = State::default();
     let mut sent: Option<Arc<Desired>> = None;
@@ -90,7 +92,7 @@ where
 }
 
 /// The snapshot, and the parts of it that are being listed anew.
-#[expect(clippy::struct_excessive_bools, reason = "which of the four lists are in")]
+#[expect(clippy::struct_excessive_bools, reason = "which of the five lists are in")]
 #[derive(Default)]
 struct State {
     snapshot: Snapshot,
@@ -99,11 +101,12 @@ struct State {
     slices: bool,
     nodes: bool,
     policies: bool,
+    pools: bool,
 }
 
 impl State {
     const fn is_complete(&self) -> bool {
-        self.services && self.slices && self.nodes && self.policies
+        self.services && self.slices && self.nodes && self.policies && self.pools
     }
 
     fn apply(&mut self, change: Change, health: &watch::Sender<Health>) {
@@ -129,6 +132,11 @@ impl State {
                         Some((key(object), object.clone()))
                     });
                 self.policies |= done(listed, Part::Policies, health);
+            }
+            Change::Pool(event) => {
+                let labels = |pool: &IPAddressPool| Some((key(pool), pool.labels().clone()));
+                let listed = merge(event, &mut snapshot.pools, &mut listing.pools, labels);
+                self.pools |= done(listed, Part::Pools, health);
             }
             Change::Failed(part, error) => Health::failed(health, part, &error),
         }

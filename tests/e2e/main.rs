@@ -17,6 +17,7 @@ mod interfaces;
 mod leases;
 mod migration;
 mod moves;
+mod nodes;
 mod outage;
 mod ownership;
 mod placement;
@@ -70,6 +71,9 @@ fn main() -> ExitCode {
         migration::a_move_from_metallb_keeps_every_address,
         leases::describing_the_lease_of_a_service_says_who_owns_it_where_and_since_when,
         moves::a_cordoned_node_hands_its_addresses_over_and_keeps_none,
+        nodes::a_cordoned_node_keeps_its_addresses_until_pods_leave_it,
+        nodes::a_node_that_is_not_ready_out_of_service_or_without_a_network_gives_its_addresses_away,
+        nodes::a_service_without_an_endpoint_is_announced_by_nobody_and_says_so,
         moves::a_policy_or_a_label_that_excludes_the_owner_moves_its_addresses,
         moves::a_service_with_the_local_policy_is_owned_where_its_pods_are,
         outage::where_the_policy_says_so_addresses_go_before_anybody_else_could_own_them,

@@ -185,6 +185,7 @@ impl Scene {
                 "kind": "AnnouncementPolicy",
                 "metadata": { "name": self.cluster.name() },
                 "spec": {
+                    "drainOnCordon": true,
                     "serviceSelectors": [{ "matchLabels": { label: self.cluster.name() } }],
                     "nodeSelectors": [{ "matchExpressions": [
                         { "key": "kubernetes.io/hostname", "operator": "In", "values": names },

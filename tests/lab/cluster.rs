@@ -252,7 +252,9 @@ impl Cluster {
     /// The same with these further fields in its `spec`.
     pub async fn policy_with(&self, fields: Value) -> Result<()> {
         let own = json!([{ "matchLabels": { CLUSTER_LABEL: self.name } }]);
-        let mut spec = json!({ "serviceSelectors": own, "nodeSelectors": own });
+        // A cordon is the shortest way to have addresses move.
+        let mut spec =
+            json!({ "serviceSelectors": own, "nodeSelectors": own, "drainOnCordon": true });
         if let (Some(spec), Value::Object(fields)) = (spec.as_object_mut(), fields) {
             spec.extend(fields);
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use leasehold::api::causes;
 use leasehold_crds::AnnouncementPolicy;
-use leasehold_crds::names::InterfaceName;
+use leasehold_crds::names::InterfacePattern;
 use leasehold_crds::policy::{AnnouncementPolicySpec, DEFAULT_PRIORITY, Policy, PolicyInterface};
 
 use super::metallb::{AdvertisementSpec, Object};
@@ -140,7 +140,7 @@ fn interfaces(
     let named: BTreeSet<String> = sets.into_iter().flatten().collect();
     let mut interfaces = Vec::new();
     for name in named {
-        match name.parse::<InterfaceName>() {
+        match name.parse::<InterfacePattern>() {
             Ok(name) => interfaces.push(PolicyInterface(name)),
             Err(error) => notes.push(format!("interface left out: {error}")),
         }

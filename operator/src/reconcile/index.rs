@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use leasehold_crds::lease::LeaseName;
-use leasehold_crds::policy::{
-    AnnouncementMode, AnnouncementPolicySpec, Governance, Policies, Policy,
-};
+use leasehold_crds::policy::Governance;
 
+use super::endpoints::{Concerned, Endpoints};
+use super::governing::{Governing, Silence, announces_without_endpoints};
 use super::jobs::{Job, Target};
 use super::leases::{ClaimRow, NamespaceRow, NodeRow, SessionRow};
 use super::lists::Listing;
@@ -73,8 +74,11 @@ pub struct Index {
     pool_gone: Option<Instant>,
     resting: Resting,
     territory: Territory,
-    /// The policies without their status, and what they select.
-    governors: (Vec<(String, AnnouncementPolicySpec)>, Policies),
+    governing: Governing,
+    /// Which Services have endpoints.
+    pub endpoints: Endpoints,
+    /// When the last change came.
+    now: Instant,
     listed: Listed,
     ledger: Ledger,
     node_addresses: BTreeMap<IpAddr, String>,
@@ -88,6 +92,7 @@ impl Index {
 
     /// Takes in a change at `now`; returns whether something may have to be done about it.
     pub fn apply(&mut self, change: Change, now: Instant) -> bool {
+        self.now = now;
         match change {
             Change::Service(event) => self.service(*event, now),
             Change::Namespace(event) => {
@@ -123,27 +128,25 @@ impl Index {
                         self.territory = territory;
                         self.open_all();
                     }
+                    self.update_governing();
                 }
                 changed
             }
             Change::Policy(event) => {
                 let changed = self.policies.apply(*event);
                 if changed {
-                    let rows = self.policies.iter();
-                    let specs: Vec<_> =
-                        rows.map(|(name, row)| (name.clone(), row.object.spec.clone())).collect();
-                    if specs != self.governors.0 {
-                        let objects = self.policies.iter().map(|(_, row)| &row.object);
-                        self.governors = (specs, Policies::new(objects).0);
-                        self.open_all();
-                    }
+                    self.update_governing();
                 }
                 changed
             }
             Change::Node(event) => {
                 let changed = self.nodes.apply(*event);
+                if changed {
+                    self.update_governing();
+                }
                 self.collect_node_addresses(changed)
             }
+            Change::Slice(event) => self.slice(*event),
             Change::Claim(event) => {
                 let one: Option<LeaseName> = match event.as_ref() {
                     Event::Apply(lease) | Event::Delete(lease) => lease.name_any().parse().ok(),
@@ -252,8 +255,31 @@ impl Index {
 
     // === what is open ===
 
+    /// Policies, pools or nodes have changed.
+    fn update_governing(&mut self) {
+        if self.governing.update(&self.policies, &self.pools, &self.nodes) {
+            self.open_all();
+        }
+    }
+
+    fn slice(&mut self, event: Event<DeserializeGuard<EndpointSlice>>) -> bool {
+        match self.endpoints.apply(event) {
+            Concerned::All => {
+                self.open_all();
+                true
+            }
+            Concerned::These(services) => {
+                for service in &services {
+                    self.service_changed(service);
+                }
+                !services.is_empty()
+            }
+        }
+    }
+
     fn service_changed(&mut self, key: &ServiceKey) {
         let row = self.services.get(key).map(|row| (row, self.wish(row).is_some()));
+        self.endpoints.note(key, row.is_some_and(|(_, ours)| ours), self.now);
         self.ledger.service(key, row, self.pending.get(key), &self.territory);
     }
 
@@ -288,7 +314,7 @@ impl Index {
     }
 
     /// Leaves out of the next plans what is as `plan` says, and what no job is about.
-    pub fn settle(&mut self, plan: &Plan, jobs: &[Job]) {
+    pub fn settle(&mut self, plan: &Plan, jobs: &[Job], now: Instant) {
         let busy: BTreeSet<Target> = jobs.iter().map(Job::target).collect();
         let (mut addresses, mut claims) = (BTreeMap::new(), BTreeMap::new());
         for key in self.ledger.open() {
@@ -320,8 +346,12 @@ impl Index {
                     && !busy.contains(&Target::Service(key.clone()))
                     && !busy.contains(&Target::Claim(own.clone()))
             };
-            if decision.is_final(wish) && alone() && written() {
-                let policy = self.governor(row, decision).map(|policy| policy.name.clone());
+            let told = || self.is_told(key, row, decision, now);
+            if decision.is_final(wish) && alone() && written() && told() {
+                let policy = match self.governance(row, decision) {
+                    Some(Governance::Policy(policy)) => Some(policy.name.clone()),
+                    _ => None,
+                };
                 let addresses = row.present.clone();
                 settled.push((key.clone(), Rest { addresses, policy }));
             }
@@ -424,6 +454,7 @@ impl Index {
             Kind::Pool => self.pools.is_listed(),
             Kind::Policy => self.policies.is_listed(),
             Kind::Node => self.nodes.is_listed(),
+            Kind::Slice => self.endpoints.slices.is_listed(),
             Kind::Claim => self.claims.is_listed(),
             Kind::Session => self.sessions.is_listed(),
         };
@@ -431,13 +462,14 @@ impl Index {
     }
 
     /// How many objects of each kind could not be read so far.
-    pub fn malformed(&self) -> [(&'static str, u64); 7] {
+    pub fn malformed(&self) -> [(&'static str, u64); 8] {
         [
             ("Service", self.services.malformed()),
             ("Namespace", self.namespaces.malformed()),
             ("IPAddressPool", self.pools.malformed()),
             ("AnnouncementPolicy", self.policies.malformed()),
             ("Node", self.nodes.malformed()),
+            ("EndpointSlice", self.endpoints.slices.malformed()),
             ("Claim", self.claims.malformed()),
             ("Session", self.sessions.malformed()),
         ]
@@ -535,26 +567,59 @@ impl Index {
         })
     }
 
-    /// The policy that governs a Service.
-    fn governor(&self, row: &ServiceRow, decision: &Decision) -> Option<&Policy> {
+    /// What governs a Service that has an address.
+    fn governance(&self, row: &ServiceRow, decision: &Decision) -> Option<Governance<'_>> {
         let (wish, pool) = (self.wish(row)?, decision.allocated_from.as_deref()?);
-        match self.governors.1.govern(&wish.labels, Some(pool)) {
-            Governance::Policy(policy) => Some(policy),
-            Governance::Default | Governance::None => None,
-        }
+        Some(self.governing.governs(&wish.labels, pool))
     }
 
-    /// The policy by which nobody announces a Service.
-    pub fn silent(&self, row: &ServiceRow, decision: &Decision) -> Option<&str> {
-        let policy = self.governor(row, decision)?;
-        (policy.mode == AnnouncementMode::None).then_some(policy.name.as_str())
+    /// Why nobody announces a Service that has an address, as far as it is to be told at `now`.
+    pub fn silence(
+        &self,
+        key: &ServiceKey,
+        row: &ServiceRow,
+        decision: &Decision,
+        now: Instant,
+    ) -> Option<Silence<'_>> {
+        let governance = self.governance(row, decision)?;
+        let absent = || {
+            let told_at = self.endpoints.told_at(key)?;
+            let told = now >= told_at || row.is_told_of_no_endpoint();
+            (told && !announces_without_endpoints(governance)).then_some(Silence::NoEndpoint)
+        };
+        self.governing.silence(governance).or_else(absent)
+    }
+
+    /// Whether nothing is to be told later of what is known of a Service.
+    fn is_told(
+        &self,
+        key: &ServiceKey,
+        row: &ServiceRow,
+        decision: &Decision,
+        now: Instant,
+    ) -> bool {
+        let later = self.endpoints.told_at(key).filter(|at| *at > now);
+        later.is_none_or(|at| {
+            self.silence(key, row, decision, now) == self.silence(key, row, decision, at)
+        })
+    }
+
+    /// When something is to be told of a Service next, after `now`.
+    pub fn silent_at(&self, now: Instant) -> Option<Instant> {
+        self.endpoints.next(now)
+    }
+
+    /// What of a policy matches nothing.
+    pub fn unmatched(&self, policy: &str) -> &[String] {
+        self.governing.unmatched(policy)
     }
 
     /// How many Services with an address each policy governs.
     pub fn governed(&self, plan: &Plan) -> BTreeMap<String, usize> {
         let mut governed = self.ledger.governed().clone();
         for (_, _, row, decision) in self.decided(plan) {
-            if let Some(policy) = decision.and_then(|decision| self.governor(row, decision)) {
+            let governance = decision.and_then(|decision| self.governance(row, decision));
+            if let Some(Governance::Policy(policy)) = governance {
                 *governed.entry(policy.name.clone()).or_default() += 1;
             }
         }

@@ -111,8 +111,8 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
             }
             decision => decision,
         };
-        let silent = decision.and_then(|decision| index.silent(row, decision));
-        if let Some(write) = row.write(key, version, decision, silent, time) {
+        let silence = decision.and_then(|decision| index.silence(key, row, decision, now));
+        if let Some(write) = row.write(key, version, decision, silence, time) {
             jobs.push(Job::Service { key: key.clone(), version, write: Box::new(write) });
         }
     }
@@ -126,7 +126,7 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
     }
     for (name, row) in index.policies.iter() {
         let services = governed.get(name).copied().unwrap_or(0);
-        if let Some(patch) = row.write(name, services, time) {
+        if let Some(patch) = row.write(name, services, index.unmatched(name), time) {
             jobs.push(Job::Policy(name.clone(), patch));
         }
     }

@@ -149,6 +149,7 @@ impl Leader<'_> {
             Change::Pool(_) => Kind::Pool,
             Change::Policy(_) => Kind::Policy,
             Change::Node(_) => Kind::Node,
+            Change::Slice(_) => Kind::Slice,
             Change::Claim(_) => Kind::Claim,
             Change::Session(_) => Kind::Session,
             Change::Failed(kind, error) => {
@@ -221,12 +222,13 @@ impl Leader<'_> {
             }
         }
         self.index.forget(begin);
-        if let Some(at) = self.index.replaced_by().filter(|at| begin < *at) {
+        let replaced = self.index.replaced_by().filter(|at| begin < *at);
+        for at in replaced.into_iter().chain(self.index.silent_at(begin)) {
             self.plan_by(at);
         }
         let plan = self.index.plan();
         let jobs = jobs(&self.index, &plan, begin, clock::time_of_day());
-        self.index.settle(&plan, &jobs);
+        self.index.settle(&plan, &jobs, begin);
         self.queue = jobs.into();
         self.context.metrics.show(&plan, self.index.settled(), self.index.malformed());
         self.postpone(begin);

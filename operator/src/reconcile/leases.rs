@@ -8,16 +8,21 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
+use leasehold::desired::NodeObject;
 use leasehold_crds::lease::{Claim, LeaseName, Session, SessionId, Stored};
 
 use super::table::Row;
 use crate::allocate::{Labels, ServiceKey};
 
-/// The addresses of a Node.
+/// What is kept of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRow {
     /// All that are IP addresses.
     pub addresses: Vec<IpAddr>,
+    /// Its labels.
+    pub labels: Labels,
+    /// Whether it announces nothing at all.
+    pub excluded: bool,
 }
 
 impl Row for NodeRow {
@@ -26,7 +31,9 @@ impl Row for NodeRow {
 
     fn read(node: &Node) -> Option<Self> {
         let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
-        Some(Self { addresses: addresses.filter_map(|entry| entry.address.parse().ok()).collect() })
+        let addresses = addresses.filter_map(|entry| entry.address.parse().ok()).collect();
+        let (_, facts) = NodeObject::of(node)?;
+        Some(Self { addresses, labels: facts.labels().clone(), excluded: facts.is_excluded() })
     }
 
     fn key(meta: &ObjectMeta) -> Option<String> {

@@ -8,6 +8,8 @@
 //! | [`index`] | everything that is known, and the plan for it |
 //! | `settled` | which part of it something may have to be done about |
 //! | [`service`], [`pool`], [`policy`], [`leases`] | what is kept of each kind, and what is written to it |
+//! | [`endpoints`] | which Services have endpoints |
+//! | `governing` | which policy governs which Service |
 //! | `wish` | what a Service asks for |
 //! | `tell` | what people are told about a Service |
 //! | `resting` | addresses that were freed of late |
@@ -17,6 +19,8 @@
 //! | [`lead`] | the loop of the active replica |
 
 mod condition;
+pub mod endpoints;
+mod governing;
 pub mod index;
 pub mod jobs;
 pub mod lead;

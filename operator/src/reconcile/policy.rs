@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use leasehold_crds::AnnouncementPolicy;
-use leasehold_crds::policy::{ACCEPTED, AnnouncementPolicyStatus, Policy, PolicyError};
+use leasehold_crds::policy::{ACCEPTED, AnnouncementPolicyStatus, EFFECTIVE, Policy, PolicyError};
 use serde_json::json;
 
 use super::condition::{self, Verdict};
@@ -39,14 +39,24 @@ impl Row for PolicyRow {
 impl PolicyRow {
     /// The body of the server-side apply that makes the status say what is known; `None` if it does
     /// already.
-    pub fn write(&self, name: &str, services: usize, now: Timestamp) -> Option<serde_json::Value> {
+    pub fn write(
+        &self,
+        name: &str,
+        services: usize,
+        unmatched: &[String],
+        now: Timestamp,
+    ) -> Option<serde_json::Value> {
         let old = self.object.status.as_ref();
-        let accepted = old.and_then(|status| {
-            status.conditions.iter().find(|condition| condition.type_ == ACCEPTED)
-        });
+        let said = |verdict: Verdict| {
+            let mut conditions = old.iter().flat_map(|status| &status.conditions);
+            let before = conditions.find(|condition| condition.type_ == verdict.type_);
+            condition::dated(verdict, before, now)
+        };
+        let accepted = self.accepted();
+        let effective = accepted.status.then(|| self.effective(services, unmatched));
         let status = AnnouncementPolicyStatus {
             services: i64::try_from(services).unwrap_or(i64::MAX),
-            conditions: vec![condition::dated(self.accepted(), accepted, now)],
+            conditions: [accepted].into_iter().chain(effective).map(said).collect(),
         };
         let same = |old: &AnnouncementPolicyStatus| {
             old.services == status.services && all_same(&old.conditions, &status.conditions)
@@ -60,6 +70,26 @@ impl PolicyRow {
             "metadata": { "name": name, "uid": self.object.metadata.uid },
             "status": status,
         }))
+    }
+
+    /// Whether everything that it names and selects is there.
+    fn effective(&self, services: usize, unmatched: &[String]) -> Verdict {
+        let mut missing = unmatched.to_vec();
+        if services == 0 {
+            missing.push("it governs no Service with an address".to_owned());
+        }
+        let (reason, message) = if missing.is_empty() {
+            ("AllMatched", "each of its names and selectors matches something".to_owned())
+        } else {
+            ("NothingMatched", missing.join("; "))
+        };
+        Verdict {
+            type_: EFFECTIVE,
+            status: missing.is_empty(),
+            reason,
+            message,
+            generation: self.object.metadata.generation,
+        }
     }
 
     fn accepted(&self) -> Verdict {

@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
-use kube::Resource;
 use kube::core::Selector;
+use kube::{Resource, ResourceExt};
 use leasehold_crds::IPAddressPool;
 use leasehold_crds::pool::{IPAddressPoolStatus, OVERLAPPING, READY, ServiceAllocation};
 use leasehold_crds::selector;
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::condition::{self, Verdict};
 use super::service::created;
 use super::table::Row;
-use crate::allocate::{Overlap, Pool, Rules, Scope, Usage};
+use crate::allocate::{Labels, Overlap, Pool, Rules, Scope, Usage};
 use crate::report::events::Notice;
 
 /// The reason of `Ready` while entries cannot be used, and of the event that tells of it.
@@ -26,6 +26,8 @@ const INVALID_SELECTOR: &str = "InvalidSelector";
 pub struct PoolRow {
     /// The pool, with the entries that can be used.
     pub pool: Pool,
+    /// Its labels.
+    pub labels: Labels,
     generation: Option<i64>,
     /// What is wrong with entries.
     errors: Vec<String>,
@@ -62,6 +64,7 @@ impl Row for PoolRow {
         };
         Some(Self {
             pool: Pool { created: created(&object.metadata), ranges, rules },
+            labels: object.labels().clone(),
             generation: object.metadata.generation,
             errors,
             unreadable,

@@ -12,6 +12,7 @@ use leasehold_crds::service::{ALLOCATED_FROM, CLAIM, allocated_from, ingress_ips
 use serde_json::json;
 
 use super::condition;
+use super::governing::Silence;
 use super::table::Row;
 use super::tell;
 use super::wish::{recorded_claim, wish};
@@ -20,7 +21,7 @@ use crate::report::events::{CONTROLLER, Notice};
 
 /// The condition on a Service that says whether it has the addresses that it asks for.
 pub const ALLOCATED: &str = "leasehold.dev/Allocated";
-/// The condition on a Service whose addresses no node announces because its policy says so.
+/// The condition on a Service whose addresses no node announces; it says why.
 pub const ANNOUNCED: &str = "leasehold.dev/Announced";
 
 /// What is kept of a Service.
@@ -40,7 +41,7 @@ pub struct ServiceRow {
     /// Whether its status has the addresses as we write them.
     plain: bool,
     condition: Option<Condition>,
-    /// What it says of a policy by which nobody announces it.
+    /// What it says of why nobody announces it.
     silence: Option<Condition>,
 }
 
@@ -152,18 +153,23 @@ impl ServiceRow {
         self.condition.as_ref().is_some_and(tell::is_of_kept)
     }
 
+    /// Whether it says already that it has no endpoint.
+    pub fn is_told_of_no_endpoint(&self) -> bool {
+        self.silence.as_ref().is_some_and(|condition| condition.reason == tell::NO_ENDPOINT)
+    }
+
     /// The write that makes the Service what `decision` says, or without one takes everything back
-    /// that is ours. `None` if it is so already. By the policy `silent` nobody announces it.
+    /// that is ours. `None` if it is so already. `silence` is why nobody announces it.
     pub fn write(
         &self,
         key: &ServiceKey,
         version: u64,
         decision: Option<&Decision>,
-        silent: Option<&str>,
+        silence: Option<Silence<'_>>,
         now: Timestamp,
     ) -> Option<ServiceWrite> {
         match decision {
-            Some(decision) => self.assign(key, version, decision, silent, now),
+            Some(decision) => self.assign(key, version, decision, silence, now),
             None => self.marked.then(|| self.release(key, version)),
         }
     }
@@ -173,13 +179,13 @@ impl ServiceRow {
         key: &ServiceKey,
         version: u64,
         decision: &Decision,
-        silent: Option<&str>,
+        silence: Option<Silence<'_>>,
         now: Timestamp,
     ) -> Option<ServiceWrite> {
         let wish = self.wish.as_ref()?;
         let old = self.condition.as_ref();
         let said = old.is_some_and(|old| tell::says(old, key, decision));
-        let silence = silent.map(tell::silence);
+        let silence = silence.map(tell::silence);
         let silent_before = self.silence.as_ref();
         let told = match (silent_before, &silence) {
             (Some(before), Some(silence)) => condition::says(before, silence),

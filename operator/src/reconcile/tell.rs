@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::condition::{self, Verdict};
+use super::governing::Silence;
 use super::service::{ALLOCATED, ANNOUNCED};
 use crate::allocate::{Decision, Failure, Lost, ServiceKey};
 use crate::report::events::Notice;
@@ -16,8 +17,10 @@ pub(super) const ASSIGNED: &str = "AddressAssigned";
 /// out any more.
 pub(super) const KEPT: &str = "AddressKept";
 
-/// The reason of the condition, and of the event, while a policy says that nobody announces.
-pub(super) const SILENT: &str = "NotAnnounced";
+/// The reason of the event that tells that nobody announces.
+const SILENT: &str = "NotAnnounced";
+/// The reason of the condition while that is so for want of an endpoint.
+pub(super) const NO_ENDPOINT: &str = "NoEndpoint";
 
 /// What is said of each such address.
 const ALTHOUGH: &str = "is kept although";
@@ -55,10 +58,26 @@ pub(super) fn says(condition: &Condition, key: &ServiceKey, decision: &Decision)
     }
 }
 
-/// What the condition says of a Service that nobody announces, by the policy that says so.
-pub(super) fn silence(policy: &str) -> Verdict {
-    let message = format!("no node announces its addresses: policy {policy} says `mode: None`");
-    Verdict { type_: ANNOUNCED, status: false, reason: SILENT, message, generation: None }
+/// What the condition says of a Service that nobody announces.
+pub(super) fn silence(silence: Silence<'_>) -> Verdict {
+    let (reason, why) = match silence {
+        Silence::NoPolicy => (
+            "NoPolicy",
+            "no AnnouncementPolicy matches it, and there are some: have one match it".to_owned(),
+        ),
+        Silence::Mode(policy) => ("ModeNone", format!("policy {policy} says `mode: None`")),
+        Silence::NoNode(policy) => (
+            "NoNode",
+            format!("policy {policy} selects no node that may announce: change its nodeSelectors"),
+        ),
+        Silence::NoEndpoint => (
+            NO_ENDPOINT,
+            "it has no endpoint; with `announceWithoutEndpoints` in its policy they would all the same"
+                .to_owned(),
+        ),
+    };
+    let message = format!("no node announces its addresses: {why}");
+    Verdict { type_: ANNOUNCED, status: false, reason, message, generation: None }
 }
 
 /// The event for that.

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -29,6 +30,8 @@ pub enum Kind {
     Policy,
     /// Nodes.
     Node,
+    /// EndpointSlices, in all namespaces.
+    Slice,
     /// Leases in the namespace of the claims.
     Claim,
     /// Leases in the namespace of the sessions.
@@ -37,12 +40,13 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Service,
         Self::Namespace,
         Self::Pool,
         Self::Policy,
         Self::Node,
+        Self::Slice,
         Self::Claim,
         Self::Session,
     ];
@@ -55,6 +59,7 @@ impl Kind {
             Self::Pool => "IPAddressPools",
             Self::Policy => "AnnouncementPolicies",
             Self::Node => "Nodes",
+            Self::Slice => "EndpointSlices",
             Self::Claim => "claim Leases",
             Self::Session => "session Leases",
         }
@@ -77,6 +82,8 @@ pub enum Change {
     Policy(Observed<AnnouncementPolicy>),
     /// About a Node.
     Node(Observed<Node>),
+    /// About an EndpointSlice.
+    Slice(Observed<EndpointSlice>),
     /// About a claim.
     Claim(Observed<Lease>),
     /// About a session.
@@ -110,6 +117,7 @@ pub fn changes(
         observe(Api::all(client.clone()), Kind::Pool, Change::Pool),
         observe(Api::all(client.clone()), Kind::Policy, Change::Policy),
         observe(Api::all(client.clone()), Kind::Node, Change::Node),
+        observe(Api::all(client.clone()), Kind::Slice, Change::Slice),
         leases(claims, Kind::Claim, Change::Claim),
         leases(sessions, Kind::Session, Change::Session),
     ])

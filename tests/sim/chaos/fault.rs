@@ -2,8 +2,14 @@
 
 use std::time::Duration;
 
+use leasehold::desired::NodeState;
+
 use crate::dice::Dice;
 use crate::world::{Cuts, Down, ROUTER, Troubles, World};
+
+/// In which a node is not as it should be.
+const STATES: [NodeState; 4] =
+    [NodeState::NotReady, NodeState::Cordoned, NodeState::Draining, NodeState::NetworkUnavailable];
 
 /// One thing that goes wrong, for a while or at once.
 #[derive(Clone, Debug)]
@@ -17,7 +23,7 @@ pub(super) enum Fault {
     },
     Paused(usize),
     Lag(usize, Duration),
-    Cordoned(usize),
+    State(usize, NodeState),
     NodeGone(usize),
     Carrier(usize),
     Wire(Box<Cuts>),
@@ -55,7 +61,7 @@ impl Fault {
             9 => {
                 Self::Lag(host, dice.between(Duration::from_millis(5), Duration::from_millis(150)))
             }
-            10 | 11 => Self::Cordoned(host),
+            10 | 11 => Self::State(host, dice.pick(&STATES)),
             12 => Self::NodeGone(host),
             13 => Self::Carrier(host),
             14..=19 => Self::Wire(Box::new(cuts(dice, world))),

@@ -3,11 +3,14 @@
 mod fault;
 mod sickness;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::desired::{Detection, OnApiOutage};
+use leasehold::desired::{Detection, Failback, FailbackMode, OnApiOutage};
+use leasehold_crds::names::NodeName;
 
 use self::fault::Fault;
 use self::sickness::Sickness;
@@ -41,13 +44,13 @@ pub(crate) fn run(seed: u64) -> u64 {
     let start = world.now;
     world.tell_all(&format!("seed {seed}: {kind:?}"));
     world.run(Duration::from_secs(9));
-    world.assert_served();
+    world.assert_served_soon();
     match kind {
         Kind::Storm => storm(&mut world, &mut dice),
         Kind::Crash => crash(&mut world, &mut dice),
         Kind::Innocent => innocent(&mut world, &mut dice),
     }
-    world.assert_served();
+    world.assert_served_soon();
     world.now.saturating_since(start).as_secs()
 }
 
@@ -85,14 +88,32 @@ fn cluster(dice: &mut Dice, kind: Kind) -> World {
     } else {
         OnApiOutage::Hold
     };
+    let drain_on_cordon = dice.percent(30);
+    // What moves by itself is no fault: a run in which nothing may move does without.
+    let failback = (kind == Kind::Storm && dice.percent(30)).then(|| failback(dice, hosts));
     for number in 1..=u8::try_from(1 + dice.below(8)).unwrap() {
         let segment = u8::try_from(dice.below(usize::from(segments))).unwrap();
         let address = IpAddr::from([10, segment, 0, number]);
-        let claimed = world.claimed(number, address, detection, outage);
+        let mut claimed = world.claimed(number, address, detection, outage);
+        claimed.drain_on_cordon = drain_on_cordon;
+        if let Some((failback, preference)) = &failback {
+            claimed.failback = *failback;
+            claimed.preference = Arc::clone(preference);
+        }
         world.desired.claims.insert(claim(number), claimed);
     }
     world.publish_desired();
     world
+}
+
+/// When claims go to better nodes, and which is preferred.
+fn failback(dice: &mut Dice, hosts: usize) -> (Failback, Arc<BTreeMap<NodeName, u32>>) {
+    let mode = dice.pick(&[FailbackMode::Preferred, FailbackMode::Balance]);
+    let delay = dice.between(Duration::from_millis(500), Duration::from_secs(8));
+    let preferred = (mode == FailbackMode::Preferred || dice.percent(30))
+        .then(|| (NAMES[dice.below(hosts)].parse().unwrap(), 10));
+    let failback = Failback { mode, delay, moves_per_minute: 600 };
+    (failback, Arc::new(preferred.into_iter().collect()))
 }
 
 fn detection(dice: &mut Dice) -> Detection {

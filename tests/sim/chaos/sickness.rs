@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::desired::NodeState;
 use leasehold::lease::Target;
 
 use super::fault::Fault;
@@ -32,9 +33,9 @@ impl Sickness {
             Fault::Paused(host) if world.hosts[*host].is_running() => world.pause(*host),
             Fault::Stopped { .. } | Fault::Paused(_) => {}
             Fault::Lag(host, lag) => self.change(world, |world| world.hosts[*host].lag = *lag),
-            Fault::Cordoned(host) => {
+            Fault::State(host, state) => {
                 let name = world.hosts[*host].name.clone();
-                world.drain(&name, true);
+                world.set_state(&name, *state);
             }
             Fault::NodeGone(host) => {
                 let node = world.hosts[*host].node.clone();
@@ -160,9 +161,9 @@ impl Sickness {
             Fault::Lag(host, _) => {
                 self.change(world, |world| world.hosts[*host].lag = Duration::ZERO);
             }
-            Fault::Cordoned(host) => {
+            Fault::State(host, _) => {
                 let name = world.hosts[*host].name.clone();
-                world.drain(&name, false);
+                world.set_state(&name, NodeState::Ready);
             }
             Fault::NodeGone(host) => {
                 let node = world.hosts[*host].node.clone();
@@ -263,7 +264,7 @@ impl Sickness {
             claim.nodes = std::sync::Arc::new(nodes.clone());
         }
         for node in nodes {
-            world.desired.nodes.insert(node, leasehold::desired::NodeState::default());
+            world.desired.nodes.insert(node, NodeState::default());
         }
         world.publish_desired();
         for host in 0..world.hosts.len() {

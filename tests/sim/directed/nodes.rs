@@ -144,6 +144,7 @@ fn a_drained_node_waits_for_no_node_that_failback_chose() {
         }
     }
     assert_eq!(load(&world, "a"), 0, "1.5 s later");
+    run_answered(&mut world, secs(1));
     world.assert_served();
 }
 

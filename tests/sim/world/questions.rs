@@ -52,6 +52,24 @@ impl World {
         }
     }
 
+    /// The same, once what is on its way to a better node has arrived.
+    pub(crate) fn assert_served_soon(&mut self) {
+        let until = self.now + Duration::from_secs(2);
+        let moves = |world: &Self| {
+            world.store.claims.values().any(|stored| stored.record.successor.is_some())
+                || world
+                    .desired
+                    .claims
+                    .values()
+                    .flat_map(|claim| &claim.addresses)
+                    .any(|ip| world.having(*ip).len() > 1)
+        };
+        while self.now < until && moves(self) {
+            self.run(Duration::from_millis(10));
+        }
+        self.assert_served();
+    }
+
     /// The writes on `node`'s session that others carried out since `since`.
     pub(crate) fn fences(&self, node: &str, since: Instant) -> Vec<&Committed> {
         let of = |committed: &&Committed| {

@@ -19,7 +19,10 @@ fn addresses(index: &Index) -> Vec<(String, String)> {
 /// A Service that has its address, and a pool; nothing is left to do but the status of the pool.
 fn settled() -> (Index, Value) {
     let pools = vec![pool("lan", &["10.0.0.0/30"])];
-    let mut index = World { services: vec![service("shop", 7)], pools, ..World::default() }.index();
+    let nodes = vec![json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "n", "resourceVersion": "3"}})];
+    let services = vec![service("shop", 7)];
+    let mut index = World { services, pools, nodes, ..World::default() }.index();
     let (_, patch, _) = service_jobs(&index).remove(0);
     let shop = patched(service("shop", 7), &patch, 8);
     index.apply(Change::Service(applied(shop.clone())), START);

@@ -45,6 +45,23 @@ struct World {
     nodes: Vec<Value>,
     claims: Vec<Value>,
     sessions: Vec<Value>,
+    /// Services without an endpoint; all others of [`SERVED`] have one.
+    idle: Vec<&'static str>,
+}
+
+/// The names of the Services of these tests.
+const SERVED: [&str; 9] = ["shop", "next", "older", "a", "b", "c", "d", "e", "gone"];
+
+/// The slice of a Service, with or without an endpoint.
+fn slice(name: &str, version: u64, serves: bool) -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {
+            "name": format!("{name}-1"), "namespace": "web", "resourceVersion": version.to_string(),
+            "labels": {"kubernetes.io/service-name": name},
+        },
+        "endpoints": [{"addresses": ["10.1.0.1"], "conditions": {"ready": serves}}],
+    })
 }
 
 impl World {
@@ -62,6 +79,8 @@ impl World {
         observed(self.pools).into_iter().map(Change::Pool).for_each(&mut take);
         observed(Vec::new()).into_iter().map(Change::Policy).for_each(&mut take);
         observed(self.nodes).into_iter().map(Change::Node).for_each(&mut take);
+        let slices = SERVED.map(|name| slice(name, 1, !self.idle.contains(&name)));
+        observed(slices.into()).into_iter().map(Change::Slice).for_each(&mut take);
         observed(self.claims).into_iter().map(Change::Claim).for_each(&mut take);
         observed(self.sessions).into_iter().map(Change::Session).for_each(&mut take);
         assert!(index.missing().is_empty());
@@ -490,4 +509,128 @@ fn the_status_of_a_pool_says_what_is_wrong_and_is_written_once() {
     index.apply(Change::Pool(applied(stored)), START);
     let left = all_jobs(&index);
     assert!(matches!(&left[..], [Job::Pool(name, _)] if name == "a"), "{left:?}");
+}
+
+/// What the condition `leasehold.dev/Announced` says, and the events that tell of it; none if nothing is
+/// written.
+fn silence(jobs: &[(String, Value, Vec<String>)]) -> Option<(String, Vec<String>)> {
+    let (_, patch, notices) = jobs.first()?;
+    let conditions = patch["status"]["conditions"].as_array().unwrap();
+    let announced =
+        conditions.iter().find(|condition| condition["type"] == "leasehold.dev/Announced");
+    let said = announced.map(|it| format!("{}: {}", it["reason"], it["message"]));
+    Some((said.unwrap_or_default().replace('"', ""), notices.clone()))
+}
+
+#[test]
+fn a_service_that_stays_without_an_endpoint_says_so_and_one_whose_pods_are_replaced_does_not() {
+    let after = |seconds| START + Duration::from_secs(seconds);
+    let pools = vec![pool("lan", &["10.0.0.0/30"])];
+    let mut index = World { services: vec![service("shop", 7)], pools, ..World::default() }.index();
+    let (_, patch, _) = service_jobs(&index).remove(0);
+    let shop = patched(service("shop", 7), &patch, 8);
+    index.apply(Change::Service(applied(shop.clone())), START);
+    let pods = |index: &mut Index, version, serve, at| {
+        index.apply(Change::Slice(applied(slice("shop", version, serve))), after(at))
+    };
+    assert!(pods(&mut index, 2, false, 10));
+    assert_eq!(index.silent_at(after(10)), Some(after(12)));
+    assert!(service_jobs_at(&index, after(11)).is_empty());
+    assert!(pods(&mut index, 3, true, 11));
+    assert!(service_jobs_at(&index, after(99)).is_empty());
+    assert!(!pods(&mut index, 4, true, 12), "no news");
+
+    assert!(pods(&mut index, 5, false, 20));
+    let says = "NoEndpoint: no node announces its addresses: it has no endpoint; with \
+                `announceWithoutEndpoints` in its policy they would all the same";
+    let note = says.replace("NoEndpoint", "NotAnnounced");
+    let jobs = service_jobs_at(&index, after(22));
+    assert_eq!(silence(&jobs), Some((says.to_owned(), vec![note])));
+    let told = patched(shop, &jobs[0].1, 9);
+    index.apply(Change::Service(applied(told.clone())), after(22));
+    assert!(service_jobs_at(&index, after(23)).is_empty(), "it is told once");
+
+    // An operator that starts now does not take it back.
+    let pools = vec![pool("lan", &["10.0.0.0/30"])];
+    let next =
+        World { services: vec![told], pools, idle: vec!["shop"], ..World::default() }.index();
+    assert!(service_jobs(&next).is_empty());
+
+    // The policy has it announced all the same; then the pods are back.
+    let policy = json!({
+        "apiVersion": "leasehold.dev/v1alpha1", "kind": "AnnouncementPolicy",
+        "metadata": {"name": "all", "uid": "p", "resourceVersion": "30"},
+        "spec": {"announceWithoutEndpoints": true},
+    });
+    index.apply(Change::Policy(applied(policy.clone())), after(30));
+    // No node follows the policy.
+    let says = "NoNode: no node announces its addresses: policy all selects no node that may announce: \
+                change its nodeSelectors";
+    assert_eq!(silence(&service_jobs_at(&index, after(30))).unwrap().0, says);
+    let node = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "n", "resourceVersion": "31"}});
+    index.apply(Change::Node(applied(node)), after(31));
+    assert_eq!(silence(&service_jobs_at(&index, after(31))), Some((String::new(), vec![])));
+    index.apply(Change::Policy(deleted(policy)), after(32));
+    assert!(service_jobs_at(&index, after(32)).is_empty(), "it says so still");
+    assert!(pods(&mut index, 33, true, 33));
+    assert_eq!(silence(&service_jobs_at(&index, after(33))), Some((String::new(), vec![])));
+}
+
+#[test]
+fn a_policy_says_what_of_it_matches_nothing() {
+    let mut lan = pool("lan", &["10.0.0.0/30"]);
+    lan["metadata"]["labels"] = json!({"zone": "office"});
+    let node = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "n", "resourceVersion": "3", "labels": {"rack": "a"}}});
+    let (pools, nodes) = (vec![lan.clone()], vec![node]);
+    let mut index =
+        World { services: vec![service("shop", 7)], pools, nodes, ..World::default() }.index();
+    let select = |key: &str, value: &str| json!({"matchLabels": {key: value}});
+    let policy = |version: u64, spec: Value| {
+        json!({
+            "apiVersion": "leasehold.dev/v1alpha1", "kind": "AnnouncementPolicy",
+            "metadata": {"name": "p", "uid": "p", "resourceVersion": version.to_string()},
+            "spec": spec,
+        })
+    };
+    let effective = |index: &Index| {
+        let patch = all_jobs(index).into_iter().find_map(|job| match job {
+            Job::Policy(_, patch) => Some(patch),
+            _ => None,
+        });
+        let condition = patch.unwrap()["status"]["conditions"][1].clone();
+        assert_eq!(condition["type"], "Effective");
+        format!("{} {}", condition["status"], condition["message"]).replace('"', "")
+    };
+    let spec = json!({
+        "ipAddressPools": ["lan", "wan"],
+        "ipAddressPoolSelectors": [select("zone", "office"), select("zone", "home")],
+        "serviceSelectors": [select("app", "shop")],
+        "nodeSelectors": [select("rack", "b"), select("rack", "a")],
+        "preferredNodes": [{"weight": 1, "nodeSelector": select("rack", "c")}],
+    });
+    index.apply(Change::Policy(applied(policy(20, spec))), START);
+    assert_eq!(
+        effective(&index),
+        "False there is no IPAddressPool wan; ipAddressPoolSelectors[1] selects no IPAddressPool; \
+         nodeSelectors[0] selects no node; preferredNodes[0] selects no node; it governs no Service with \
+         an address"
+    );
+    let spec = json!({"ipAddressPoolSelectors": [select("zone", "office")]});
+    index.apply(Change::Policy(applied(policy(21, spec.clone()))), START);
+    let (_, patch, _) = service_jobs(&index).remove(0);
+    index.apply(Change::Service(applied(patched(service("shop", 7), &patch, 8))), START);
+    assert_eq!(effective(&index), "True each of its names and selectors matches something");
+    // The pool gets another label: the policy governs nothing any more, and the Service says so.
+    lan["metadata"]["labels"] = json!({"zone": "home"});
+    lan["metadata"]["resourceVersion"] = json!("22");
+    index.apply(Change::Pool(applied(lan)), START);
+    assert_eq!(
+        effective(&index),
+        "False ipAddressPoolSelectors[0] selects no IPAddressPool; it governs no Service with an address"
+    );
+    let says = "NoPolicy: no node announces its addresses: no AnnouncementPolicy matches it, and there \
+                are some: have one match it";
+    assert_eq!(silence(&service_jobs(&index)).unwrap().0, says);
 }

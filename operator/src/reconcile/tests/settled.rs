@@ -26,6 +26,8 @@ enum Step {
     Team(&'static str),
     /// A policy for these Services, or none.
     Policy(Option<&'static str>),
+    /// The pods of a Service serve, or not.
+    Pods(&'static str, bool),
     /// A claim lists this, and is held or not; or it is gone.
     Claim(&'static str, Option<(&'static str, bool)>),
     /// The session of the node that holds claims lives, or has ended.
@@ -62,6 +64,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         3 => (select(&["one", "two"][..]), pool).prop_map(|(name, it)| Step::Pool(name, it)),
         1 => select(&["blue", "red"][..]).prop_map(Step::Team),
         1 => prop::option::of(select(&["a", "b"][..])).prop_map(Step::Policy),
+        2 => (name(), any::<bool>()).prop_map(|(name, serve)| Step::Pods(name, serve)),
         2 => (select(&CLAIMS[..]), listed).prop_map(|(claim, it)| Step::Claim(claim, it)),
         1 => any::<bool>().prop_map(Step::Session),
         6 => any::<Pick>().prop_map(Step::Done),
@@ -209,7 +212,7 @@ impl Twins {
         let jobs_of = |index, plan| jobs(index, plan, LATER, Timestamp::UNIX_EPOCH);
         let (found, expected) = (jobs_of(&self.settling, &part), jobs_of(&self.whole, &whole));
         assert_eq!(found, expected);
-        self.settling.settle(&part, &found);
+        self.settling.settle(&part, &found, LATER);
         found
     }
 
@@ -293,6 +296,10 @@ impl Twins {
                 if let Some(object) = self.policies.remove("p") {
                     self.both(|| Change::Policy(deleted(object.clone())));
                 }
+            }
+            Step::Pods(name, serve) => {
+                let version = self.next_version();
+                self.both(|| Change::Slice(applied(slice(name, version, serve))));
             }
             Step::Claim(name, Some((ip, held))) => {
                 let service = name.strip_prefix("web.").map(|name| format!("web/{name}"));

@@ -1,0 +1,290 @@
+//! Which policy governs a service, and what it says.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::ResourceExt;
+use kube::core::{Selector, SelectorExt};
+
+use super::{
+    AnnouncementMode, AnnouncementPolicy, Detection, DetectionError, Failback, HostProtection,
+    OnApiOutage,
+};
+use crate::names::InterfacePattern;
+use crate::selector::{self, SelectorError};
+
+/// The labels of pools, by their names.
+pub type PoolLabels = BTreeMap<String, BTreeMap<String, String>>;
+
+/// Why a policy cannot be followed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// A selector cannot be read.
+    #[error("policy `{policy}`: {field}[{index}] is not a selector: {source}")]
+    Selector {
+        /// The name of the policy.
+        policy: String,
+        /// The field of its `spec`.
+        field: &'static str,
+        /// Which entry of the field.
+        index: usize,
+        /// What is wrong with it.
+        source: SelectorError,
+    },
+    /// A weight is out of bounds.
+    #[error(
+        "policy `{policy}`: preferredNodes[{index}].weight '{weight}' is out of bounds: write 1 to 100"
+    )]
+    Weight {
+        /// The name of the policy.
+        policy: String,
+        /// Which entry.
+        index: usize,
+        /// What it says.
+        weight: i32,
+    },
+    /// The settings of `failback` cannot be followed.
+    #[error("policy `{policy}`: {source}")]
+    Failback {
+        /// The name of the policy.
+        policy: String,
+        /// What is wrong with them.
+        source: DetectionError,
+    },
+    /// The detection settings cannot be followed.
+    #[error("policy `{policy}`: detection: {source}")]
+    Detection {
+        /// The name of the policy.
+        policy: String,
+        /// What is wrong with them.
+        source: DetectionError,
+    },
+}
+
+impl PolicyError {
+    /// One word for conditions.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Selector { .. } => "InvalidSelector",
+            Self::Weight { .. } => "InvalidWeight",
+            Self::Failback { .. } => "InvalidFailback",
+            Self::Detection { .. } => "InvalidDetection",
+        }
+    }
+}
+
+/// A policy that can be followed: with all that it says read.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    /// The interfaces that may carry the addresses; empty: chosen by subnet.
+    pub interfaces: Vec<InterfacePattern>,
+    /// Whether they are announced.
+    pub mode: AnnouncementMode,
+    /// Whether a node gives them away as soon as it is cordoned.
+    pub drain_on_cordon: bool,
+    /// Whether they are announced while their services have no endpoint anywhere.
+    pub announce_without_endpoints: bool,
+    /// How the silence of an owner is told.
+    pub detection: Detection,
+    /// What becomes of the addresses while the API server does not answer.
+    pub on_api_outage: OnApiOutage,
+    /// What goes to another node while its owner lives.
+    pub failback: Failback,
+    /// What of a node can be reached by the addresses that it has.
+    pub host_protection: HostProtection,
+    priority: i32,
+    pools: Vec<String>,
+    pool_selectors: Vec<Selector>,
+    services: Vec<Selector>,
+    nodes: Vec<Selector>,
+    preferred: Vec<(u32, Selector)>,
+}
+
+impl Policy {
+    /// Reads what `policy` says.
+    pub fn parse(policy: &AnnouncementPolicy) -> Result<Self, PolicyError> {
+        let name = policy.name_any();
+        let read = |field, selectors: &[LabelSelector]| {
+            let read_one = |(index, selector): (usize, &LabelSelector)| {
+                selector::read(selector).map_err(|source| PolicyError::Selector {
+                    policy: name.clone(),
+                    field,
+                    index,
+                    source,
+                })
+            };
+            selectors.iter().enumerate().map(read_one).collect::<Result<Vec<_>, _>>()
+        };
+        let pool_selectors =
+            read("ipAddressPoolSelectors", &policy.spec.ip_address_pool_selectors)?;
+        let services = read("serviceSelectors", &policy.spec.service_selectors)?;
+        let nodes = read("nodeSelectors", &policy.spec.node_selectors)?;
+        let mut preferred = Vec::new();
+        for (index, entry) in policy.spec.preferred_nodes.iter().enumerate() {
+            let weight =
+                u32::try_from(entry.weight).ok().filter(|weight| (1..=100).contains(weight));
+            let Some(weight) = weight else {
+                let weight = entry.weight;
+                return Err(PolicyError::Weight { policy: name, index, weight });
+            };
+            let selector = selector::read(&entry.node_selector).map_err(|source| {
+                let field = "preferredNodes";
+                PolicyError::Selector { policy: name.clone(), field, index, source }
+            })?;
+            preferred.push((weight, selector));
+        }
+        let spec = &policy.spec;
+        let (delay, moves) = (&spec.failback_delay, spec.max_moves_per_minute);
+        let failback = Failback::read(spec.failback, delay, moves)
+            .map_err(|source| PolicyError::Failback { policy: name.clone(), source })?;
+        let detection = Detection::try_from(&policy.spec.detection)
+            .map_err(|source| PolicyError::Detection { policy: name.clone(), source })?;
+        Ok(Self {
+            mode: policy.spec.mode,
+            drain_on_cordon: policy.spec.drain_on_cordon,
+            announce_without_endpoints: policy.spec.announce_without_endpoints,
+            detection,
+            failback,
+            preferred,
+            on_api_outage: policy.spec.on_api_outage,
+            host_protection: policy.spec.host_protection,
+            interfaces: policy.spec.interfaces.iter().map(|name| name.0.clone()).collect(),
+            priority: policy.spec.priority,
+            pools: policy.spec.ip_address_pools.clone(),
+            pool_selectors,
+            name,
+            services,
+            nodes,
+        })
+    }
+
+    /// Whether the policy matches a service with these labels whose address is from `pool`.
+    fn matches_service(
+        &self,
+        labels: &BTreeMap<String, String>,
+        pool: Option<&str>,
+        pools: &PoolLabels,
+    ) -> bool {
+        self.matches_pool(pool, pools) && any(&self.services, labels)
+    }
+
+    fn matches_pool(&self, pool: Option<&str>, pools: &PoolLabels) -> bool {
+        let everywhere = self.pools.is_empty() && self.pool_selectors.is_empty();
+        everywhere
+            || pool.is_some_and(|pool| {
+                let labels = pools.get(pool);
+                let selected = |labels| self.pool_selectors.iter().any(|it| it.matches(labels));
+                self.pools.iter().any(|name| name == pool) || labels.is_some_and(selected)
+            })
+    }
+
+    /// What of the policy matches none of these pools, and none of the nodes with these labels.
+    pub fn unmatched<'a>(
+        &self,
+        pools: &PoolLabels,
+        nodes: impl Iterator<Item = &'a BTreeMap<String, String>> + Clone,
+    ) -> Vec<String> {
+        let mut unmatched = Vec::new();
+        for name in self.pools.iter().filter(|name| !pools.contains_key(*name)) {
+            unmatched.push(format!("there is no IPAddressPool {name}"));
+        }
+        let mut note = |field: &str, what, index, found: bool| {
+            if !found {
+                unmatched.push(format!("{field}[{index}] selects no {what}"));
+            }
+        };
+        for (index, selector) in self.pool_selectors.iter().enumerate() {
+            let found = pools.values().any(|labels| selector.matches(labels));
+            note("ipAddressPoolSelectors", "IPAddressPool", index, found);
+        }
+        for (index, selector) in self.nodes.iter().enumerate() {
+            let found = nodes.clone().any(|labels| selector.matches(labels));
+            note("nodeSelectors", "node", index, found);
+        }
+        for (index, (_, selector)) in self.preferred.iter().enumerate() {
+            let found = nodes.clone().any(|labels| selector.matches(labels));
+            note("preferredNodes", "node", index, found);
+        }
+        unmatched
+    }
+
+    /// How much a node with these labels is preferred.
+    pub fn preference(&self, labels: &BTreeMap<String, String>) -> u32 {
+        let selecting = self.preferred.iter().filter(|(_, selector)| selector.matches(labels));
+        selecting.map(|(weight, _)| weight).sum()
+    }
+
+    /// Whether a node with these labels may announce under the policy.
+    pub fn allows_node(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.mode == AnnouncementMode::Layer2 && any(&self.nodes, labels)
+    }
+}
+
+/// An empty list of selectors matches all; an empty selector does as well.
+fn any(selectors: &[Selector], labels: &BTreeMap<String, String>) -> bool {
+    selectors.is_empty() || selectors.iter().any(|selector| selector.matches(labels))
+}
+
+/// What governs one service.
+#[derive(Clone, Copy, Debug)]
+pub enum Governance<'a> {
+    /// No policy exists: announced with the defaults.
+    Default,
+    /// This policy.
+    Policy(&'a Policy),
+    /// Policies exist and none matches: not announced.
+    None,
+}
+
+/// The policies of a cluster in the order in which they are tried.
+#[derive(Clone, Debug, Default)]
+pub struct Policies {
+    ordered: Vec<Policy>,
+    pools: PoolLabels,
+    /// Policies that could not be read still count as existing: a typing error in the only policy
+    /// must not announce everything from everywhere.
+    exist: bool,
+}
+
+impl Policies {
+    /// Reads and orders `policies`; those that cannot be followed are returned beside.
+    pub fn new<'a>(
+        policies: impl IntoIterator<Item = &'a AnnouncementPolicy>,
+    ) -> (Self, Vec<PolicyError>) {
+        let mut read = Self::default();
+        let mut errors = Vec::new();
+        for policy in policies {
+            read.exist = true;
+            match Policy::parse(policy) {
+                Ok(policy) => read.ordered.push(policy),
+                Err(error) => errors.push(error),
+            }
+        }
+        read.ordered.sort_by(|a, b| (a.priority, &a.name).cmp(&(b.priority, &b.name)));
+        (read, errors)
+    }
+
+    /// The same policies where pools have these labels.
+    #[must_use]
+    pub fn of_pools(mut self, pools: PoolLabels) -> Self {
+        self.pools = pools;
+        self
+    }
+
+    /// All of them, in the order in which they are tried.
+    pub fn iter(&self) -> impl Iterator<Item = &Policy> {
+        self.ordered.iter()
+    }
+
+    /// What governs a service with these labels whose address is from `pool`.
+    pub fn govern(&self, labels: &BTreeMap<String, String>, pool: Option<&str>) -> Governance<'_> {
+        let matches = |policy: &&Policy| policy.matches_service(labels, pool, &self.pools);
+        match self.ordered.iter().find(matches) {
+            Some(policy) => Governance::Policy(policy),
+            None if self.exist => Governance::None,
+            None => Governance::Default,
+        }
+    }
+}
