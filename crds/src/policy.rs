@@ -11,10 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::InterfacePattern;
 
+mod announcing;
 mod detection;
 mod govern;
 mod placement;
 
+pub use announcing::{Announcements, AnnouncementsSpec};
 pub use detection::{Detection, DetectionError, DetectionMode, DetectionSpec, DurationText};
 pub use govern::{Governance, Policies, Policy, PolicyError, PoolLabels};
 pub use placement::{Failback, FailbackMode, PreferredNodes};
@@ -154,6 +156,11 @@ pub struct AnnouncementPolicySpec {
     #[serde(default)]
     pub mode: AnnouncementMode,
 
+    /// How often the addresses are announced; the most frequent of what services that share an address
+    /// ask for.
+    #[serde(default)]
+    pub announcements: AnnouncementsSpec,
+
     /// How the death of an owner is told. Services that share an address are watched with the
     /// fastest settings of any of them, and by `LeaseOnly` if any of them says so.
     #[serde(default)]
@@ -199,6 +206,7 @@ impl Default for AnnouncementPolicySpec {
             max_moves_per_minute: placement::default_moves(),
             interfaces: Vec::new(),
             mode: AnnouncementMode::default(),
+            announcements: AnnouncementsSpec::default(),
             detection: DetectionSpec::default(),
             on_api_outage: OnApiOutage::default(),
             host_protection: HostProtection::default(),

@@ -256,6 +256,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use leasehold_crds::lease::LeaseName;
+    use leasehold_crds::policy::Announcements;
     use pnet_base::MacAddr;
     use proptest::prelude::*;
 
@@ -298,7 +299,7 @@ mod tests {
             interface: interface.parse().unwrap(),
             until,
             ownership: 1,
-            announced: true,
+            announced: Some(Announcements::default()),
         }
     }
 

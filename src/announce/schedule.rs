@@ -1,8 +1,9 @@
 //! When each address is announced.
 //!
-//! * In a burst of 0, 0.1, 0.5, 1 and 2 s after it was seen in the kernel, anew for each ownership and
-//!   each time that the address comes back: a frame may be lost, a neighbour may be asleep.
-//! * Each 60 s from then on, for switches that forget.
+//! * In a burst of 0, 0.1, 0.5, 1 and 2 s, or as many as the policy says, after it was seen in the kernel,
+//!   anew for each ownership and each time that the address comes back: a frame may be lost, a neighbour
+//!   may be asleep.
+//! * Each 60 s from then on, or as the policy says, for switches that forget.
 //! * Once when its link's carrier comes back or its MAC changes.
 //!
 //! The first announcements go at once, however many; repetitions at 200 per second at most.
@@ -15,19 +16,17 @@ use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 
 use crate::clock::Instant;
+use crate::desired::Announcements;
 use crate::lease::{KernelView, Serving};
 use crate::net::links::Links;
 
-/// The repetitions of a burst, each counted from the one before: at 0.1, 0.5, 1 and 2 s.
+/// The repetitions of a burst, each counted from the one before: at 0.1, 0.5, 1 and 2 s, then each second.
 const BURST: [Duration; 4] = [
     Duration::from_millis(100),
     Duration::from_millis(400),
     Duration::from_millis(500),
     Duration::from_secs(1),
 ];
-/// The pause between two announcements after the burst; shifted by up to a tenth per address, so that
-/// many addresses do not stay together.
-const REFRESH: Duration = Duration::from_secs(60);
 /// The pause between two repetitions, whatever the address.
 const PACE: Duration = Duration::from_millis(5);
 
@@ -37,6 +36,7 @@ struct Entry {
     ownership: u64,
     mac: MacAddr,
     carrier: bool,
+    announcements: Announcements,
     /// How many repetitions of the burst are done.
     repeated: usize,
     due: Instant,
@@ -56,15 +56,16 @@ impl Schedule {
     /// Takes over what is served, what the kernel has, and the links.
     pub fn update(&mut self, now: Instant, serving: &Serving, kernel: &KernelView, links: &Links) {
         let announced = |ip: &IpAddr| {
-            let vip = serving.vips.get(ip).filter(|vip| vip.announced)?;
+            let vip = serving.vips.get(ip)?;
+            let announcements = vip.announced?;
             let here = kernel.ours.get(ip)?.interface == vip.interface;
             let link = links.get(&vip.interface)?;
-            here.then_some((vip, link))
+            here.then_some((vip, announcements, link))
         };
         self.entries.retain(|ip, _| announced(ip).is_some());
         self.first.retain(|ip| announced(ip).is_some());
         for ip in serving.vips.keys() {
-            let Some((vip, link)) = announced(ip) else { continue };
+            let Some((vip, announcements, link)) = announced(ip) else { continue };
             let known = self.entries.get_mut(ip).filter(|entry| {
                 entry.ownership == vip.ownership && entry.interface == vip.interface
             });
@@ -75,8 +76,9 @@ impl Schedule {
                     ownership: vip.ownership,
                     mac: link.mac,
                     carrier: link.carrier,
+                    announcements,
                     repeated: 0,
-                    due: now + burst(0),
+                    due: now + pause(*ip, announcements, 0),
                 };
                 self.entries.insert(*ip, entry);
                 continue;
@@ -86,6 +88,10 @@ impl Schedule {
             }
             entry.carrier = link.carrier;
             entry.mac = link.mac;
+            if entry.announcements != announcements {
+                entry.announcements = announcements;
+                entry.due = entry.due.min(now + pause(*ip, announcements, entry.repeated));
+            }
         }
     }
 
@@ -111,7 +117,7 @@ impl Schedule {
             let Some(entry) = self.entries.get_mut(&ip) else { continue };
             due.push((ip, entry.interface.clone()));
             entry.repeated = entry.repeated.saturating_add(1);
-            entry.due = now + pause(ip, entry.repeated);
+            entry.due = now + pause(ip, entry.announcements, entry.repeated);
         }
         due
     }
@@ -125,15 +131,14 @@ impl Schedule {
     }
 }
 
-fn burst(repeated: usize) -> Duration {
-    BURST.get(repeated).copied().unwrap_or(REFRESH)
-}
-
-fn pause(ip: IpAddr, repeated: usize) -> Duration {
-    match BURST.get(repeated) {
-        Some(pause) => *pause,
-        None => REFRESH + REFRESH * u32::from(shift(ip)) / 2_560,
+/// The pause before the next announcement; after the burst shifted by up to a tenth per address, so that
+/// many addresses do not stay together.
+fn pause(ip: IpAddr, announcements: Announcements, repeated: usize) -> Duration {
+    if repeated + 1 < announcements.burst {
+        return BURST.get(repeated).copied().unwrap_or(Duration::from_secs(1));
     }
+    let refresh = announcements.refresh_interval;
+    refresh + refresh * u32::from(shift(ip)) / 2_560
 }
 
 /// A byte that differs between neighbouring addresses (FNV-1a).
@@ -204,7 +209,7 @@ mod tests {
                     interface: interface.clone(),
                     until: at(60_000),
                     ownership: 1,
-                    announced: true,
+                    announced: Some(Announcements::default()),
                 };
                 serving.vips.insert(vip(last), served);
                 let address = KernelAddress { interface: interface.clone(), until: at(60_000) };
@@ -257,11 +262,42 @@ mod tests {
     }
 
     #[test]
+    fn bursts_and_refreshes_as_the_policy_says() {
+        let seconds = Duration::from_secs;
+        for (burst, refresh, expected) in [
+            (1, 10, vec![0, 10, 20]),
+            (2, 10, vec![0, 0, 10, 20]),
+            (7, 100, vec![0, 0, 0, 1, 2, 3, 4]),
+        ] {
+            let mut schedule = Schedule::default();
+            let mut world = World::new(1);
+            let announcements = Announcements { burst, refresh_interval: seconds(refresh) };
+            world.served().announced = Some(announcements);
+            world.tell(&mut schedule, 0);
+            let announced = times(&mut schedule, 0, 24_000);
+            let announced: Vec<_> = announced.iter().map(|at| at / 1000).collect();
+            // Refreshes are shifted by up to a tenth.
+            let near =
+                announced.iter().zip(&expected).all(|(at, due)| (0..=2).contains(&(at - due)));
+            assert!(near && announced.len() == expected.len(), "{burst} {refresh}: {announced:?}");
+        }
+        // A shorter pause counts at once.
+        let mut schedule = Schedule::default();
+        let mut world = World::new(1);
+        world.tell(&mut schedule, 0);
+        assert_eq!(times(&mut schedule, 0, 10_000).len(), 5);
+        let announcements = Announcements { burst: 5, refresh_interval: seconds(10) };
+        world.served().announced = Some(announcements);
+        world.tell(&mut schedule, 10_000);
+        assert_eq!(times(&mut schedule, 10_000, 22_000).len(), 1);
+    }
+
+    #[test]
     fn only_what_the_kernel_has_and_is_to_be_announced() {
         let changes: [(&str, Change); 5] = [
             ("not in the kernel", |world| world.kernel.ours.clear()),
             ("not served", |world| world.serving.vips.clear()),
-            ("silent", |world| world.served().announced = false),
+            ("silent", |world| world.served().announced = None),
             ("still on another interface", |world| {
                 world.served().interface = "eth1".parse().unwrap();
             }),

@@ -69,6 +69,7 @@ fn join(claim: &mut DesiredClaim, other: DesiredClaim) {
     claim.drain_on_cordon |= other.drain_on_cordon;
     claim.preference = both(&claim.preference, &other.preference);
     claim.failback = claim.failback.gentler(other.failback);
+    claim.announcements = claim.announcements.oftener(other.announcements);
     claim.detection = stricter(claim.detection, other.detection);
     if other.on_api_outage == OnApiOutage::Drop {
         claim.on_api_outage = OnApiOutage::Drop;
@@ -128,6 +129,7 @@ impl Allowed<'_> {
             preference: self.preference(policy),
             failback: policy.map_or_else(Failback::default, |policy| policy.failback),
             interfaces: policy.map(|policy| policy.interfaces.clone()).unwrap_or_default(),
+            announcements: policy.map(|policy| policy.announcements).unwrap_or_default(),
             detection: policy.map(|policy| policy.detection).unwrap_or_default(),
             on_api_outage: policy.map(|policy| policy.on_api_outage).unwrap_or_default(),
         }

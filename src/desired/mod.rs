@@ -16,7 +16,7 @@ use std::sync::Arc;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfacePattern, NodeName};
 
-pub use leasehold_crds::policy::{Detection, Failback, FailbackMode, OnApiOutage};
+pub use leasehold_crds::policy::{Announcements, Detection, Failback, FailbackMode, OnApiOutage};
 
 pub use build::build;
 pub use reach::{Protocol, Reach, ServicePort};
@@ -61,6 +61,8 @@ pub struct DesiredClaim {
     pub failback: Failback,
     /// The interfaces that may carry it; empty: the one whose subnet holds the addresses.
     pub interfaces: Vec<InterfacePattern>,
+    /// How often its addresses are announced.
+    pub announcements: Announcements,
     /// How the silence of its owner is told.
     pub detection: Detection,
     /// What becomes of its addresses while the API server does not answer.

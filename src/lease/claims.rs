@@ -79,6 +79,11 @@ impl Election {
         if self.own.id.is_some() {
             self.resolve_doubts(now, &names, actions);
             self.rank_orphans(now, &names, &desired);
+            for name in &names {
+                if let Some(claim) = desired.claims.get(name) {
+                    self.keep_interface(name, claim);
+                }
+            }
             self.keep_link(now, &names);
             for name in &names {
                 self.advance_claim(now, name, desired.claims.get(name), &desired, actions);
@@ -256,7 +261,9 @@ impl Election {
             self.leave_claim(now, name, &stored, &cause, actions);
             return;
         }
-        if self.check_kernel(now, name, claim, &stored, actions) {
+        if self.check_kernel(now, name, claim, &stored, actions)
+            || self.tell_interface(now, name, &stored, actions)
+        {
             return;
         }
         let unasked = !stored.record.addresses.is_subset(&claim.addresses);

@@ -140,31 +140,6 @@ impl Election {
         ((hears || self.is_alone_on(name)) && free).then(|| (name.clone(), interface.mac))
     }
 
-    /// Gives up what lost its carrier: all claims with one write where all are concerned.
-    pub(super) fn keep_link(&mut self, now: Instant, names: &[LeaseName]) {
-        let mut lost = Vec::new();
-        for name in names {
-            let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.mine) else {
-                continue;
-            };
-            let carried = tenure.interface.as_ref().and_then(|name| self.interfaces.get(name));
-            if tenure.interface.is_some() && !carried.is_some_and(|interface| interface.carrier) {
-                lost.push(name.clone());
-            }
-        }
-        let held = || self.tenures.values().filter(|tenure| tenure.mine).count();
-        let all = lost.len() > 1 && lost.len() == held();
-        self.own.release = all && !self.own.is_ending();
-        for name in lost {
-            if let Some(tenure) = self.tenures.get_mut(&name)
-                && tenure.leaving.is_none()
-            {
-                tenure.leaving = Some("carrier lost".to_owned());
-                tenure.retry = now;
-            }
-        }
-    }
-
     /// Whether the kernel does not hold what this node owns; then the claim is given up.
     pub(super) fn check_kernel(
         &mut self,
@@ -239,7 +214,7 @@ pub(super) struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    fn of((name, interface): (&'a InterfaceName, &'a Interface)) -> Self {
+    pub(super) fn of((name, interface): (&'a InterfaceName, &'a Interface)) -> Self {
         Self {
             name,
             addresses: Cow::Borrowed(&interface.addresses),
@@ -260,7 +235,7 @@ impl<'a> Segment<'a> {
 
     /// How well it fits `claim`; `None` where it does not. What only the default route speaks for
     /// fits only where no subnet of the cluster holds the address.
-    fn fit(&self, claim: &DesiredClaim) -> Option<Fit> {
+    pub(super) fn fit(&self, claim: &DesiredClaim) -> Option<Fit> {
         let named = names(claim, self.name);
         if !named && (self.only_if_named || !claim.interfaces.is_empty()) {
             return None;
@@ -287,7 +262,7 @@ impl<'a> Segment<'a> {
 }
 
 /// Whether the policy names an interface for `claim`.
-fn names(claim: &DesiredClaim, name: &InterfaceName) -> bool {
+pub(super) fn names(claim: &DesiredClaim, name: &InterfaceName) -> bool {
     claim.interfaces.iter().any(|pattern| pattern.matches(name))
 }
 
@@ -298,7 +273,7 @@ fn has_subnet_of(session: &Session, vip: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::{Detection, Failback};
+    use crate::desired::{Announcements, Detection, Failback};
 
     #[test]
     fn an_interface_fits_by_subnet_then_by_the_default_route_then_by_name() {
@@ -312,6 +287,7 @@ mod tests {
             preference: Arc::default(),
             failback: Failback::default(),
             interfaces: interfaces.iter().map(|name| name.parse().unwrap()).collect(),
+            announcements: Announcements::default(),
             detection: Detection::default(),
             on_api_outage: OnApiOutage::Hold,
         };

@@ -131,6 +131,8 @@ impl Election {
             gives
         } else if self.is_misplaced(claim) {
             Some("another node has the subnet of its addresses")
+        } else if self.is_uncarried(claim) {
+            Some("no interface of the node can carry it")
         } else {
             self.improving.chosen(name).map(|(_, cause)| cause)
         }
@@ -298,7 +300,8 @@ impl Election {
         cause: &str,
         actions: &mut Vec<Action>,
     ) {
-        if self.own.is_leaving() || !claim.nodes.contains(&self.config.node) {
+        let barred = !claim.nodes.contains(&self.config.node) || self.is_barred(claim);
+        if self.own.is_leaving() || barred {
             self.leave_claim(now, name, stored, cause, actions);
         } else {
             self.with(name, |tenure| {

@@ -100,7 +100,7 @@ impl Election {
                         interface: interface.clone(),
                         until: if drops { self.own.dropped_at() } else { self.own.kernel_until },
                         ownership: tenure.ownership,
-                        announced: !yielding,
+                        announced: (!yielding).then_some(claim.announcements),
                     },
                 );
             }

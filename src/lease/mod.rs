@@ -46,6 +46,7 @@
 //! | `record` | what one process leaves for the next |
 
 mod cache;
+mod carrier;
 mod claims;
 mod conflict;
 mod election;

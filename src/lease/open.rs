@@ -185,6 +185,7 @@ impl Election {
             && tenure.missing.is_none()
             && tenure.ineligible.is_none()
             && stays
+            && self.is_interface_told(stored)
             && stored.record.addresses == claim.addresses
             && stored.record.services == claim.services
             && claim.addresses.iter().all(|address| has(*address))

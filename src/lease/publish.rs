@@ -9,6 +9,7 @@ use super::event::Action;
 use super::record::OwnRecord;
 use super::serving::{ServedVip, Serving};
 use crate::clock::Instant;
+use crate::desired::Announcements;
 
 impl Election {
     /// Publishes what is served, and the record for the next process, where they changed.
@@ -79,7 +80,7 @@ impl Election {
                             self.own.kernel_until.max(present.until)
                         },
                         ownership: 0,
-                        announced: true,
+                        announced: Some(Announcements::default()),
                     },
                 );
             }

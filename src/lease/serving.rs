@@ -7,6 +7,7 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::InterfaceName;
 
 use crate::clock::Instant;
+use crate::desired::Announcements;
 
 /// The addresses that this node serves now: the whole desired state of the kernel's addresses that
 /// bear our mark.
@@ -36,8 +37,8 @@ pub struct ServedVip {
     pub until: Instant,
     /// Differs for each time that this node became the owner: a new burst of announcements is due.
     pub ownership: u64,
-    /// Whether it is announced. An old owner whose successor announces only answers.
-    pub announced: bool,
+    /// How often it is announced; none: an old owner whose successor announces only answers.
+    pub announced: Option<Announcements>,
 }
 
 /// What the kernel was last seen to hold.

@@ -105,6 +105,7 @@ pub async fn a_node_that_is_not_ready_out_of_service_or_without_a_network_gives_
     let owner = scene.owner().await?;
     let probe = scene.watch().await?;
     owner.dies()?;
+    owner.speaker()?.kill().await?;
     scene.moved_from(owner).await?;
     sleep(AFTERWARDS).await;
     let report = probe.stop().await?;

@@ -12,12 +12,12 @@ use tokio::time::sleep;
 
 use crate::scene::{Scene, annotation, cordon, holder_and_transitions};
 
-/// A Scene with services beside its own: without pods, since what counts is who owns them.
+/// A Scene with services beside its own, of the same pods, since what counts is who owns them.
 pub async fn crowd(name: &str, services: u8) -> Result<(Scene, Vec<Service>)> {
     let scene = Scene::open(name).await?;
     let mut more = Vec::new();
     for number in 1..=services {
-        let plan = scene.cluster.service(&format!("web-{number}")).vip(number).pods(0);
+        let plan = scene.cluster.service(&format!("web-{number}")).vip(number).pods_of(&scene.service);
         let service = plan.create().await?;
         let owned = async || Ok(scene.cluster.owner(&service).await?.is_some());
         scene.until(&format!("{} has an owner", service.name()), owned).await?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use leasehold::announce::{self, Announcement};
 use leasehold::clock::Instant;
+use leasehold::desired::Announcements;
 use leasehold::guard::Guard;
 use leasehold::lease::{KernelView, ServedVip, Serving};
 use leasehold::net::MacAddr;
@@ -284,7 +285,7 @@ fn served(interface: &InterfaceName, until: Instant) -> ServedVip {
         interface: interface.clone(),
         until,
         ownership: 1,
-        announced: true,
+        announced: Some(Announcements::default()),
     }
 }
 

@@ -7,8 +7,8 @@ use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 
 use super::{
-    AnnouncementMode, AnnouncementPolicy, Detection, DetectionError, Failback, HostProtection,
-    OnApiOutage,
+    AnnouncementMode, AnnouncementPolicy, Announcements, Detection, DetectionError, Failback,
+    HostProtection, OnApiOutage,
 };
 use crate::names::InterfacePattern;
 use crate::selector::{self, SelectorError};
@@ -51,6 +51,14 @@ pub enum PolicyError {
         /// What is wrong with them.
         source: DetectionError,
     },
+    /// The settings of announcements cannot be followed.
+    #[error("policy `{policy}`: announcements: {source}")]
+    Announcements {
+        /// The name of the policy.
+        policy: String,
+        /// What is wrong with them.
+        source: DetectionError,
+    },
     /// The detection settings cannot be followed.
     #[error("policy `{policy}`: detection: {source}")]
     Detection {
@@ -68,6 +76,7 @@ impl PolicyError {
             Self::Selector { .. } => "InvalidSelector",
             Self::Weight { .. } => "InvalidWeight",
             Self::Failback { .. } => "InvalidFailback",
+            Self::Announcements { .. } => "InvalidAnnouncements",
             Self::Detection { .. } => "InvalidDetection",
         }
     }
@@ -86,6 +95,8 @@ pub struct Policy {
     pub drain_on_cordon: bool,
     /// Whether they are announced while their services have no endpoint anywhere.
     pub announce_without_endpoints: bool,
+    /// How often they are announced.
+    pub announcements: Announcements,
     /// How the silence of an owner is told.
     pub detection: Detection,
     /// What becomes of the addresses while the API server does not answer.
@@ -139,10 +150,13 @@ impl Policy {
         let (delay, moves) = (&spec.failback_delay, spec.max_moves_per_minute);
         let failback = Failback::read(spec.failback, delay, moves)
             .map_err(|source| PolicyError::Failback { policy: name.clone(), source })?;
+        let announcements = Announcements::try_from(&policy.spec.announcements)
+            .map_err(|source| PolicyError::Announcements { policy: name.clone(), source })?;
         let detection = Detection::try_from(&policy.spec.detection)
             .map_err(|source| PolicyError::Detection { policy: name.clone(), source })?;
         Ok(Self {
             mode: policy.spec.mode,
+            announcements,
             drain_on_cordon: policy.spec.drain_on_cordon,
             announce_without_endpoints: policy.spec.announce_without_endpoints,
             detection,

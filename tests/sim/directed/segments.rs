@@ -99,9 +99,66 @@ fn an_interface_that_only_a_policy_may_choose_is_not_chosen_without_one() {
     assert_eq!(interface(&world), ["eth1"]);
 }
 
+/// Has the policy name these interfaces.
+fn name(world: &mut World, interfaces: &[&str]) {
+    for claim in world.desired.claims.values_mut() {
+        claim.interfaces = interfaces.iter().map(|name| name.parse().unwrap()).collect();
+    }
+    world.publish_desired();
+}
+
+/// The interface of the owner's kernel that has the address.
+fn carrying(world: &World) -> String {
+    let owner = world.owner_of(OFF).unwrap();
+    let serving = world.hosts[owner.as_str()].core.as_ref().unwrap().serving();
+    serving.vips[&OFF].interface.to_string()
+}
+
+fn transitions(world: &World) -> i32 {
+    world.store.claims[&claim(1)].record.transitions
+}
+
+fn where_the_policy_names_another_interface_the_same_owner_goes_there() {
+    let mut world = world();
+    let (owner, before) = (world.owner_of(OFF), transitions(&world));
+    name(&mut world, &["eth0"]);
+    world.run(secs(1));
+    assert_eq!((interface(&world), carrying(&world).as_str()), (vec!["eth0".to_owned()], "eth0"));
+    assert_eq!((world.owner_of(OFF), transitions(&world)), (owner, before));
+    // Both fit; that which carries it fits less well than that with the default route.
+    name(&mut world, &["eth*"]);
+    world.run(secs(1));
+    assert_eq!((interface(&world), carrying(&world).as_str()), (vec!["eth1".to_owned()], "eth1"));
+    assert_eq!(transitions(&world), before);
+    name(&mut world, &["bond0"]);
+    world.run(secs(2));
+    assert_eq!(world.owner_of(OFF), None);
+    assert!(world.having(OFF).is_empty());
+    name(&mut world, &[]);
+    world.run(secs(2));
+    world.assert_served();
+}
+
+fn what_loses_its_link_goes_to_another_interface_of_its_owner_that_fits() {
+    let mut world = world();
+    name(&mut world, &["eth?"]);
+    world.run(secs(1));
+    let (owner, before) = (world.owner_of(OFF).unwrap(), transitions(&world));
+    let id = world.hosts.id(&owner);
+    world.set_carrier_of(id, 1, false);
+    world.run(secs(1));
+    assert_eq!((interface(&world), transitions(&world)), (vec!["eth0".to_owned()], before));
+    world.set_carrier_of(id, 1, true);
+    world.run(secs(1));
+    assert_eq!((interface(&world), transitions(&world)), (vec!["eth1".to_owned()], before));
+    world.assert_served();
+}
+
 pub(super) const RUNS: &[Run] = runs![
     an_address_in_no_subnet_is_announced_where_the_default_route_leads,
     an_address_in_no_subnet_and_without_a_default_route_is_nobodys,
     an_address_goes_to_the_node_that_has_its_subnet_and_stays_there,
     an_interface_that_only_a_policy_may_choose_is_not_chosen_without_one,
+    where_the_policy_names_another_interface_the_same_owner_goes_there,
+    what_loses_its_link_goes_to_another_interface_of_its_owner_that_fits,
 ];

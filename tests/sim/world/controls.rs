@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::desired::{Desired, DesiredClaim, Detection, Failback, NodeState, OnApiOutage};
+use leasehold::desired::{
+    Announcements, Desired, DesiredClaim, Detection, Failback, NodeState, OnApiOutage,
+};
 use leasehold::lease::{Event, Target, Write};
 use leasehold_crds::lease::{Claim, LeaseName, Session};
 use pnet_base::MacAddr;
@@ -338,6 +340,7 @@ impl World {
             preference: Arc::default(),
             failback: Failback::default(),
             interfaces: Vec::new(),
+            announcements: Announcements::default(),
             detection,
             on_api_outage,
         }

@@ -163,7 +163,7 @@ impl World {
             Action::Serve(serving) => {
                 let now = self.hosts[id].clock.at(self.now);
                 let vips = serving.vips.iter().map(|(ip, vip)| {
-                    let quiet = if vip.announced { "" } else { " quietly" };
+                    let quiet = if vip.announced.is_some() { "" } else { " quietly" };
                     let left = vip.until.saturating_since(now).as_secs_f64();
                     format!("{ip} for {left:.2}s{quiet}")
                 });

@@ -1,0 +1,127 @@
+//! How often an address is announced.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use super::detection::{Bounds, DetectionError, DurationText};
+
+/// How often a policy has an address announced (gratuitous ARP, unsolicited Neighbor Advertisement).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AnnouncementsSpec {
+    /// How often within the first moments of an ownership: at 0, 0.1, 0.5, 1 and 2 s, then each second;
+    /// from 1 to 20.
+    #[schemars(schema_with = "burst_schema")]
+    pub burst: i32,
+
+    /// How often from then on, for switches that forget, such as `60s`: from 1s to 86400s.
+    #[schemars(schema_with = "refresh_schema")]
+    pub refresh_interval: DurationText,
+}
+
+impl Default for AnnouncementsSpec {
+    fn default() -> Self {
+        Self { burst: 5, refresh_interval: "60s".into() }
+    }
+}
+
+/// How often an address is announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announcements {
+    /// How often within the first moments of an ownership.
+    pub burst: usize,
+    /// The pause between two of them from then on.
+    pub refresh_interval: Duration,
+}
+
+impl Default for Announcements {
+    /// What [`AnnouncementsSpec::default`] means.
+    fn default() -> Self {
+        Self { burst: 5, refresh_interval: Duration::from_secs(60) }
+    }
+}
+
+impl Announcements {
+    /// As often as either asks for.
+    #[must_use]
+    pub fn oftener(self, other: Self) -> Self {
+        Self {
+            burst: self.burst.max(other.burst),
+            refresh_interval: self.refresh_interval.min(other.refresh_interval),
+        }
+    }
+}
+
+const BURST: RangeInclusive<i32> = 1..=20;
+const REFRESH: Bounds =
+    Bounds { field: "refreshInterval", from: "1s", to: "86400s", example: "60s" };
+
+fn burst_schema(_: &mut SchemaGenerator) -> Schema {
+    let (least, most) = (BURST.start(), BURST.end());
+    json_schema!({ "type": "integer", "format": "int32", "minimum": least, "maximum": most })
+}
+
+fn refresh_schema(_: &mut SchemaGenerator) -> Schema {
+    REFRESH.schema()
+}
+
+impl TryFrom<&AnnouncementsSpec> for Announcements {
+    type Error = DetectionError;
+
+    /// Also refuses what the rules of the schema refuse: a policy may have been stored under others.
+    fn try_from(spec: &AnnouncementsSpec) -> Result<Self, DetectionError> {
+        let refresh_interval = REFRESH.read(&spec.refresh_interval)?;
+        let burst = usize::try_from(spec.burst).ok().filter(|_| BURST.contains(&spec.burst));
+        let burst = burst.ok_or_else(|| DetectionError::OutOfBounds {
+            field: "burst",
+            text: spec.burst.to_string(),
+            from: "1",
+            to: "20",
+        })?;
+        Ok(Self { burst, refresh_interval })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::policy::{AnnouncementPolicy, AnnouncementPolicySpec};
+
+    #[test]
+    fn settings_are_read_or_refused_with_what_to_write() {
+        let out = |field: &str, text: &str, bounds: &str| {
+            Err(format!("{field} '{text}' is out of bounds: write {bounds}"))
+        };
+        for (spec, expected) in [
+            (json!({}), Ok((5, 60))),
+            (json!({"burst": 1, "refreshInterval": "10s"}), Ok((1, 10))),
+            (json!({"burst": 20, "refreshInterval": "86400s"}), Ok((20, 86_400))),
+            (json!({"burst": 0}), out("burst", "0", "1 to 20")),
+            (json!({"burst": 21}), out("burst", "21", "1 to 20")),
+            (json!({"refreshInterval": "0s"}), out("refreshInterval", "0s", "1s to 86400s")),
+            (
+                json!({"refreshInterval": "soon"}),
+                Err("refreshInterval 'soon' is not a duration: write whole milliseconds or seconds, \
+                     such as 60s"
+                    .to_owned()),
+            ),
+        ] {
+            let announcements: AnnouncementsSpec = serde_json::from_value(spec.clone()).unwrap();
+            let read = Announcements::try_from(&announcements)
+                .map(|read| (read.burst, read.refresh_interval.as_secs()))
+                .map_err(|error| error.to_string());
+            assert_eq!(read, expected, "{spec}");
+            let policy = AnnouncementPolicySpec { announcements, ..AnnouncementPolicySpec::default() };
+            let accepted = AnnouncementPolicy::new("p", policy).validate_cel().is_ok();
+            // The API server itself checks the bounds of numbers.
+            assert!(accepted == expected.is_ok() || spec.get("burst").is_some(), "{spec}");
+        }
+        let default = Announcements::try_from(&AnnouncementsSpec::default());
+        assert_eq!(default, Ok(Announcements::default()));
+    }
+}

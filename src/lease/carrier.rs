@@ -1,0 +1,108 @@
+//! The interface that carries a claim while this node owns it.
+//!
+//! It stays the same as long as it can carry the claim as well as any other of this node. Where its link
+//! goes down, or the policy, a subnet or a default route say something else, another one carries the
+//! addresses from then on, make before break and without a new owner; where there is none, the claim
+//! goes to another node.
+
+use std::sync::Arc;
+
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::names::InterfaceName;
+
+use super::election::Election;
+use super::eligible::{Segment, names};
+use super::event::Action;
+use super::requests::Purpose;
+use crate::clock::Instant;
+use crate::desired::DesiredClaim;
+
+impl Election {
+    /// The interface that is to carry a claim of this node instead of the one that does.
+    fn better_interface(
+        &self,
+        claim: &DesiredClaim,
+        present: &InterfaceName,
+    ) -> Option<InterfaceName> {
+        let (best, link) = self.local_interface(claim)?;
+        if best == present {
+            return None;
+        }
+        let fit = Segment::of((best, link)).fit(claim);
+        let carries = self.interfaces.get_key_value(present).filter(|(_, link)| link.carrier);
+        let fits = carries.and_then(|carrying| Segment::of(carrying).fit(claim));
+        (fits < fit).then(|| best.clone())
+    }
+
+    /// Has another interface carry what this one cannot carry as well any more.
+    pub(super) fn keep_interface(&mut self, name: &LeaseName, claim: &DesiredClaim) {
+        let Some(tenure) = self.tenures.get(name).filter(|t| t.mine && t.probing.is_none()) else {
+            return;
+        };
+        let present = tenure.interface.clone();
+        let better = present.and_then(|present| self.better_interface(claim, &present));
+        if better.is_some() {
+            self.with(name, |tenure| tenure.interface = better);
+        }
+    }
+
+    /// Gives up what lost its carrier: all claims with one write where all are concerned.
+    pub(super) fn keep_link(&mut self, now: Instant, names: &[LeaseName]) {
+        let mut lost = Vec::new();
+        for name in names {
+            let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.mine) else {
+                continue;
+            };
+            let carried = tenure.interface.as_ref().and_then(|name| self.interfaces.get(name));
+            if tenure.interface.is_some() && !carried.is_some_and(|interface| interface.carrier) {
+                lost.push(name.clone());
+            }
+        }
+        let held = || self.tenures.values().filter(|tenure| tenure.mine).count();
+        let all = lost.len() > 1 && lost.len() == held();
+        self.own.release = all && !self.own.is_ending();
+        for name in lost {
+            if let Some(tenure) = self.tenures.get_mut(&name)
+                && tenure.leaving.is_none()
+            {
+                tenure.leaving = Some("carrier lost".to_owned());
+                tenure.retry = now;
+            }
+        }
+    }
+
+    /// Whether the lease says which interface carries a claim of this node, and with which MAC address.
+    pub(super) fn is_interface_told(&self, stored: &Stored<Claim>) -> bool {
+        let record = self.held_record(stored);
+        let same = record.interface == stored.record.interface && record.mac == stored.record.mac;
+        same || record.mac.is_none()
+    }
+
+    /// Says so where it has changed; returns whether it has.
+    pub(super) fn tell_interface(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        stored: &Arc<Stored<Claim>>,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let due = self.tenures.get(name).is_some_and(|tenure| now >= tenure.retry);
+        if self.is_interface_told(stored) || !due || !self.has_room() {
+            return false;
+        }
+        let record = self.held_record(stored);
+        self.put_claim(now, name, Some(Arc::clone(stored)), record, Purpose::Refresh, actions);
+        true
+    }
+
+    /// Whether none of this node's interfaces can carry `claim` now.
+    pub(super) fn is_uncarried(&self, claim: &DesiredClaim) -> bool {
+        !self.interfaces.is_empty() && self.local_interface(claim).is_none()
+    }
+
+    /// Whether the policy names interfaces, and none of this node's.
+    pub(super) fn is_barred(&self, claim: &DesiredClaim) -> bool {
+        let known = !claim.interfaces.is_empty() && !self.interfaces.is_empty();
+        known && !self.interfaces.keys().any(|name| names(claim, name))
+    }
+}
