@@ -19,7 +19,7 @@ mod placement;
 pub use announcing::{Announcements, AnnouncementsSpec};
 pub use detection::{Detection, DetectionError, DetectionMode, DetectionSpec, DurationText};
 pub use govern::{Governance, Policies, Policy, PolicyError, PoolLabels};
-pub use placement::{Failback, FailbackMode, PreferredNodes};
+pub use placement::{Failback, FailbackMode, PreferredNodes, Spread};
 
 /// The condition that says whether a policy can be followed.
 pub const ACCEPTED: &str = "Accepted";
@@ -123,6 +123,13 @@ pub struct AnnouncementPolicySpec {
     #[schemars(length(max = 64))]
     pub preferred_nodes: Vec<PreferredNodes>,
 
+    /// Whether the addresses of one service are on one node. `PerService`: they are. `PerAddress`: on
+    /// different ones, as far as there are nodes that are preferred alike. Addresses that services
+    /// share stay together. Changing it interrupts all but the first address of a service for a
+    /// moment.
+    #[serde(default)]
+    pub spread: Spread,
+
     /// What goes to another node although the one that has it lives. `Never`: nothing.
     /// `Preferred`: what a more preferred node could announce. `Balance`: that as well, and some of
     /// what a node has that announces at least two addresses more than another.
@@ -201,6 +208,7 @@ impl Default for AnnouncementPolicySpec {
             drain_on_cordon: false,
             announce_without_endpoints: false,
             preferred_nodes: Vec::new(),
+            spread: Spread::default(),
             failback: FailbackMode::default(),
             failback_delay: placement::default_delay(),
             max_moves_per_minute: placement::default_moves(),

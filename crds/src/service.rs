@@ -1,5 +1,8 @@
 //! What Leasehold reads from and writes to Services.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 
@@ -28,6 +31,47 @@ pub const ALLOCATED_FROM: &str = "leasehold.dev/allocated-from";
 /// addresses. A speaker serves an address only under this claim.
 pub const CLAIM: &str = "leasehold.dev/claim";
 
+/// Written by the operator where the addresses of a service are on different nodes: the claims, named
+/// after addresses and separated by commas, that govern these instead.
+pub const ADDRESS_CLAIMS: &str = "leasehold.dev/address-claims";
+
+/// Which claims govern the addresses of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claims {
+    /// That of all addresses that have none of their own.
+    pub claim: LeaseName,
+    /// Those that are named after an address.
+    pub by_address: BTreeSet<LeaseName>,
+}
+
+impl Claims {
+    /// What the operator recorded on `service`, if it did.
+    pub fn of(service: &Service) -> Option<Self> {
+        let claim = service.annotations().get(CLAIM)?.parse().ok()?;
+        let further = service.annotations().get(ADDRESS_CLAIMS).map_or("", String::as_str);
+        let by_address = further.split(',').filter_map(|name| name.trim().parse().ok()).collect();
+        Some(Self { claim, by_address })
+    }
+
+    /// The claim that governs `address`.
+    pub fn governing(&self, address: IpAddr) -> LeaseName {
+        let own = LeaseName::address_claim(address);
+        if self.by_address.contains(&own) { own } else { self.claim.clone() }
+    }
+
+    /// Which of these addresses each claim governs.
+    pub fn split(
+        &self,
+        addresses: impl Iterator<Item = IpAddr>,
+    ) -> BTreeMap<LeaseName, BTreeSet<IpAddr>> {
+        let mut split: BTreeMap<LeaseName, BTreeSet<IpAddr>> = BTreeMap::new();
+        for address in addresses {
+            split.entry(self.governing(address)).or_default().insert(address);
+        }
+        split
+    }
+}
+
 /// Whether Leasehold is to handle `service`: a living Service of `type: LoadBalancer` with our
 /// class, or without a class where `default_class` is set.
 pub fn is_ours(service: &Service, default_class: bool) -> bool {
@@ -47,12 +91,40 @@ pub fn ingress_ips(service: &Service) -> impl Iterator<Item = &str> {
     ingress.into_iter().flatten().filter_map(|entry| entry.ip.as_deref())
 }
 
-/// The claim that the operator recorded for `service`, if any.
-pub fn governing_claim(service: &Service) -> Option<LeaseName> {
-    service.annotations().get(CLAIM).and_then(|name| name.parse().ok())
-}
-
 /// The pool that the operator recorded for `service`, if any.
 pub fn allocated_from(service: &Service) -> Option<&str> {
     service.annotations().get(ALLOCATED_FROM).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_governed_by_claims_of_their_own_where_these_are_recorded() {
+        let addresses = ["192.0.2.1", "2001:db8::1"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        let v6 = "2001-db8-0-0-0-0-0-1.address.leasehold";
+        let v4 = "192-0-2-1.address.leasehold";
+        for (further, expected) in [
+            (None, vec![("web.shop", 2)]),
+            (Some(""), vec![("web.shop", 2)]),
+            (Some(v6), vec![(v6, 1), ("web.shop", 1)]),
+            (Some("192-0-2-9.address.leasehold"), vec![("web.shop", 2)]),
+            (Some(&*format!("{v4}, {v6}")), vec![(v4, 1), (v6, 1)]),
+        ] {
+            let mut annotations = json!({CLAIM: "web.shop"});
+            if let Some(further) = further {
+                annotations[ADDRESS_CLAIMS] = json!(further);
+            }
+            let service: Service = serde_json::from_value(json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": {"annotations": annotations},
+            }))
+            .unwrap();
+            let split = Claims::of(&service).unwrap().split(addresses.into_iter());
+            let split: Vec<_> = split.iter().map(|(name, of)| (name.as_str(), of.len())).collect();
+            assert_eq!(split, expected, "{further:?}");
+        }
+    }
 }

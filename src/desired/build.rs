@@ -30,25 +30,30 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
             Governance::Default | Governance::None => None,
         };
         let protection = policy.map(|policy| policy.host_protection).unwrap_or_default();
-        reaches.add(&service.claim, &service.addresses, &service.ports, protection);
-        // An address is governed by one claim, which all services that share it record. Under two
-        // claims it only stands where somebody wrote a status by hand.
-        let mut governs = |address: &IpAddr| {
-            *governed.entry(*address).or_insert(&service.claim) == &service.claim
-        };
-        let addresses: BTreeSet<IpAddr> =
-            service.addresses.iter().copied().filter(|address| governs(address)).collect();
-        if addresses.is_empty() {
-            continue;
-        }
-        if policy.is_some_and(|policy| policy.announce_without_endpoints) {
-            announced_without.insert(service.claim.clone());
-        }
-        let asked = allowed.asked(name, addresses, governance);
-        match desired.claims.get_mut(&service.claim) {
-            Some(claim) => join(claim, asked),
-            None => {
-                desired.claims.insert(service.claim.clone(), asked);
+        for (claim, addresses) in &service.claims {
+            reaches.add(claim, addresses, &service.ports, protection);
+            // An address is governed by one claim, which all services that share it record. Under two
+            // claims it only stands where somebody wrote a status by hand.
+            let mut governs =
+                |address: &IpAddr| *governed.entry(*address).or_insert(claim) == claim;
+            let addresses: BTreeSet<IpAddr> =
+                addresses.iter().copied().filter(|address| governs(address)).collect();
+            if addresses.is_empty() {
+                continue;
+            }
+            if policy.is_some_and(|policy| policy.announce_without_endpoints) {
+                announced_without.insert(claim.clone());
+            }
+            let others = service.claims.keys().filter(|other| *other != claim).cloned();
+            let asked = DesiredClaim {
+                apart_from: others.collect(),
+                ..allowed.asked(name, addresses, governance)
+            };
+            match desired.claims.get_mut(claim) {
+                Some(claim) => join(claim, asked),
+                None => {
+                    desired.claims.insert(claim.clone(), asked);
+                }
             }
         }
     }
@@ -68,6 +73,7 @@ fn join(claim: &mut DesiredClaim, other: DesiredClaim) {
     claim.silence = claim.silence.or(other.silence);
     claim.drain_on_cordon |= other.drain_on_cordon;
     claim.preference = both(&claim.preference, &other.preference);
+    claim.apart_from.extend(other.apart_from);
     claim.failback = claim.failback.gentler(other.failback);
     claim.announcements = claim.announcements.oftener(other.announcements);
     claim.detection = stricter(claim.detection, other.detection);
@@ -127,6 +133,7 @@ impl Allowed<'_> {
             silence: silent.then_some(Silence::Policy),
             drain_on_cordon: policy.is_some_and(|policy| policy.drain_on_cordon),
             preference: self.preference(policy),
+            apart_from: BTreeSet::new(),
             failback: policy.map_or_else(Failback::default, |policy| policy.failback),
             interfaces: policy.map(|policy| policy.interfaces.clone()).unwrap_or_default(),
             announcements: policy.map(|policy| policy.announcements).unwrap_or_default(),

@@ -57,6 +57,8 @@ pub struct DesiredClaim {
     pub drain_on_cordon: bool,
     /// How much nodes are preferred to those that are not named.
     pub preference: Arc<BTreeMap<NodeName, u32>>,
+    /// Claims of its services for other addresses, which are better on other nodes.
+    pub apart_from: BTreeSet<LeaseName>,
     /// When it goes to a better node while its owner lives.
     pub failback: Failback,
     /// The interfaces that may carry it; empty: the one whose subnet holds the addresses.

@@ -43,10 +43,10 @@ pub struct Snapshot {
 /// What is kept of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceFacts {
-    pub(super) claim: LeaseName,
+    /// Which of its addresses each of its claims governs.
+    pub(super) claims: BTreeMap<LeaseName, BTreeSet<IpAddr>>,
     pub(super) pool: Option<String>,
     pub(super) labels: BTreeMap<String, String>,
-    pub(super) addresses: BTreeSet<IpAddr>,
     pub(super) ports: BTreeSet<ServicePort>,
     /// `externalTrafficPolicy: Local`.
     pub(super) local: bool,
@@ -127,15 +127,16 @@ impl ServiceFacts {
         if !alive || spec.type_.as_deref() != Some("LoadBalancer") {
             return None;
         }
+        let addresses = service::ingress_ips(object).filter_map(|ip| ip.parse().ok());
+        let claims = service::Claims::of(object)?.split(addresses);
         let facts = Self {
-            claim: service::governing_claim(object)?,
+            claims,
             pool: service::allocated_from(object).map(str::to_owned),
             labels: object.labels().clone(),
-            addresses: service::ingress_ips(object).filter_map(|ip| ip.parse().ok()).collect(),
             ports: spec.ports.iter().flatten().filter_map(ServicePort::of).collect(),
             local: spec.external_traffic_policy.as_deref() == Some("Local"),
         };
-        (!facts.addresses.is_empty()).then(|| (key(object), facts))
+        (!facts.claims.is_empty()).then(|| (key(object), facts))
     }
 }
 

@@ -27,6 +27,8 @@ const RETRY: Duration = Duration::from_millis(250);
 /// How long an address that no service asks for stays on the list of a claim: the watch on the services
 /// may be behind the operator, which has just put it there.
 const UNASKED: Duration = Duration::from_secs(1);
+/// The same of an address that is asked for under another claim, which waits for it.
+const ELSEWHERE: Duration = Duration::from_millis(100);
 
 impl Election {
     pub(super) fn claims_deadline(&self) -> Option<Instant> {
@@ -47,6 +49,7 @@ impl Election {
             }
             deadlines.extend(tenure.missing.map(|since| since + SEEN));
             deadlines.extend(tenure.unasked.map(|since| since + UNASKED));
+            deadlines.extend(tenure.unasked.map(|since| since + ELSEWHERE));
             deadlines.push(tenure.retry);
         }
         deadlines.extend(self.open.holding.then_some(self.refresh.due));
@@ -269,7 +272,11 @@ impl Election {
         let unasked = !stored.record.addresses.is_subset(&claim.addresses);
         let Some(tenure) = self.tenures.get_mut(name) else { return };
         tenure.unasked = unasked.then(|| tenure.unasked.unwrap_or(now));
-        let due = now >= tenure.retry && tenure.unasked.is_some_and(|since| now >= since + UNASKED);
+        let mut unasked = stored.record.addresses.difference(&claim.addresses);
+        let elsewhere = unasked.all(|address| !self.open.governing(*address).is_empty());
+        let patience = if elsewhere { ELSEWHERE } else { UNASKED };
+        let due =
+            now >= tenure.retry && tenure.unasked.is_some_and(|since| now >= since + patience);
         // What is listed no longer goes from the kernel before it goes from the claim.
         let gone =
             stored.record.addresses.difference(&claim.addresses).all(|a| self.is_removed(*a));

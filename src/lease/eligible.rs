@@ -272,6 +272,8 @@ fn has_subnet_of(session: &Session, vip: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::desired::{Announcements, Detection, Failback};
 
@@ -285,6 +287,7 @@ mod tests {
             silence: None,
             drain_on_cordon: false,
             preference: Arc::default(),
+            apart_from: BTreeSet::new(),
             failback: Failback::default(),
             interfaces: interfaces.iter().map(|name| name.parse().unwrap()).collect(),
             announcements: Announcements::default(),

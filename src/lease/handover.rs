@@ -236,6 +236,7 @@ impl Election {
                     candidates,
                     preference: &claim.preference,
                     last: self.last_in_line(None, desired),
+                    apart: self.apart(claim),
                 }
             })
             .collect();

@@ -26,6 +26,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// What a claim says of why it moves.
 const PREFERRED: &str = "another node is preferred";
 const BALANCE: &str = "another node has fewer addresses";
+const APART: &str = "another address of the service is on the node";
 
 /// What is known about better nodes.
 #[derive(Debug, Default)]
@@ -118,7 +119,7 @@ impl Election {
             .stored()
             .filter(|stored| {
                 let cause = &stored.record.cause;
-                cause.ends_with(PREFERRED) || cause.ends_with(BALANCE)
+                [PREFERRED, BALANCE, APART].iter().any(|improved| cause.ends_with(improved))
             })
             .map(|stored| (stored.name.clone(), stored.record.transitions))
             .collect();
@@ -177,6 +178,7 @@ impl Election {
                 others: others.collect(),
                 preference: &claim.preference,
                 balance: mode == FailbackMode::Balance,
+                apart: self.apart(claim).into_iter().filter_map(|(_, owner)| owner).collect(),
             });
         }
         let (name, to) = next_move(&held, &self.loads())?;
@@ -185,7 +187,13 @@ impl Election {
             return None;
         }
         let preferred = |node| claim.preference.get(node).copied().unwrap_or(0);
-        let cause = if preferred(to) > preferred(claim.owner) { PREFERRED } else { BALANCE };
+        let cause = if preferred(to) > preferred(claim.owner) {
+            PREFERRED
+        } else if claim.apart.contains(&claim.owner) {
+            APART
+        } else {
+            BALANCE
+        };
         Some(Chosen { name: name.clone(), to: to.clone(), cause, since: now })
     }
 }

@@ -87,6 +87,7 @@ impl Election {
                 candidates: self.takers(name, claim, desired),
                 preference: &claim.preference,
                 last: self.last_in_line(self.last_owner(name).filter(|_| !edited), desired),
+                apart: self.apart(claim),
             })
             .collect();
         let mut loads = self.loads();
@@ -101,6 +102,7 @@ impl Election {
                 candidates: self.candidates(claim, desired),
                 preference: &claim.preference,
                 last: self.last_in_line(Some(former), desired),
+                apart: self.apart(claim),
             });
         }
         let rankings = rank(&orphans, &loads);
@@ -127,6 +129,18 @@ impl Election {
         desired: &'a Desired,
     ) -> Vec<&'a NodeName> {
         self.unsteady().into_iter().chain(desired.not_ready()).chain(owner).collect()
+    }
+
+    /// The claims that are better not where `claim` is, with the owners of those that have one.
+    pub(super) fn apart<'a>(
+        &'a self,
+        claim: &'a DesiredClaim,
+    ) -> Vec<(&'a LeaseName, Option<&'a NodeName>)> {
+        let owner = |name| {
+            let stored = self.claims.get(name)?;
+            stored.record.holder.as_ref().filter(|_| self.owner(stored) != Owner::Nobody)
+        };
+        claim.apart_from.iter().map(|name| (name, owner(name))).collect()
     }
 
     /// Claims that became orphans together with `orphans` and are taken already, with their former and

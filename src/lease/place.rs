@@ -1,7 +1,7 @@
 //! Which node is to have which claim: pure functions that every speaker computes alike.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
 use leasehold_crds::lease::LeaseName;
@@ -24,36 +24,51 @@ pub struct Orphan<'a> {
     /// Who takes it only after all others had their turn: the owner whose session ended, and nodes
     /// that are fenced again and again.
     pub last: Vec<&'a NodeName>,
+    /// Claims that are better not on the same node, with the owners of those that have one.
+    pub apart: Vec<(&'a LeaseName, Option<&'a NodeName>)>,
 }
 
 /// For each orphan its candidates, the first to act first.
 ///
 /// The orphans are placed jointly, in the order of their names: each goes to the most preferred
-/// candidate, among equals to the one with the fewest addresses (`loads`, and what was placed
-/// before), ties by rendezvous hash of (claim, node). So a node's orphans spread over all survivors.
-pub fn rank(
-    orphans: &[Orphan<'_>],
+/// candidate, among equals to one that has none of the claims from which it is better apart, then to the
+/// one with the fewest addresses (`loads`, and what was placed before), ties by rendezvous hash of
+/// (claim, node). So a node's orphans spread over all survivors.
+pub fn rank<'a>(
+    orphans: &[Orphan<'a>],
     loads: &BTreeMap<NodeName, usize>,
 ) -> BTreeMap<LeaseName, Vec<NodeName>> {
     let mut loads: BTreeMap<&NodeName, usize> = loads.iter().map(|(n, load)| (n, *load)).collect();
     let mut ordered: Vec<&Orphan<'_>> = orphans.iter().collect();
     ordered.sort_by_key(|orphan| orphan.name);
+    let placing: BTreeSet<&LeaseName> = orphans.iter().map(|orphan| orphan.name).collect();
+    let mut placed: BTreeMap<&LeaseName, &NodeName> = BTreeMap::new();
     let mut ranking = BTreeMap::new();
     for orphan in ordered {
+        let owner = |(name, owner): &(&'a LeaseName, Option<&'a NodeName>)| {
+            if placing.contains(name) { placed.get(name).copied() } else { *owner }
+        };
+        let beside: Vec<&NodeName> = orphan.apart.iter().filter_map(owner).collect();
         let mut candidates = orphan.candidates.clone();
         candidates.sort_by_cached_key(|node| {
             let last = orphan.last.contains(node);
             let preference = orphan.preference.get(*node).copied().unwrap_or(0);
+            let near = count(&beside, node);
             let load = loads.get(node).copied().unwrap_or(0);
             let weight = weight(orphan.name.as_str(), node.as_str());
-            (last, Reverse(preference), load, Reverse(weight), *node)
+            (last, Reverse(preference), near, load, Reverse(weight), *node)
         });
         if let Some(first) = candidates.first() {
+            placed.insert(orphan.name, first);
             *loads.entry(first).or_default() += orphan.addresses;
         }
         ranking.insert(orphan.name.clone(), candidates.into_iter().cloned().collect());
     }
     ranking
+}
+
+fn count(nodes: &[&NodeName], node: &NodeName) -> usize {
+    nodes.iter().filter(|other| **other == node).count()
 }
 
 /// A claim that may go to a better node while its owner lives.
@@ -71,14 +86,18 @@ pub struct Held<'a> {
     pub preference: &'a Preference,
     /// Whether it goes to a node that is preferred as much, but has fewer addresses.
     pub balance: bool,
+    /// The owners of claims that are better not on the same node.
+    pub apart: Vec<&'a NodeName>,
 }
 
 /// The claim that goes next, and to whom: first what a more preferred node may have, in the order of the
-/// names; then what makes the greatest difference between two nodes smaller.
+/// names; then what is beside a claim from which it is better apart; then what makes the greatest
+/// difference between two nodes smaller, and brings none together.
 ///
-/// Each move either raises the sum of the preferences or, at the same sum, makes the loads more even; so
-/// there is an end to them. Then of two nodes neither has two addresses more than the other, as far as
-/// claims of one address, for which both are candidates alike, could change that.
+/// Each move either raises the sum of the preferences or, at the same sum, parts more claims or, as many
+/// being apart, makes the loads more even; so there is an end to them. Then of two nodes neither has two
+/// addresses more than the other, as far as claims of one address, for which both are candidates alike
+/// and which need not be apart from others, could change that.
 pub fn next_move<'a>(
     claims: &[Held<'a>],
     loads: &BTreeMap<NodeName, usize>,
@@ -97,10 +116,11 @@ pub fn next_move<'a>(
     let evener = claims.iter().filter(|claim| claim.balance).flat_map(|claim| {
         let alike = |node: &&&NodeName| preferred(claim, node) == preferred(claim, claim.owner);
         claim.others.iter().filter(alike).filter_map(move |node| {
-            let after = load(node) + claim.addresses;
-            let gain = load(claim.owner).checked_sub(after).filter(|gain| *gain > 0)?;
+            let parted = count(&claim.apart, claim.owner).checked_sub(count(&claim.apart, node))?;
+            let gain = load(claim.owner).checked_sub(load(node) + claim.addresses);
             let weight = weight(claim.name.as_str(), node.as_str());
-            Some(((gain, weight, Reverse(claim.name)), (claim.name, *node)))
+            let better = parted > 0 || gain.is_some_and(|gain| gain > 0);
+            better.then_some(((parted, gain, weight, Reverse(claim.name)), (claim.name, *node)))
         })
     });
     better.min().or_else(|| Some(evener.max()?.1))
@@ -155,7 +175,8 @@ mod tests {
         preference: &'a Preference,
     ) -> Orphan<'a> {
         let candidates = nodes.iter().collect();
-        Orphan { name, addresses: 1, candidates, preference, last: Vec::new() }
+        let (last, apart) = Default::default();
+        Orphan { name, addresses: 1, candidates, preference, last, apart }
     }
 
     fn firsts(ranking: &BTreeMap<LeaseName, Vec<NodeName>>) -> BTreeMap<NodeName, usize> {
@@ -189,6 +210,84 @@ mod tests {
             let orphan = Orphan { last: vec![last], ..orphan(&name, &nodes, &anyone) };
             assert_eq!(rank(&[orphan], &BTreeMap::new())[&name].last(), Some(last));
         }
+    }
+
+    /// The addresses of services, two each under a claim of its own.
+    fn pairs(n: usize) -> Vec<[LeaseName; 2]> {
+        let claim = |kind: &str, i| LeaseName::claim(kind, &format!("service-{i}"));
+        (0..n).map(|i| [claim("first", i), claim("second", i)]).collect()
+    }
+
+    fn of_pairs<'a>(
+        pairs: &'a [[LeaseName; 2]],
+        nodes: &'a [NodeName],
+        preference: &'a Preference,
+    ) -> Vec<Orphan<'a>> {
+        let both = pairs.iter().flat_map(|[a, b]| [(a, b), (b, a)]);
+        let apart = |(name, other)| Orphan {
+            apart: vec![(other, None)],
+            ..orphan(name, nodes, preference)
+        };
+        both.map(apart).collect()
+    }
+
+    #[test]
+    fn the_addresses_of_a_service_are_apart_and_first_ones_not_all_on_one_node() {
+        for nodes in 2..6 {
+            let pairs = pairs(30);
+            let nodes: Vec<NodeName> = (0..nodes).map(node).collect();
+            let anyone = Preference::new();
+            let ranking = rank(&of_pairs(&pairs, &nodes, &anyone), &BTreeMap::new());
+            let mut firsts: BTreeMap<&NodeName, usize> = BTreeMap::new();
+            let mut loads: BTreeMap<&NodeName, usize> = BTreeMap::new();
+            for [first, second] in &pairs {
+                let (first, second) = (&ranking[first][0], &ranking[second][0]);
+                assert_ne!(first, second);
+                *firsts.entry(first).or_default() += 1;
+                for node in [first, second] {
+                    *loads.entry(node).or_default() += 1;
+                }
+            }
+            assert_eq!(firsts.len(), nodes.len(), "{firsts:?}");
+            let (max, min) = (loads.values().max().unwrap(), loads.values().min().unwrap());
+            assert!(max - min <= 2, "{loads:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_keeps_apart_from_one_that_has_an_owner_but_not_for_a_less_preferred_node() {
+        let [[first, second]] = &pairs(1)[..] else { panic!("a pair") };
+        let nodes: Vec<NodeName> = (0..3).map(node).collect();
+        for owner in &nodes {
+            let anyone = Preference::new();
+            let apart = vec![(first, Some(owner))];
+            let lost = Orphan { apart: apart.clone(), ..orphan(second, &nodes, &anyone) };
+            assert_eq!(rank(&[lost], &BTreeMap::new())[second].last(), Some(owner));
+            let preference = Preference::from([(owner.clone(), 1)]);
+            let lost = Orphan { apart, ..orphan(second, &nodes, &preference) };
+            assert_eq!(rank(&[lost], &BTreeMap::new())[second].first(), Some(owner));
+        }
+    }
+
+    #[test]
+    fn balance_parts_what_is_better_apart_and_brings_none_together() {
+        let [[first, second]] = &pairs(1)[..] else { panic!("a pair") };
+        let (a, b) = (node(0), node(1));
+        let anyone = Preference::new();
+        let held = |name, owner, other, beside| Held {
+            name,
+            addresses: 1,
+            owner,
+            others: vec![other],
+            preference: &anyone,
+            balance: true,
+            apart: vec![beside],
+        };
+        let loads = |a_has, b_has| BTreeMap::from([(a.clone(), a_has), (b.clone(), b_has)]);
+        let together = [held(first, &a, &b, &a), held(second, &a, &b, &a)];
+        assert!(next_move(&together, &loads(2, 9)).is_some());
+        let apart = [held(first, &a, &b, &b), held(second, &b, &a, &a)];
+        assert_eq!(next_move(&apart, &loads(9, 1)), None);
     }
 
     #[test]
@@ -247,6 +346,7 @@ mod tests {
                 others: self.nodes.iter().filter(|node| *node != owner).collect(),
                 preference: &self.preference,
                 balance,
+                apart: Vec::new(),
             });
             let (name, node) = next_move(&held.collect::<Vec<_>>(), &self.loads())?;
             Some((name.clone(), node.clone()))

@@ -21,6 +21,7 @@ mod nodes;
 mod outage;
 mod ownership;
 mod placement;
+mod policies;
 mod restart;
 mod sandbox;
 mod scene;
@@ -71,6 +72,10 @@ fn main() -> ExitCode {
         migration::a_move_from_metallb_keeps_every_address,
         leases::describing_the_lease_of_a_service_says_who_owns_it_where_and_since_when,
         moves::a_cordoned_node_hands_its_addresses_over_and_keeps_none,
+        policies::the_addresses_of_a_service_are_on_different_nodes_where_the_policy_says_so,
+        policies::a_policy_follows_the_labels_of_pools_and_says_what_of_it_matches_nothing,
+        policies::an_address_goes_to_another_interface_of_its_owner_as_the_policy_says,
+        policies::an_address_is_announced_as_often_as_the_policy_says,
         nodes::a_cordoned_node_keeps_its_addresses_until_pods_leave_it,
         nodes::a_node_that_is_not_ready_out_of_service_or_without_a_network_gives_its_addresses_away,
         nodes::a_service_without_an_endpoint_is_announced_by_nobody_and_says_so,

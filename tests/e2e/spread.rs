@@ -17,7 +17,8 @@ pub async fn crowd(name: &str, services: u8) -> Result<(Scene, Vec<Service>)> {
     let scene = Scene::open(name).await?;
     let mut more = Vec::new();
     for number in 1..=services {
-        let plan = scene.cluster.service(&format!("web-{number}")).vip(number).pods_of(&scene.service);
+        let plan =
+            scene.cluster.service(&format!("web-{number}")).vip(number).pods_of(&scene.service);
         let service = plan.create().await?;
         let owned = async || Ok(scene.cluster.owner(&service).await?.is_some());
         scene.until(&format!("{} has an owner", service.name()), owned).await?;

@@ -8,7 +8,7 @@ use kube::core::{Selector, SelectorExt};
 
 use super::{
     AnnouncementMode, AnnouncementPolicy, Announcements, Detection, DetectionError, Failback,
-    HostProtection, OnApiOutage,
+    HostProtection, OnApiOutage, Spread,
 };
 use crate::names::InterfacePattern;
 use crate::selector::{self, SelectorError};
@@ -101,6 +101,8 @@ pub struct Policy {
     pub detection: Detection,
     /// What becomes of the addresses while the API server does not answer.
     pub on_api_outage: OnApiOutage,
+    /// Whether the addresses of one service are on one node.
+    pub spread: Spread,
     /// What goes to another node while its owner lives.
     pub failback: Failback,
     /// What of a node can be reached by the addresses that it has.
@@ -160,6 +162,7 @@ impl Policy {
             drain_on_cordon: policy.spec.drain_on_cordon,
             announce_without_endpoints: policy.spec.announce_without_endpoints,
             detection,
+            spread: policy.spec.spread,
             failback,
             preferred,
             on_api_outage: policy.spec.on_api_outage,

@@ -20,6 +20,17 @@ pub struct PreferredNodes {
     pub node_selector: LabelSelector,
 }
 
+/// Whether the addresses of one service are on one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum Spread {
+    /// They are: the service has one claim.
+    #[default]
+    PerService,
+    /// Each has a claim of its own, on another node where there is one.
+    PerAddress,
+}
+
 /// Which addresses go to another node although the one that has them lives.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,

@@ -11,7 +11,8 @@ use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use leasehold_crds::lease::LeaseName;
-use leasehold_crds::policy::Governance;
+use leasehold_crds::policy::{Governance, Spread};
+use leasehold_crds::service::Claims;
 
 use super::endpoints::{Concerned, Endpoints};
 use super::governing::{Governing, Silence, announces_without_endpoints};
@@ -44,8 +45,8 @@ pub struct Pending {
     pub addresses: Vec<IpAddr>,
     /// The pool that they are from.
     pub allocated_from: Option<String>,
-    /// The claim that governs them.
-    pub claim: Option<LeaseName>,
+    /// The claims that govern them.
+    pub claims: Option<Claims>,
 }
 
 /// All that is known.
@@ -324,7 +325,8 @@ impl Index {
                 *addresses.entry(*ip).or_insert(0) += 1;
             }
             let named = row.and_then(ServiceRow::claim);
-            for claim in named.into_iter().chain(pending.and_then(|it| it.claim.as_ref())) {
+            let sent = pending.and_then(|it| it.claims.as_ref()).map(|claims| &claims.claim);
+            for claim in named.into_iter().chain(sent) {
                 *claims.entry(claim).or_insert(0) += 1;
             }
         }
@@ -347,7 +349,8 @@ impl Index {
                     && !busy.contains(&Target::Claim(own.clone()))
             };
             let told = || self.is_told(key, row, decision, now);
-            if decision.is_final(wish) && alone() && written() && told() {
+            let apart = || row.claims().is_some_and(|claims| !claims.by_address.is_empty());
+            if decision.is_final(wish) && alone() && written() && told() && !apart() {
                 let policy = match self.governance(row, decision) {
                     Some(Governance::Policy(policy)) => Some(policy.name.clone()),
                     _ => None,
@@ -492,7 +495,7 @@ impl Index {
             Some(pending) => allocate::Service {
                 present: pending.addresses.clone(),
                 allocated_from: pending.allocated_from.clone(),
-                claim: pending.claim.clone(),
+                claim: pending.claims.as_ref().map(|claims| claims.claim.clone()),
                 ..wish
             },
             None => wish,
@@ -571,6 +574,23 @@ impl Index {
     fn governance(&self, row: &ServiceRow, decision: &Decision) -> Option<Governance<'_>> {
         let (wish, pool) = (self.wish(row)?, decision.allocated_from.as_deref()?);
         Some(self.governing.governs(&wish.labels, pool))
+    }
+
+    /// The claims of single addresses that a Service is to have beside that of `decision`: of all but the
+    /// first address where the policy says so, and nobody shares them.
+    pub fn by_address(&self, row: &ServiceRow, decision: &Decision) -> BTreeSet<LeaseName> {
+        let spread = match self.governance(row, decision) {
+            Some(Governance::Policy(policy)) => policy.spread,
+            _ => Spread::PerService,
+        };
+        let wish = self.wish(row);
+        let own = wish.is_some_and(|wish| {
+            wish.sharing.is_none() && decision.claim.as_ref() == Some(&wish.own_claim)
+        });
+        if spread == Spread::PerService || !own {
+            return BTreeSet::new();
+        }
+        decision.addresses.iter().skip(1).map(|ip| LeaseName::address_claim(*ip)).collect()
     }
 
     /// Why nobody announces a Service that has an address, as far as it is to be told at `now`.

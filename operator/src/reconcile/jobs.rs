@@ -112,7 +112,8 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
             decision => decision,
         };
         let silence = decision.and_then(|decision| index.silence(key, row, decision, now));
-        if let Some(write) = row.write(key, version, decision, silence, time) {
+        let apart = decision.map(|decision| index.by_address(row, decision)).unwrap_or_default();
+        if let Some(write) = row.write(key, version, decision, apart, silence, time) {
             jobs.push(Job::Service { key: key.clone(), version, write: Box::new(write) });
         }
     }
@@ -147,10 +148,12 @@ fn outlived(index: &Index, plan: &Plan, now: Instant) -> Vec<Job> {
     };
     let mut over = index.open_claims().filter(|(name, _, row)| is_over(name, row)).peekable();
     if over.peek().is_some() {
-        let recorded = index.decided(plan).filter_map(|(_, _, row, _)| row.claim());
+        let recorded = index.decided(plan).filter_map(|(_, _, row, _)| row.claims());
+        let pending = index.pending().values().filter_map(|pending| pending.claims.as_ref());
+        let named = recorded.chain(pending);
+        let named = named.flat_map(|claims| claims.by_address.iter().chain([&claims.claim]));
         let planned = plan.services.values().filter_map(|decision| decision.claim.as_ref());
-        let pending = index.pending().values().filter_map(|pending| pending.claim.as_ref());
-        let used: BTreeSet<&LeaseName> = recorded.chain(planned).chain(pending).collect();
+        let used: BTreeSet<&LeaseName> = named.chain(planned).collect();
         for (name, version, claim) in over {
             let own = claim.service.as_ref().and_then(|service| plan.services.get(service));
             let awaits = own.is_some_and(|decision| decision.claim.is_none());

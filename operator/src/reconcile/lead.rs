@@ -270,7 +270,7 @@ impl Leader<'_> {
                     version: *version,
                     addresses: write.addresses.clone(),
                     allocated_from: write.allocated_from.clone(),
-                    claim: write.claim.clone(),
+                    claims: write.claims.clone(),
                 };
                 self.index.sent(key, pending);
             }

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
+use leasehold_crds::service::Claims;
 
 use super::index::Index;
 use super::leases::ClaimRow;
@@ -45,12 +46,12 @@ pub struct Listing {
 
 /// What one Service says about a claim.
 struct Mention<'a> {
-    claim: &'a LeaseName,
+    claim: LeaseName,
     key: &'a ServiceKey,
     /// What it has or may have: not to be taken off.
-    had: &'a [IpAddr],
+    had: BTreeSet<IpAddr>,
     /// What it keeps of that, if the claim stays on its record.
-    stays: Option<&'a [IpAddr]>,
+    stays: Option<BTreeSet<IpAddr>>,
 }
 
 /// What the Services say about one claim.
@@ -74,8 +75,8 @@ impl<'a> Asked<'a> {
     /// Their addresses.
     fn addresses(self) -> impl Iterator<Item = IpAddr> {
         let stay = |mention: &'a Mention<'a>| {
-            let stays = mention.stays.unwrap_or_default();
-            mention.had.iter().filter(|ip| stays.contains(ip))
+            let stays = mention.stays.iter().flatten();
+            stays.filter(|ip| mention.had.contains(*ip))
         };
         self.0.iter().flat_map(stay).copied()
     }
@@ -85,7 +86,7 @@ impl<'a> Asked<'a> {
 pub(super) fn lists(index: &Index, plan: &Plan) -> Vec<(LeaseName, ListWrite)> {
     let mentions = mentions(index, plan);
     let of = |group: &[Mention<'_>], is: fn(&LeaseName, &LeaseName) -> bool, name: &LeaseName| {
-        group.first().is_some_and(|mention| is(mention.claim, name))
+        group.first().is_some_and(|mention| is(&mention.claim, name))
     };
     let mut groups = mentions.chunk_by(|a, b| a.claim == b.claim).peekable();
     let mut new: BTreeMap<&LeaseName, Asked<'_>> = BTreeMap::new();
@@ -96,14 +97,14 @@ pub(super) fn lists(index: &Index, plan: &Plan) -> Vec<(LeaseName, ListWrite)> {
     for (name, version, row) in index.open_claims() {
         new.remove(name);
         while let Some(group) = groups.next_if(|group| of(group, LeaseName::lt, name)) {
-            new.extend(group.first().map(|mention| (mention.claim, Asked(group))));
+            new.extend(group.first().map(|mention| (&mention.claim, Asked(group))));
         }
         let group = groups.next_if(|group| of(group, LeaseName::eq, name)).unwrap_or_default();
         let write = relist(index, name, version, row, Asked(group));
         writes.extend(write.map(|write| (name.clone(), write)));
     }
     for group in groups {
-        new.extend(group.first().map(|mention| (mention.claim, Asked(group))));
+        new.extend(group.first().map(|mention| (&mention.claim, Asked(group))));
     }
     for (name, asked) in new {
         let write = list_first(index, name, asked);
@@ -116,19 +117,24 @@ pub(super) fn lists(index: &Index, plan: &Plan) -> Vec<(LeaseName, ListWrite)> {
 fn mentions<'a>(index: &'a Index, plan: &'a Plan) -> Vec<Mention<'a>> {
     let mut mentions = Vec::new();
     for (key, _, row, decision) in index.decided(plan) {
-        if let Some(claim) = row.claim() {
-            let stays = decision.filter(|it| it.claim.as_ref() == Some(claim));
-            let stays = stays.filter(|_| !row.present.is_empty());
-            let stays = stays.map(|decision| &decision.addresses[..]);
-            mentions.push(Mention { claim, key, had: &row.present, stays });
+        let present = row.present.iter().copied();
+        let keeps = decision.filter(|_| !row.present.is_empty()).and_then(|decision| {
+            let claim = decision.claim.clone()?;
+            let claims = Claims { claim, by_address: index.by_address(row, decision) };
+            Some(claims.split(decision.addresses.iter().copied()))
+        });
+        for (claim, had) in row.claims().map(|it| it.split(present)).unwrap_or_default() {
+            let stays = keeps.as_ref().and_then(|keeps| keeps.get(&claim)).cloned();
+            mentions.push(Mention { claim, key, had, stays });
         }
-        if let Some(pending) = index.pending().get(key)
-            && let Some(claim) = &pending.claim
-        {
-            mentions.push(Mention { claim, key, had: &pending.addresses, stays: None });
+        let pending = index.pending().get(key);
+        if let Some((pending, claims)) = pending.and_then(|it| Some((it, it.claims.as_ref()?))) {
+            for (claim, had) in claims.split(pending.addresses.iter().copied()) {
+                mentions.push(Mention { claim, key, had, stays: None });
+            }
         }
     }
-    mentions.sort_by_key(|mention| mention.claim);
+    mentions.sort_by(|a, b| a.claim.cmp(&b.claim));
     mentions
 }
 

@@ -1,6 +1,6 @@
 //! Services: what one asks for and has, and the write that brings both together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, ObjectReference, Service, ServiceStatus};
@@ -8,14 +8,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use leasehold_crds::lease::LeaseName;
-use leasehold_crds::service::{ALLOCATED_FROM, CLAIM, allocated_from, ingress_ips, is_ours};
+use leasehold_crds::service::{
+    ADDRESS_CLAIMS, ALLOCATED_FROM, CLAIM, Claims, allocated_from, ingress_ips, is_ours,
+};
 use serde_json::json;
 
 use super::condition;
 use super::governing::Silence;
 use super::table::Row;
 use super::tell;
-use super::wish::{recorded_claim, wish};
+use super::wish::{recorded_claims, wish};
 use crate::allocate::{self, Decision, Failure, ServiceKey};
 use crate::report::events::{CONTROLLER, Notice};
 
@@ -37,7 +39,7 @@ pub struct ServiceRow {
     pub present: Vec<IpAddr>,
     /// Whether it bears an annotation or a condition that we wrote.
     pub marked: bool,
-    claim: Option<LeaseName>,
+    claims: Option<Claims>,
     /// Whether its status has the addresses as we write them.
     plain: bool,
     condition: Option<Condition>,
@@ -71,7 +73,7 @@ impl Row for ServiceRow {
             classless: spec.load_balancer_class.is_none(),
             wish,
             marked,
-            claim: recorded_claim(service),
+            claims: recorded_claims(service),
             plain: ingress(status).iter().eq(present.iter().map(vip).collect::<Vec<_>>().iter()),
             present,
             condition: condition.cloned(),
@@ -118,8 +120,8 @@ pub struct ServiceWrite {
     pub addresses: Vec<IpAddr>,
     /// The pool that it names afterwards.
     pub allocated_from: Option<String>,
-    /// The claim that it names afterwards.
-    pub claim: Option<LeaseName>,
+    /// The claims that it names afterwards.
+    pub claims: Option<Claims>,
     /// What its conditions say afterwards; none if they go.
     pub message: Option<String>,
     /// The body of the server-side apply: annotations, condition and addresses together.
@@ -137,7 +139,7 @@ impl ServiceWrite {
     pub fn repeats(&self, other: &Self) -> bool {
         self.addresses == other.addresses
             && self.allocated_from == other.allocated_from
-            && self.claim == other.claim
+            && self.claims == other.claims
             && self.message == other.message
     }
 }
@@ -145,7 +147,12 @@ impl ServiceWrite {
 impl ServiceRow {
     /// The claim on record.
     pub fn claim(&self) -> Option<&LeaseName> {
-        self.claim.as_ref()
+        self.claims.as_ref().map(|claims| &claims.claim)
+    }
+
+    /// That and those of single addresses.
+    pub fn claims(&self) -> Option<&Claims> {
+        self.claims.as_ref()
     }
 
     /// Whether it says already that an address is kept that no pool would give out any more.
@@ -159,17 +166,19 @@ impl ServiceRow {
     }
 
     /// The write that makes the Service what `decision` says, or without one takes everything back
-    /// that is ours. `None` if it is so already. `silence` is why nobody announces it.
+    /// that is ours. `None` if it is so already. These addresses have claims of their own, and `silence`
+    /// is why nobody announces them.
     pub fn write(
         &self,
         key: &ServiceKey,
         version: u64,
         decision: Option<&Decision>,
+        by_address: BTreeSet<LeaseName>,
         silence: Option<Silence<'_>>,
         now: Timestamp,
     ) -> Option<ServiceWrite> {
         match decision {
-            Some(decision) => self.assign(key, version, decision, silence, now),
+            Some(decision) => self.assign(key, version, decision, by_address, silence, now),
             None => self.marked.then(|| self.release(key, version)),
         }
     }
@@ -179,6 +188,7 @@ impl ServiceRow {
         key: &ServiceKey,
         version: u64,
         decision: &Decision,
+        by_address: BTreeSet<LeaseName>,
         silence: Option<Silence<'_>>,
         now: Timestamp,
     ) -> Option<ServiceWrite> {
@@ -192,7 +202,8 @@ impl ServiceRow {
             (before, silence) => before.is_none() && silence.is_none(),
         };
         // A name that somebody wrote to a Service without an address governs nothing, and is theirs.
-        let governed = decision.claim.is_none() || decision.claim == self.claim;
+        let claims = decision.claim.clone().map(|claim| Claims { claim, by_address });
+        let governed = claims.is_none() || claims == self.claims;
         if said
             && told
             && governed
@@ -209,20 +220,26 @@ impl ServiceRow {
         let messages = conditions.iter().map(|condition| condition.message.as_str());
         let message = messages.collect::<Vec<_>>().join("; ");
         let ingress: Vec<_> = decision.addresses.iter().map(vip).collect();
-        let claim = decision.claim.as_ref().map(LeaseName::as_str);
+        let claim = claims.as_ref().map(|claims| claims.claim.as_str());
+        let further = claims.as_ref().map(|claims| {
+            claims.by_address.iter().map(LeaseName::as_str).collect::<Vec<_>>().join(",")
+        });
+        let further = further.as_deref().filter(|names| !names.is_empty());
+        let allocated_from = decision.allocated_from.as_deref();
         let annotations: BTreeMap<&str, &str> =
-            [(ALLOCATED_FROM, decision.allocated_from.as_deref()), (CLAIM, claim)]
+            [(ALLOCATED_FROM, allocated_from), (CLAIM, claim), (ADDRESS_CLAIMS, further)]
                 .into_iter()
                 .filter_map(|(key, value)| Some((key, value?)))
                 .collect();
         let failure = decision.failure.as_ref().filter(|failure| !said && !failure.passes());
         let status = json!({ "conditions": conditions, "loadBalancer": { "ingress": ingress } });
+        let patch = self.patch(key, version, &annotations, &status);
         Some(ServiceWrite {
             addresses: decision.addresses.clone(),
             allocated_from: decision.allocated_from.clone(),
-            claim: decision.claim.clone(),
+            claims,
             message: Some(message),
-            patch: self.patch(key, version, &annotations, &status),
+            patch,
             assigns: notices.iter().any(|notice| notice.reason == tell::ASSIGNED),
             notices,
             failure: failure.map(Failure::reason),
@@ -234,7 +251,7 @@ impl ServiceRow {
         ServiceWrite {
             addresses: Vec::new(),
             allocated_from: None,
-            claim: None,
+            claims: None,
             message: None,
             patch: self.patch(key, version, &BTreeMap::new(), &json!({})),
             notices: tell::released(&self.present).into_iter().collect(),

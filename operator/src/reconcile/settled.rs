@@ -120,7 +120,11 @@ impl Ledger {
                 self.open_again(&holder, territory);
             }
         }
-        for claim in row.claim().into_iter().chain(pending.and_then(|it| it.claim.as_ref())) {
+        for claim in row
+            .claim()
+            .into_iter()
+            .chain(pending.and_then(|it| it.claims.as_ref()).map(|claims| &claims.claim))
+        {
             self.open_owner(claim, territory);
         }
     }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use kube::ResourceExt;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::range::Family;
-use leasehold_crds::service::{ADDRESS_POOL, ADDRESSES, REASSIGN, SHARED_ADDRESS, governing_claim};
+use leasehold_crds::service::{ADDRESS_POOL, ADDRESSES, Claims, REASSIGN, SHARED_ADDRESS};
 
 use crate::allocate::{
     self, Asked, Failure, Port, Protocol, Request, ServiceKey, Stack, Terms, Traffic,
@@ -57,14 +57,14 @@ pub(super) fn wish(
         reassign: annotations.get(REASSIGN).is_some_and(|text| text.trim() != "false"),
         present: present.to_vec(),
         allocated_from: allocated_from.map(str::to_owned),
-        claim: recorded_claim(service),
+        claim: recorded_claims(service).map(|claims| claims.claim),
         own_claim: LeaseName::claim(&key.namespace, &key.name),
     }
 }
 
-/// The claim on record; anything else that somebody wrote there is none.
-pub(super) fn recorded_claim(service: &Service) -> Option<LeaseName> {
-    governing_claim(service).filter(LeaseName::is_claim)
+/// The claims on record; anything else that somebody wrote there is none.
+pub(super) fn recorded_claims(service: &Service) -> Option<Claims> {
+    Claims::of(service).filter(|claims| claims.claim.is_claim())
 }
 
 fn asked(annotations: &BTreeMap<String, String>, places: Places) -> Option<Asked<String>> {

@@ -1,6 +1,6 @@
 //! What a run does to the world, and what it asks of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -338,6 +338,7 @@ impl World {
             silence: None,
             drain_on_cordon: false,
             preference: Arc::default(),
+            apart_from: BTreeSet::new(),
             failback: Failback::default(),
             interfaces: Vec::new(),
             announcements: Announcements::default(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
+use leasehold_crds::service::Claims;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -19,6 +20,7 @@ use crate::clock::Instant;
 mod kept;
 mod settled;
 mod sharing;
+mod spread;
 
 const START: Instant = Duration::from_secs(1000);
 
@@ -108,6 +110,10 @@ fn service(name: &str, version: u64) -> Value {
         },
         "spec": {"type": "LoadBalancer", "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"},
     })
+}
+
+fn claims(name: &str) -> Claims {
+    Claims { claim: name.parse().unwrap(), by_address: BTreeSet::new() }
 }
 
 fn key(name: &str) -> ServiceKey {
@@ -245,7 +251,7 @@ fn a_write_without_answer_keeps_its_addresses_from_others_until_its_outcome_is_k
         version: 7,
         addresses: vec!["10.0.0.0".parse().unwrap()],
         allocated_from: Some("lan".to_owned()),
-        claim: Some("web.shop".parse().unwrap()),
+        claims: Some(claims("web.shop")),
     };
     index.sent(&key("shop"), pending);
     // Older, and so the first in turn.
@@ -273,7 +279,7 @@ fn a_write_without_answer_keeps_its_addresses_from_others_until_its_outcome_is_k
 fn a_write_that_lost_against_another_gives_its_addresses_back() {
     let pools = vec![pool("lan", &["10.0.0.0/31"])];
     let mut index = World { services: vec![service("shop", 7)], pools, ..World::default() }.index();
-    let pending = Pending { version: 7, addresses: Vec::new(), allocated_from: None, claim: None };
+    let pending = Pending { version: 7, addresses: Vec::new(), allocated_from: None, claims: None };
     index.sent(&key("shop"), pending);
     let mut edited = service("shop", 9);
     edited["metadata"]["annotations"] = json!({"leasehold.dev/addresses": "10.0.0.1"});

@@ -172,7 +172,7 @@ impl Twins {
                         version: *version,
                         addresses: write.addresses.clone(),
                         allocated_from: write.allocated_from.clone(),
-                        claim: write.claim.clone(),
+                        claims: write.claims.clone(),
                     };
                     index.sent(key, pending);
                 }

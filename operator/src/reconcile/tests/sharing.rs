@@ -151,7 +151,7 @@ fn an_address_stays_on_the_list_while_a_write_that_gives_it_may_still_be_carried
             version: 8,
             addresses: vec!["10.0.0.0".parse().unwrap()],
             allocated_from: Some("lan".to_owned()),
-            claim: Some("web.a".parse().unwrap()),
+            claims: Some(claims("web.a")),
         },
     );
     index.apply(Change::Service(deleted(users[0].clone())), START);
