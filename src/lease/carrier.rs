@@ -14,35 +14,39 @@ use super::election::Election;
 use super::eligible::{Segment, names};
 use super::event::Action;
 use super::requests::Purpose;
+use super::tenure::Tenure;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 
 impl Election {
-    /// The interface that is to carry a claim of this node instead of the one that does.
-    fn better_interface(
+    /// The interface that fits a claim of this node better than the one that carries it.
+    pub(super) fn better_interface(
         &self,
+        tenure: &Tenure,
         claim: &DesiredClaim,
-        present: &InterfaceName,
-    ) -> Option<InterfaceName> {
+    ) -> Option<&InterfaceName> {
+        let present = tenure.interface.as_ref()?;
         let (best, link) = self.local_interface(claim)?;
-        if best == present {
-            return None;
-        }
         let fit = Segment::of((best, link)).fit(claim);
         let carries = self.interfaces.get_key_value(present).filter(|(_, link)| link.carrier);
         let fits = carries.and_then(|carrying| Segment::of(carrying).fit(claim));
-        (fits < fit).then(|| best.clone())
+        (best != present && fits < fit).then_some(best)
     }
 
-    /// Has another interface carry what this one cannot carry as well any more.
-    pub(super) fn keep_interface(&mut self, name: &LeaseName, claim: &DesiredClaim) {
-        let Some(tenure) = self.tenures.get(name).filter(|t| t.mine && t.probing.is_none()) else {
+    /// Has another interface carry what the one that does cannot carry as well any more, once somebody has
+    /// answered there.
+    pub(super) fn keep_interface(&mut self, now: Instant, name: &LeaseName, claim: &DesiredClaim) {
+        let idle =
+            |tenure: &&Tenure| tenure.mine && tenure.leaving.is_none() && tenure.probing.is_none();
+        let tenure = self.tenures.get(name).filter(idle);
+        let Some((tenure, better)) =
+            tenure.and_then(|tenure| Some((tenure, self.better_interface(tenure, claim)?)))
+        else {
             return;
         };
-        let present = tenure.interface.clone();
-        let better = present.and_then(|present| self.better_interface(claim, &present));
-        if better.is_some() {
-            self.with(name, |tenure| tenure.interface = better);
+        let heard = self.may_take(now, tenure, claim).filter(|(chosen, _)| chosen == better);
+        if let Some((better, _)) = heard {
+            self.with(name, |tenure| tenure.interface = Some(better));
         }
     }
 
@@ -100,9 +104,9 @@ impl Election {
         !self.interfaces.is_empty() && self.local_interface(claim).is_none()
     }
 
-    /// Whether the policy names interfaces, and none of this node's.
-    pub(super) fn is_barred(&self, claim: &DesiredClaim) -> bool {
-        let known = !claim.interfaces.is_empty() && !self.interfaces.is_empty();
-        known && !self.interfaces.keys().any(|name| names(claim, name))
+    /// Whether the policy names interfaces, and not the one that carries the claim.
+    pub(super) fn is_barred(&self, name: &LeaseName, claim: &DesiredClaim) -> bool {
+        let carrying = self.tenures.get(name).and_then(|tenure| tenure.interface.as_ref());
+        !claim.interfaces.is_empty() && carrying.is_some_and(|carrying| !names(claim, carrying))
     }
 }

@@ -84,7 +84,7 @@ impl Election {
             self.rank_orphans(now, &names, &desired);
             for name in &names {
                 if let Some(claim) = desired.claims.get(name) {
-                    self.keep_interface(name, claim);
+                    self.keep_interface(now, name, claim);
                 }
             }
             self.keep_link(now, &names);

@@ -131,7 +131,7 @@ impl Election {
             gives
         } else if self.is_misplaced(claim) {
             Some("another node has the subnet of its addresses")
-        } else if self.is_uncarried(claim) {
+        } else if self.is_barred(name, claim) || self.is_uncarried(claim) {
             Some("no interface of the node can carry it")
         } else {
             self.improving.chosen(name).map(|(_, cause)| cause)
@@ -301,7 +301,7 @@ impl Election {
         cause: &str,
         actions: &mut Vec<Action>,
     ) {
-        let barred = !claim.nodes.contains(&self.config.node) || self.is_barred(claim);
+        let barred = !claim.nodes.contains(&self.config.node) || self.is_barred(name, claim);
         if self.own.is_leaving() || barred {
             self.leave_claim(now, name, stored, cause, actions);
         } else {

@@ -186,6 +186,7 @@ impl Election {
             && tenure.ineligible.is_none()
             && stays
             && self.is_interface_told(stored)
+            && self.better_interface(tenure, claim).is_none()
             && stored.record.addresses == claim.addresses
             && stored.record.services == claim.services
             && claim.addresses.iter().all(|address| has(*address))

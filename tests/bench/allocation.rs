@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use leasehold_lab::Lab;
@@ -57,6 +58,7 @@ struct Measured {
 struct Bench {
     lab: Arc<Lab>,
     services: Api<Service>,
+    slices: Api<EndpointSlice>,
     number: usize,
 }
 
@@ -72,8 +74,25 @@ impl Bench {
         Ok(())
     }
 
+    /// One endpoint, as the endpoint slice controller writes it for a Service with a pod.
+    async fn give_endpoint(&self, service: &str) -> Result<()> {
+        let slice = serde_json::from_value(json!({
+            "metadata": { "name": format!("{service}-1"),
+                "labels": { "kubernetes.io/service-name": service } },
+            "addressType": "IPv4",
+            "endpoints": [{ "addresses": ["10.255.0.1"], "conditions": { "ready": true } }],
+            "ports": [{ "port": 80 }],
+        }))?;
+        self.slices.create(&PostParams::default(), &slice).await?;
+        Ok(())
+    }
+
     async fn create_many(&self, prefix: &str, count: usize, annotations: &Value) -> Result<()> {
-        let create = |number| self.create(format!("{prefix}-{number}"), annotations.clone());
+        let create = async |number| {
+            let name = format!("{prefix}-{number}");
+            self.give_endpoint(&name).await?;
+            self.create(name, annotations.clone()).await
+        };
         stream::iter(0..count).map(create).buffer_unordered(AT_ONCE).try_collect::<()>().await
     }
 
@@ -181,7 +200,8 @@ pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
     let book = Book::open(out, "allocation.json")?;
     let lab = Lab::start().await?;
     let services = Api::namespaced(lab.admin(), "default");
-    let mut bench = Bench { lab, services, number: 0 };
+    let slices = Api::namespaced(lab.admin(), "default");
+    let mut bench = Bench { lab, services, slices, number: 0 };
     bench.pool("lan", "10.0.0.0/16").await?;
     bench.start_operator()?;
     bench.create_many("web", plan.services, &json!({})).await?;
