@@ -79,6 +79,7 @@ impl Election {
         if self.own.id.is_some() {
             self.resolve_doubts(now, &names, actions);
             self.rank_orphans(now, &names, &desired);
+            self.change_interfaces(now, &names, &desired);
             self.keep_link(now, &names);
             for name in &names {
                 self.advance_claim(now, name, desired.claims.get(name), &desired, actions);
@@ -260,6 +261,13 @@ impl Election {
             return;
         }
         let unasked = !stored.record.addresses.is_subset(&claim.addresses);
+        let Some(tenure) = self.tenures.get(name) else { return };
+        let elsewhere = tenure.interface != stored.record.interface && tenure.handover.is_none();
+        if elsewhere && now >= tenure.retry && self.has_room() {
+            let record = self.held_record(&stored);
+            self.put_claim(now, name, Some(stored), record, Purpose::Refresh, actions);
+            return;
+        }
         let Some(tenure) = self.tenures.get_mut(name) else { return };
         tenure.unasked = unasked.then(|| tenure.unasked.unwrap_or(now));
         let due = now >= tenure.retry && tenure.unasked.is_some_and(|since| now >= since + UNASKED);

@@ -17,7 +17,7 @@ use super::event::{Action, Fact, Frame, Interface};
 use super::listening::networks;
 use super::tenure::Tenure;
 use crate::clock::Instant;
-use crate::desired::{DesiredClaim, OnApiOutage};
+use crate::desired::{Desired, DesiredClaim, OnApiOutage};
 
 /// Within which time a request of this node must have been answered on an interface.
 const HEARING: Duration = Duration::from_secs(2);
@@ -138,6 +138,51 @@ impl Election {
         let hears = self.hearing.get(name).is_some_and(|at| now.saturating_since(*at) < HEARING);
         let free = self.address_of_a_node(claim).is_none();
         ((hears || self.is_alone_on(name)) && free).then(|| (name.clone(), interface.mac))
+    }
+
+    /// The interface of this node to which a claim that it serves belongs by now: the policy no longer names
+    /// the one that carries it, or this one has the subnet of its addresses, or a longer one.
+    pub(super) fn better_interface(
+        &self,
+        tenure: &Tenure,
+        claim: &DesiredClaim,
+    ) -> Option<&InterfaceName> {
+        let (carrying, link) = self.interfaces.get_key_value(tenure.interface.as_ref()?)?;
+        let (chosen, better) = self.local_interface(claim)?;
+        let fits_better =
+            Segment::of((chosen, better)).fit(claim) > Segment::of((carrying, link)).fit(claim);
+        (link.carrier && fits_better).then_some(chosen)
+    }
+
+    /// Whether the policy no longer names the interface that carries `claim`.
+    pub(super) fn may_not_carry(&self, name: &LeaseName, claim: &DesiredClaim) -> bool {
+        let carrying = self.tenures.get(name).and_then(|tenure| tenure.interface.as_ref());
+        let named = |interface| claim.interfaces.is_empty() || claim.interfaces.contains(interface);
+        carrying.is_some_and(|interface| !named(interface))
+    }
+
+    /// Has another interface of this node carry what belongs there. The kernel gets it there before it loses
+    /// it here; the claims follow.
+    pub(super) fn change_interfaces(
+        &mut self,
+        now: Instant,
+        names: &[LeaseName],
+        desired: &Desired,
+    ) {
+        for name in names {
+            let (Some(tenure), Some(claim)) = (self.tenures.get(name), desired.claims.get(name))
+            else {
+                continue;
+            };
+            let idle =
+                tenure.leaving.is_none() && tenure.handover.is_none() && tenure.probing.is_none();
+            let better = self.better_interface(tenure, claim).filter(|_| tenure.mine && idle);
+            // Somebody has to have answered there.
+            let chosen = self.may_take(now, tenure, claim).map(|(name, _)| name);
+            if let Some(chosen) = chosen.filter(|chosen| better == Some(chosen)) {
+                self.with(name, |tenure| tenure.interface = Some(chosen));
+            }
+        }
     }
 
     /// Gives up what lost its carrier: all claims with one write where all are concerned.

@@ -121,6 +121,8 @@ impl Election {
             Some("node may not announce it any more")
         } else if facts.cordoned {
             Some("node is cordoned")
+        } else if self.may_not_carry(name, claim) {
+            Some("interface may not announce it any more")
         } else if self.is_misplaced(claim) {
             Some("another node has the subnet of its addresses")
         } else {
@@ -286,7 +288,8 @@ impl Election {
         cause: &str,
         actions: &mut Vec<Action>,
     ) {
-        if self.own.is_leaving() || !claim.nodes.contains(&self.config.node) {
+        let may_not = !claim.nodes.contains(&self.config.node) || self.may_not_carry(name, claim);
+        if self.own.is_leaving() || may_not {
             self.leave_claim(now, name, stored, cause, actions);
         } else {
             self.with(name, |tenure| {

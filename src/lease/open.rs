@@ -187,6 +187,8 @@ impl Election {
             && stays
             && stored.record.addresses == claim.addresses
             && stored.record.services == claim.services
+            && stored.record.interface == tenure.interface
+            && self.better_interface(tenure, claim).is_none()
             && claim.addresses.iter().all(|address| has(*address))
     }
 }
