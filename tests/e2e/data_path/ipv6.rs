@@ -13,10 +13,10 @@ use crate::pair::{Pair, shorter_than};
 use crate::scene::{Scene, holder_and_transitions};
 
 const AFTERWARDS: Duration = Duration::from_secs(1);
-/// What may pass until an address is back that was removed under its owner.
-const BACK: Duration = Duration::from_millis(500);
-/// What may pass until another node has what a node with a dead link had.
-const ELSEWHERE: Duration = Duration::from_secs(1);
+/// What may pass on a busy machine until an address is back that was removed under its owner.
+const BACK: Duration = Duration::from_millis(1500);
+/// ... and until another node has what a node with a dead link had.
+const ELSEWHERE: Duration = Duration::from_secs(3);
 
 /// The source address that the node's kernel would choose.
 fn source(node: &Node, destination: IpAddr) -> Result<IpAddr> {

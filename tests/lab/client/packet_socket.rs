@@ -34,7 +34,15 @@ impl PacketSocket {
     pub(super) fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         match (&mut &self.0).read(buffer) {
             Ok(length) => Ok(buffer.get(..length)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            // With a timeout a call is not restarted after the process was stopped (signal(7)).
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
