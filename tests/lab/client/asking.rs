@@ -31,11 +31,14 @@ pub(super) enum Said {
     },
 }
 
+/// What a frame says of who has a VIP, if it does.
+type Reader = fn(&[u8], IpAddr) -> Option<(MacAddr, Said)>;
+
 /// The protocol of a family.
 struct Language {
     protocol: EtherType,
     request: Vec<u8>,
-    read: fn(&[u8], IpAddr) -> Option<(MacAddr, Said)>,
+    read: Reader,
 }
 
 impl Language {
