@@ -40,7 +40,7 @@ impl Scene {
                 let node = self.cluster.node_named(&holder)?;
                 let kernels = self.cluster.holders(vip)?;
                 let kernels: Vec<_> = kernels.into_iter().map(Node::name).collect();
-                let heard = self.cluster.client().arp_owners(vip, Duration::from_millis(200));
+                let heard = self.cluster.client().owners(vip, Duration::from_millis(200));
                 let heard = heard.await?.macs();
                 let heard: BTreeSet<_> = heard.iter().map(ToString::to_string).collect();
                 owner = Some(holder);

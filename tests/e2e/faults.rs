@@ -11,7 +11,7 @@ use leasehold_lab::{Cluster, Direction, Lab};
 /// Whether the client's segment has an answer to ARP for a node's own address.
 pub async fn answers_arp(cluster: &Cluster, index: usize) -> Result<bool> {
     let [address, _] = cluster.node(index).own_addresses();
-    let owners = cluster.client().arp_owners(address, Duration::from_millis(200)).await?;
+    let owners = cluster.client().owners(address, Duration::from_millis(200)).await?;
     Ok(!owners.macs().is_empty())
 }
 

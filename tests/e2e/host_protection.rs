@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use leasehold_lab::{Node, Service};
+use leasehold_lab::{Lab, Node, ProxyMode, Service};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, UDP, cordon};
@@ -53,7 +53,7 @@ impl Drop for Echo {
 }
 
 /// The TCP and the UDP ports of the nodes that the cluster itself opens for a Service.
-async fn node_ports(service: &Service) -> Result<(Vec<u16>, Vec<u16>)> {
+pub async fn node_ports(service: &Service) -> Result<(Vec<u16>, Vec<u16>)> {
     let spec = service.get().await?.spec.context("no spec")?;
     let (mut tcp, mut udp) = (Vec::new(), Vec::new());
     for port in spec.ports.iter().flatten() {
@@ -73,7 +73,16 @@ fn table(node: &Node) -> Result<Option<String>> {
 
 pub async fn a_port_scan_of_an_address_finds_the_ports_of_its_service_and_nothing_else()
 -> Result<()> {
-    let scene = Scene::open("scan").await?;
+    scan(ProxyMode::Nftables).await
+}
+
+pub async fn a_port_scan_finds_no_more_where_kube_proxy_runs_iptables() -> Result<()> {
+    scan(ProxyMode::Iptables).await
+}
+
+async fn scan(mode: ProxyMode) -> Result<()> {
+    let plan = Lab::shared().await?.cluster(&format!("scan-{}", mode.name())).proxy_mode(mode);
+    let scene = Scene::of(plan).await?;
     let nodes: Vec<&Node> = scene.cluster.nodes().iter().collect();
     let service = scene.cluster.service("edge").dual_stack().vip(1).local().pods_on(&nodes);
     let service = service.create().await?;

@@ -96,7 +96,7 @@ pub async fn where_the_policy_says_none_nobody_announces_and_the_service_says_wh
             Ok(all.iter().filter(told).count() == 1)
         })
         .await?;
-    let owners = scene.cluster.client().arp_owners(scene.vip, Duration::from_secs(1)).await?;
+    let owners = scene.cluster.client().owners(scene.vip, Duration::from_secs(1)).await?;
     ensure!(owners.macs().is_empty() && scene.holders()?.is_empty(), "{:?}", owners.macs());
 
     scene.cluster.policy_with(json!({ "mode": "Layer2" })).await?;

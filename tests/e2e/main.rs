@@ -15,11 +15,13 @@ mod faults;
 mod host_protection;
 mod interfaces;
 mod leases;
+mod links;
 mod migration;
 mod moves;
 mod nodes;
 mod outage;
 mod ownership;
+mod pair;
 mod placement;
 mod policies;
 mod restart;
@@ -50,8 +52,15 @@ fn main() -> ExitCode {
         chaos::nodes_that_never_heard_each_other_take_nothing_from_each_other,
         chaos_lab::segments_are_parted_nodes_isolated_and_their_arp_filtered,
         chaos_lab::a_slow_api_server_answers_late_and_is_quick_again_afterwards,
-        data_path::a_vip_that_a_node_has_is_served_by_pods_elsewhere,
-        data_path::a_dead_node_is_silent_and_its_neighbours_are_not,
+        data_path::bare::a_vip_that_a_node_has_is_served_by_pods_elsewhere,
+        data_path::bare::a_dead_node_is_silent_and_its_neighbours_are_not,
+        data_path::reach::a_service_is_reached_from_everywhere_by_nftables,
+        data_path::reach::a_service_is_reached_from_everywhere_by_iptables,
+        data_path::ipv6::an_ipv6_address_is_usable_at_once_and_never_the_source_of_what_the_node_sends,
+        data_path::ipv6::ipv6_addresses_that_were_flushed_by_hand_are_back_at_once,
+        data_path::ipv6::ipv6_addresses_are_back_after_the_link_was_down,
+        data_path::follow::a_clients_entries_follow_both_addresses_of_a_cordoned_node,
+        data_path::follow::a_clients_entries_follow_both_addresses_of_a_dead_node,
         death::a_dead_nodes_addresses_are_taken_and_it_gets_none_back,
         death::without_the_wire_a_dead_nodes_addresses_are_taken_when_its_lease_runs_out,
         death::a_node_that_was_cut_off_comes_back_and_does_not_answer_for_what_it_lost,
@@ -62,6 +71,7 @@ fn main() -> ExitCode {
         faults::links_are_cut_one_way_and_lose_their_carrier,
         faults::the_api_server_freezes_dies_and_comes_back_with_its_data,
         host_protection::a_port_scan_of_an_address_finds_the_ports_of_its_service_and_nothing_else,
+        host_protection::a_port_scan_finds_no_more_where_kube_proxy_runs_iptables,
         host_protection::protection_follows_the_service_the_policy_and_the_address,
         host_protection::by_a_shared_address_the_ports_of_all_its_services_are_reached,
         interfaces::an_address_is_not_announced_to_containers_but_where_the_default_route_leads,
@@ -69,6 +79,11 @@ fn main() -> ExitCode {
         leases::a_claim_that_is_deleted_or_edited_is_mended_and_nothing_moves,
         leases::a_session_that_is_deleted_or_edited_is_mended_and_nothing_moves,
         leases::a_session_that_is_ended_by_hand_moves_its_claims_once_and_nobody_notices,
+        links::an_interface_that_is_renamed_carries_under_its_new_name,
+        links::an_interface_that_comes_later_carries_where_the_policy_names_it,
+        links::an_interface_that_comes_later_carries_the_addresses_of_its_subnet,
+        links::a_node_whose_own_addresses_change_goes_on,
+        links::a_mac_address_that_changes_is_announced_at_once,
         migration::a_move_from_metallb_keeps_every_address,
         leases::describing_the_lease_of_a_service_says_who_owns_it_where_and_since_when,
         moves::a_cordoned_node_hands_its_addresses_over_and_keeps_none,

@@ -179,7 +179,7 @@ pub async fn an_address_that_a_stranger_has_is_not_taken_from_it() -> Result<()>
     let note = address_conflict(&scene, "theirs").await?;
     println!("    {note}");
     ensure!(note.contains(&theirs.to_string()), "{note}");
-    let probe = scene.cluster.client().arp_owners(theirs, Duration::from_secs(3)).await?;
+    let probe = scene.cluster.client().owners(theirs, Duration::from_secs(3)).await?;
     ensure!(probe.macs().len() == 1 && probe.two_owners().is_zero(), "{:?}", probe.macs());
     ensure!(scene.cluster.holders(theirs)?.is_empty(), "a node has it");
     let owner = scene.cluster.owner(&service).await?;

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::Lab;
 use crate::client::Client;
 use crate::network::{Direction, Network, Plan};
-use crate::node::{Blueprint, CLUSTER_LABEL, Node, SpeakerOptions};
+use crate::node::{Blueprint, CLUSTER_LABEL, Node, ProxyMode, SpeakerOptions};
 use crate::service::{Service, ServicePlan};
 use crate::waiting;
 
@@ -32,6 +32,7 @@ pub struct ClusterPlan {
     prefix: String,
     nodes: u8,
     workers: u8,
+    proxy: ProxyMode,
     start_speakers: bool,
     policy: Value,
 }
@@ -45,6 +46,7 @@ impl ClusterPlan {
             prefix: format!("{name}-"),
             nodes: 3,
             workers: 1,
+            proxy: ProxyMode::Nftables,
             start_speakers: true,
             policy: json!({}),
         }
@@ -62,6 +64,13 @@ impl ClusterPlan {
     #[must_use]
     pub fn workers(mut self, workers: u8) -> Self {
         self.workers = workers;
+        self
+    }
+
+    /// The mode of its kube-proxies (nftables).
+    #[must_use]
+    pub fn proxy_mode(mut self, mode: ProxyMode) -> Self {
+        self.proxy = mode;
         self
     }
 
@@ -116,6 +125,7 @@ impl ClusterPlan {
                 number,
                 nodes: total,
                 folder: &folder,
+                proxy: self.proxy,
                 speaker: speaks.then(SpeakerOptions::default),
             };
             Node::create(blueprint, Arc::clone(&network), Arc::clone(self.lab.plane()))

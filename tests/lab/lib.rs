@@ -60,7 +60,7 @@ pub use crate::client::{Client, Owners, Report, Sweep, Track};
 pub use crate::cluster::{Cluster, ClusterPlan};
 use crate::controlplane::ControlPlane;
 pub use crate::network::Direction;
-pub use crate::node::{Node, SpeakerOptions};
+pub use crate::node::{Node, ProxyMode, SpeakerOptions};
 use crate::operator::Operator;
 pub use crate::service::Service;
 

@@ -209,7 +209,18 @@ impl Network {
 
     /// Links a namespace to a bridge. `host` is the host's number there, and in its MAC address.
     pub fn plug(&self, namespace: &Namespace, bridge: Bridge, host: u8) -> Result<Port> {
-        let (name, link) = (bridge.name(), bridge.link());
+        self.plug_as(namespace, bridge, bridge.link(), host)
+    }
+
+    /// The same by a link with another name than usual.
+    pub fn plug_as(
+        &self,
+        namespace: &Namespace,
+        bridge: Bridge,
+        link: &str,
+        host: u8,
+    ) -> Result<Port> {
+        let name = bridge.name();
         let port = format!("{name}_{host}");
         let mac = self.mac(bridge, host);
         self.switch.ip(&format!(

@@ -32,6 +32,7 @@ pub struct ServicePlan<'a> {
     tcp: Option<u16>,
     udp: Option<u16>,
     local: bool,
+    node_ports: bool,
     annotations: Map<String, Value>,
     labels: Map<String, Value>,
     pods: usize,
@@ -51,6 +52,7 @@ impl<'a> ServicePlan<'a> {
             tcp: Some(80),
             udp: Some(5005),
             local: false,
+            node_ports: true,
             annotations: Map::new(),
             labels,
             pods: 1,
@@ -97,6 +99,13 @@ impl<'a> ServicePlan<'a> {
     #[must_use]
     pub fn local(mut self) -> Self {
         self.local = true;
+        self
+    }
+
+    /// `allocateLoadBalancerNodePorts: false`.
+    #[must_use]
+    pub fn without_node_ports(mut self) -> Self {
+        self.node_ports = false;
         self
     }
 
@@ -164,6 +173,9 @@ impl<'a> ServicePlan<'a> {
         });
         if let (Some(spec), Some(class)) = (spec.as_object_mut(), &self.class) {
             spec.insert("loadBalancerClass".to_owned(), json!(class));
+        }
+        if let (Some(spec), false) = (spec.as_object_mut(), self.node_ports) {
+            spec.insert("allocateLoadBalancerNodePorts".to_owned(), json!(false));
         }
         json!({
             "apiVersion": "v1",

@@ -121,7 +121,13 @@ fn receive(socket: &UdpSocket, tracks: &Mutex<Tracks>, quiet: &AtomicBool) -> Re
     while !quiet.load(Ordering::Relaxed) {
         let (length, from) = match socket.recv_from(&mut buffer) {
             Ok(received) => received,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            // With a timeout a call is not restarted after the process was stopped (signal(7)).
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                ) =>
+            {
                 continue;
             }
             Err(error) => return Err(error.into()),

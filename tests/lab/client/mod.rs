@@ -1,11 +1,15 @@
 //! The client: a host on the segment that asks a VIP every few milliseconds and reports what a
-//! user would have felt, and an observer beside it that asks by ARP who owns the VIP.
+//! user would have felt, and an observer beside it that asks by ARP, or
+//! Neighbor Solicitation, who owns the VIP.
 //!
-//! The observer is a host of its own because an ARP answer also refreshes the neighbour entry of
+//! The observer is a host of its own because an answer also refreshes the neighbour entry of
 //! the kernel that asked: on the client's host it would heal what is to be measured.
 
 mod arp;
+pub mod ask;
+mod asking;
 mod datagrams;
+mod ndp;
 mod owners;
 mod packet_socket;
 mod ping;
@@ -19,19 +23,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
+use pnet_base::MacAddr;
 
 pub use self::datagrams::Sweep;
 pub use self::owners::{Announcement, Owners};
 pub use self::track::{Answer, Outage, Track};
 use crate::metrics;
 use crate::namespace::Namespace;
-use crate::network::{Bridge, Network, Port};
+use crate::network::{Bridge, Network, Plan, Port};
+use crate::shell;
 
 /// The host number of the client on its segment.
 const CLIENT: u8 = 200;
 /// The host number of the observer.
 const OBSERVER: u8 = 201;
+/// The link of each host.
+const INTERFACE: &str = "eth0";
 /// How often a single VIP is asked.
 const PERIOD: Duration = Duration::from_millis(5);
 
@@ -41,6 +49,7 @@ pub struct Client {
     host: Arc<Namespace>,
     observer: Arc<Namespace>,
     ports: Vec<Port>,
+    plan: Plan,
     /// Answers ARP as a gateway does; nothing is routed through it.
     _router: Namespace,
 }
@@ -65,7 +74,7 @@ impl Client {
         router.sysctl(&[("net.ipv4.ip_forward", "1"), ("net.ipv6.conf.all.forwarding", "1")])?;
         let client = Arc::new(host("client", CLIENT)?);
         let observer = Arc::new(host("observer", OBSERVER)?);
-        Ok(Self { host: client, observer, ports, _router: router })
+        Ok(Self { host: client, observer, ports, plan, _router: router })
     }
 
     /// Where client, observer and router are plugged in.
@@ -76,6 +85,21 @@ impl Client {
     /// The client's namespace, for commands of a test's own.
     pub fn namespace(&self) -> &Namespace {
         &self.host
+    }
+
+    /// The addresses of the client's host, of IPv4 and of IPv6.
+    pub fn addresses(&self) -> [IpAddr; 2] {
+        [self.plan.client_v4(CLIENT).into(), self.plan.client_v6(CLIENT).into()]
+    }
+
+    /// The MAC address that the client's kernel believes a host of its segment to have.
+    pub fn neighbour(&self, ip: IpAddr) -> Result<Option<MacAddr>> {
+        let mut command = self.host.command("ip");
+        let entry = ["-json", "neigh", "show", "to", &ip.to_string(), "dev", INTERFACE];
+        let text = shell::output(command.args(entry))?;
+        let entries: serde_json::Value = serde_json::from_str(&text)?;
+        let mac = entries.pointer("/0/lladdr").and_then(serde_json::Value::as_str);
+        mac.map(|mac| mac.parse().with_context(|| format!("{mac} is no MAC address"))).transpose()
     }
 
     /// Fetches a page of a VIP.
@@ -93,8 +117,8 @@ impl Client {
         Sweep::start(Arc::clone(&self.host), vips, port, period)
     }
 
-    /// Asks by ARP who owns a VIP for a while.
-    pub async fn arp_owners(&self, vip: IpAddr, time: Duration) -> Result<Owners> {
+    /// Asks by ARP, or Neighbor Solicitation, who owns a VIP for a while.
+    pub async fn owners(&self, vip: IpAddr, time: Duration) -> Result<Owners> {
         let probe = self.probe(vip).owners().start()?;
         tokio::time::sleep(time).await;
         probe.stop().await?.owners.ok_or_else(|| anyhow!("nobody watched the owners"))
@@ -134,7 +158,7 @@ impl ProbePlan<'_> {
         self
     }
 
-    /// An ARP request every 5 ms (IPv4 only).
+    /// An ARP request every 5 ms; IPv6: a Neighbor Solicitation.
     #[must_use]
     pub fn owners(mut self) -> Self {
         self.owners = true;
@@ -160,10 +184,8 @@ impl ProbePlan<'_> {
             probe.connection = Some(connection);
         }
         if self.owners {
-            let IpAddr::V4(vip) = self.vip else {
-                bail!("owners are asked for by ARP: {} is not an IPv4 address", self.vip)
-            };
-            probe.owners = Some(arp::watch(&self.client.observer, vip, stop)?);
+            let Client { observer, plan, .. } = self.client;
+            probe.owners = Some(asking::watch(observer, *plan, self.vip, stop)?);
         }
         Ok(probe)
     }
@@ -214,7 +236,7 @@ pub struct Report {
     pub tcp: Option<Track>,
     /// Requests on the one connection.
     pub connection: Option<Track>,
-    /// Who answered ARP.
+    /// Who answered ARP, or Neighbor Solicitations.
     pub owners: Option<Owners>,
 }
 
@@ -234,9 +256,9 @@ impl Report {
         self.connection.as_ref().ok_or_else(|| anyhow!("the probe held no connection"))
     }
 
-    /// The owners by ARP.
+    /// The owners by ARP, or neighbor discovery.
     pub fn owners(&self) -> Result<&Owners> {
-        self.owners.as_ref().ok_or_else(|| anyhow!("the probe asked nobody by ARP"))
+        self.owners.as_ref().ok_or_else(|| anyhow!("the probe asked nobody who owns the VIP"))
     }
 }
 

@@ -1,20 +1,23 @@
-//! Who answered ARP requests for a VIP, and who announced it.
+//! Who answered when asked who has a VIP, and who announced it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use pnet_base::MacAddr;
 
-/// A gratuitous ARP that the observer heard.
+/// A gratuitous ARP, or an unsolicited Neighbor Advertisement, that the observer heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announcement {
     /// When.
     pub at: Instant,
     /// Who claims to have the VIP.
     pub mac: MacAddr,
+    /// Whether hosts take it that know another MAC address: ARP always, an advertisement with the
+    /// Override flag.
+    pub overrides: bool,
 }
 
-/// The answers to ARP requests that were sent every few milliseconds.
+/// The answers to requests that were sent every few milliseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
     pub(super) requests: Vec<Instant>,
@@ -96,7 +99,7 @@ impl Owners {
             .sum()
     }
 
-    /// The gratuitous ARPs for the VIP, in order.
+    /// The announcements of the VIP, in order.
     pub fn announcements(&self) -> &[Announcement] {
         &self.announcements
     }

@@ -1,23 +1,21 @@
-//! A packet socket for ARP on one interface (packet(7)).
+//! A packet socket for one protocol on one interface (packet(7)).
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use pnet_packet::ethernet::EtherType;
 use rustix::net::netdevice::name_to_index;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// `ETH_P_ARP` of `linux/if_ether.h`.
-const ETH_P_ARP: u16 = 0x0806;
-
-/// Sends and receives whole Ethernet frames with ARP in them.
+/// Sends and receives whole Ethernet frames with one protocol in them.
 #[derive(Debug)]
 pub(super) struct PacketSocket(Socket);
 
 impl PacketSocket {
     /// Opens it in the namespace of the calling thread.
-    pub(super) fn open(interface: &str) -> Result<Self> {
-        let protocol = ETH_P_ARP.to_be();
+    pub(super) fn open(interface: &str, protocol: EtherType) -> Result<Self> {
+        let protocol = protocol.0.to_be();
         let socket =
             Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(i32::from(protocol))))
                 .context("open a packet socket")?;
@@ -36,7 +34,15 @@ impl PacketSocket {
     pub(super) fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         match (&mut &self.0).read(buffer) {
             Ok(length) => Ok(buffer.get(..length)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            // With a timeout a call is not restarted after the process was stopped (signal(7)).
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

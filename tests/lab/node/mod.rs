@@ -19,6 +19,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 pub use self::pods::Pod;
+pub use self::proxy::ProxyMode;
 pub use self::speaker::{Speaker, SpeakerOptions};
 use crate::controlplane::ControlPlane;
 use crate::metrics;
@@ -42,6 +43,7 @@ pub struct Node {
     clients: Port,
     management: Port,
     pods_link: Port,
+    proxy_mode: ProxyMode,
     proxy: Mutex<Option<Process>>,
     speaker: Option<Speaker>,
     next_pod: AtomicU8,
@@ -58,6 +60,10 @@ pub struct KernelAddress {
     pub valid_seconds: Option<u64>,
     /// `IFA_PROTO`, if it is set.
     pub protocol: Option<String>,
+    /// IPv6: it is in use without duplicate address detection.
+    pub nodad: bool,
+    /// It is not chosen as the source of anything.
+    pub deprecated: bool,
 }
 
 /// What a node is made of.
@@ -68,6 +74,7 @@ pub(crate) struct Blueprint<'a> {
     /// How many nodes the cluster has: routes lead to the pods of each.
     pub(crate) nodes: u8,
     pub(crate) folder: &'a Path,
+    pub(crate) proxy: ProxyMode,
     pub(crate) speaker: Option<SpeakerOptions>,
 }
 
@@ -100,6 +107,7 @@ impl Node {
             clients,
             management,
             pods_link,
+            proxy_mode: plan.proxy,
             proxy: Mutex::default(),
             speaker,
             next_pod: AtomicU8::new(10),
@@ -120,27 +128,20 @@ impl Node {
             ("net.ipv4.conf.default.rp_filter", "2"),
         ])?;
         let plan = self.network.plan();
-        let (v4, v6) = plan.node(self.number);
         let (pods_v4, pods_v6) = plan.pods_link(self.number);
         let (gateway_v4, gateway_v6) = plan.pod(self.number, 1);
         let management = plan.management(self.number);
-        let router_v4 = plan.client_v4(1);
-        let router_v6 = plan.client_v6(1);
         let mut commands = format!(
             "link add name cni0 type bridge\n\
              link set dev cni0 up\n\
              link set dev eth0 up\n\
              link set dev mgmt0 up\n\
              link set dev pods0 up\n\
-             address add {v4}/24 dev eth0\n\
-             address add {v6}/64 dev eth0 nodad\n\
              address add {management}/16 dev mgmt0\n\
              address add {pods_v4}/24 dev pods0\n\
              address add {pods_v6}/64 dev pods0 nodad\n\
              address add {gateway_v4}/24 dev cni0\n\
-             address add {gateway_v6}/64 dev cni0 nodad\n\
-             route add default via {router_v4}\n\
-             route add default via {router_v6}\n"
+             address add {gateway_v6}/64 dev cni0 nodad\n"
         );
         for other in (1..=nodes).filter(|&other| other != self.number) {
             let (via_v4, via_v6) = plan.pods_link(other);
@@ -148,7 +149,32 @@ impl Node {
             writeln!(commands, "route add {net_v4}/24 via {via_v4}")?;
             writeln!(commands, "route add {net_v6}/64 via {via_v6}")?;
         }
-        self.namespace.ip(&commands)
+        self.namespace.ip(&commands)?;
+        self.configure(Bridge::Clients.link())
+    }
+
+    /// Gives the link to the clients' segment, whatever it is called by now, its addresses and the
+    /// default routes, as the node's network configuration does each time that the link comes up.
+    pub fn configure(&self, link: &str) -> Result<()> {
+        let plan = self.network.plan();
+        let (v4, v6) = plan.node(self.number);
+        let (router_v4, router_v6) = (plan.client_v4(1), plan.client_v6(1));
+        self.namespace.ip(&format!(
+            "address replace {v4}/24 dev {link}\n\
+             address replace {v6}/64 dev {link} nodad\n\
+             route replace default via {router_v4}\n\
+             route replace default via {router_v6}\n"
+        ))
+    }
+
+    /// Plugs another link of it into the clients' segment, without addresses, and returns its MAC
+    /// address.
+    pub fn plug_in(&self, link: &str) -> Result<String> {
+        // Behind those of nodes, and before those of VIPs.
+        let host = self.number.saturating_add(60);
+        self.network.plug_as(&self.namespace, Bridge::Clients, link, host)?;
+        self.namespace.ip(&format!("link set dev {link} up\n"))?;
+        Ok(self.network.mac(Bridge::Clients, host))
     }
 
     async fn register(&self, cluster: &str) -> Result<()> {
@@ -367,12 +393,15 @@ impl KernelAddress {
         let address: IpAddr = info.get("local")?.as_str()?.parse().ok()?;
         let prefix = u8::try_from(info.get("prefixlen")?.as_u64()?).ok()?;
         let valid = info.get("valid_life_time")?.as_u64()?;
+        let flag = |name: &str| info.get(name).and_then(Value::as_bool).unwrap_or(false);
         Some(Self {
             interface: link.get("ifname")?.as_str()?.to_owned(),
             address: IpNet::new(address, prefix).ok()?,
             // iproute2 prints the kernel's INFINITY_LIFE_TIME as it is.
             valid_seconds: (valid != u64::from(u32::MAX)).then_some(valid),
             protocol: info.get("protocol").and_then(Value::as_str).map(str::to_owned),
+            nodad: flag("nodad"),
+            deprecated: flag("deprecated"),
         })
     }
 }

@@ -23,7 +23,8 @@ pub struct Pod {
     api: Api<PodObject>,
     server: Process,
     // Dropped after the server, which runs in it.
-    _network: Namespace,
+    network: Namespace,
+    addresses: [IpAddr; 2],
 }
 
 impl Node {
@@ -33,9 +34,11 @@ impl Node {
         let (v4, v6) = self.network.plan().pod(self.number, number);
         let (gateway_v4, gateway_v6) = self.network.plan().pod(self.number, 1);
         let network = Namespace::create(&format!("{}-pod-{number}", self.name))?;
+        // As container networks do (`hairpinMode`): a pod that asks for a Service may be led to itself.
         self.namespace.ip(&format!(
             "link add name pod{number} type veth peer name eth0 netns {}\n\
-             link set dev pod{number} master cni0 up\n",
+             link set dev pod{number} master cni0 up\n\
+             link set dev pod{number} type bridge_slave hairpin on\n",
             network.name()
         ))?;
         network.ip(&format!(
@@ -59,9 +62,10 @@ impl Node {
             },
         }))?;
         api.create(&PostParams::default(), &object).await?;
-        let pod =
-            Pod { name: name.to_owned(), node: self.name.clone(), api, server, _network: network };
-        pod.report(true, [v4.into(), v6.into()]).await?;
+        let addresses = [v4.into(), v6.into()];
+        let node = self.name.clone();
+        let pod = Pod { name: name.to_owned(), node, api, server, network, addresses };
+        pod.report(true).await?;
         Ok(pod)
     }
 }
@@ -77,18 +81,28 @@ impl Pod {
         &self.node
     }
 
+    /// Its namespace, for commands of a test's own.
+    pub fn namespace(&self) -> &Namespace {
+        &self.network
+    }
+
+    /// Its addresses, of IPv4 and of IPv6.
+    pub fn addresses(&self) -> [IpAddr; 2] {
+        self.addresses
+    }
+
     /// The process that serves.
     pub fn server(&self) -> &Process {
         &self.server
     }
 
-    async fn report(&self, ready: bool, addresses: [IpAddr; 2]) -> Result<()> {
-        let [first, _] = addresses;
+    async fn report(&self, ready: bool) -> Result<()> {
+        let [first, _] = self.addresses;
         let status = json!({
             "status": {
                 "phase": "Running",
                 "podIP": first,
-                "podIPs": addresses.map(|ip| json!({ "ip": ip })),
+                "podIPs": self.addresses.map(|ip| json!({ "ip": ip })),
                 "startTime": Timestamp::now().to_string(),
             },
         });

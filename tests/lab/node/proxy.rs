@@ -1,4 +1,4 @@
-//! A node's kube-proxy, in nftables mode.
+//! A node's kube-proxy, in one of its modes.
 
 use std::fs;
 
@@ -8,6 +8,25 @@ use serde_json::json;
 use super::Node;
 use crate::process::Process;
 
+/// How kube-proxy leads packets to pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyMode {
+    /// By a table of nftables.
+    Nftables,
+    /// By chains of iptables.
+    Iptables,
+}
+
+impl ProxyMode {
+    /// As kube-proxy's configuration calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nftables => "nftables",
+            Self::Iptables => "iptables",
+        }
+    }
+}
+
 impl Node {
     /// Starts kube-proxy.
     pub fn start_proxy(&self) -> Result<()> {
@@ -16,7 +35,7 @@ impl Node {
             "kind": "KubeProxyConfiguration",
             "clientConnection": { "kubeconfig": self.plane.kubeconfig("kube-proxy") },
             "hostnameOverride": self.name,
-            "mode": "nftables",
+            "mode": self.proxy_mode.name(),
             // A client in it would be taken for a pod.
             "clusterCIDR": self.network.plan().pods(),
             "detectLocalMode": "ClusterCIDR",
@@ -24,7 +43,8 @@ impl Node {
             "conntrack": { "maxPerCore": 0, "min": 0 },
             // The default of 1 s would be seen in every measurement.
             "nftables": { "minSyncPeriod": "10ms" },
-            // Node ports on all addresses, as kube-proxy's other modes have them by default.
+            "iptables": { "minSyncPeriod": "10ms" },
+            // Node ports on all addresses, as the iptables mode has them by default.
             "nodePortAddresses": ["0.0.0.0/0", "::/0"],
             "healthzBindAddress": "127.0.0.1:10256",
             "metricsBindAddress": "127.0.0.1:10249",

@@ -51,7 +51,7 @@ pub async fn a_vip_that_a_node_has_is_served_by_pods_elsewhere() -> Result<()> {
 
     // A second owner is seen as such.
     second.namespace().ip(&format!("address add {vip}/32 dev eth0\n"))?;
-    let owners = cluster.client().arp_owners(vip, Duration::from_secs(2)).await?;
+    let owners = cluster.client().owners(vip, Duration::from_secs(2)).await?;
     ensure!(owners.two_owners() > Duration::from_millis(500), "{:?}", owners.two_owners());
     Ok(())
 }
