@@ -25,11 +25,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::announce::Announcement;
+use crate::announce::confine::restore;
+use crate::api::installed::{Installed, OwnDaemonSet};
 use crate::api::leases::Leases;
 use crate::clock::{Instant, sleep_until};
 use crate::detect::listener::{Listener, ListenerError};
 use crate::guard::Guard;
-use crate::host::Recorder;
+use crate::host::{Recorder, StateFolder};
 use crate::lease::{
     Action, Answer, Election, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Serving,
 };
@@ -88,6 +90,12 @@ pub struct Driver {
     pub reports: Reports,
     /// Requests that have not been answered.
     pub requests: JoinSet<Completed>,
+    /// The DaemonSet that runs this process, if one does.
+    pub daemon_set: Option<OwnDaemonSet>,
+    /// Where it is kept how the host was.
+    pub state: StateFolder,
+    /// Whether the host is set back to that at the end.
+    pub restores: bool,
 }
 
 /// What a request led to.
@@ -97,6 +105,8 @@ pub enum Completed {
     Answer(RequestId, Answer),
     /// A list; nothing where it failed.
     List(Option<Event>),
+    /// What becomes of Leasehold.
+    Look(Installed),
 }
 
 impl Driver {
@@ -109,6 +119,10 @@ impl Driver {
     pub async fn run(mut self) -> Result<(), DriveError> {
         let ended = self.drive().await;
         self.record.finish().await;
+        if self.restores {
+            let links = self.edge.links.borrow().clone();
+            restore(&self.edge.netlink, &self.state, &links).await;
+        }
         self.announcement.tasks.shutdown().await;
         self.guard.finish().await;
         ended
@@ -147,14 +161,19 @@ impl Driver {
                 Some(done) = self.requests.join_next(), if !self.requests.is_empty() => match done {
                     Ok(Completed::Answer(request, answer)) => vec![Event::Answered { request, answer }],
                     Ok(Completed::List(listed)) => listed.into_iter().collect(),
+                    Ok(Completed::Look(installed)) => {
+                        tracing::info!(?installed, "asked to end");
+                        self.restores = installed != Installed::Stays;
+                        vec![Event::Terminate { last: installed == Installed::Gone }]
+                    }
                     Err(_) => return Err(DriveError::Task("lease request")),
                 },
                 Some(event) = self.events.recv() => vec![event],
                 Ok(()) = self.edge.hearing.changed() => {
                     vec![Event::Hearing(self.edge.hearing.borrow_and_update().clone())]
                 }
-                _ = terminate.recv() => vec![Event::Terminate],
-                _ = interrupt.recv() => vec![Event::Terminate],
+                _ = terminate.recv() => self.asked_to_end(),
+                _ = interrupt.recv() => self.asked_to_end(),
                 () = wake => vec![Event::Tick],
                 Some(ended) = self.edge.tasks.join_next() => return Err(match ended {
                     Ok(error) => error.into(),
@@ -183,6 +202,15 @@ impl Driver {
             }
             self.publish();
         }
+    }
+
+    /// Whether another process follows this one has to be asked where it is run by a DaemonSet.
+    fn asked_to_end(&mut self) -> Vec<Event> {
+        let Some(daemon_set) = self.daemon_set.clone() else {
+            return vec![Event::Terminate { last: false }];
+        };
+        self.requests.spawn(async move { Completed::Look(daemon_set.look().await) });
+        Vec::new()
     }
 
     /// Carries out one action; returns whether it was the last.

@@ -1,6 +1,7 @@
 //! The host: its identity, the lock against a second speaker, what is allowed, and the record that
 //! outlives the process.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -9,16 +10,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold_crds::lease::Incarnation;
+use leasehold_crds::names::InterfaceName;
 use rustix::thread::{CapabilitySet, capabilities};
+use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::lease::OwnRecord;
+use crate::net::sysctl::ArpSettings;
 use crate::report::health::Health;
 
 const MACHINE_ID: &str = "/etc/machine-id";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const RECORD: &str = "speaker.json";
+const ARP: &str = "arp.json";
 /// The name of the abstract socket that locks the host: the kernel frees it with the process, and
 /// it belongs to the network namespace, as the addresses do (unix(7)).
 const LOCK: &str = "leasehold-speaker";
@@ -138,9 +143,36 @@ impl StateFolder {
         }
     }
 
+    /// How ARP settings were before they were changed; nothing where that cannot be read.
+    pub fn arp_settings(&self) -> BTreeMap<InterfaceName, ArpSettings> {
+        let text = fs::read_to_string(self.0.join(ARP)).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    /// Keeps how ARP settings were.
+    pub fn keep_arp_settings(
+        &self,
+        former: &BTreeMap<InterfaceName, ArpSettings>,
+    ) -> Result<(), HostError> {
+        self.replace(ARP, former)
+    }
+
+    /// They are as they were.
+    pub fn forget_arp_settings(&self) {
+        if let Err(error) = fs::remove_file(self.0.join(ARP))
+            && error.kind() != ErrorKind::NotFound
+        {
+            tracing::warn!(%error, "the record of ARP settings cannot be removed");
+        }
+    }
+
     /// Replaces the record; a reader sees the old one or the new one.
     pub fn write(&self, record: &OwnRecord) -> Result<(), HostError> {
-        let path = self.0.join(RECORD);
+        self.replace(RECORD, record)
+    }
+
+    fn replace(&self, name: &str, record: &impl Serialize) -> Result<(), HostError> {
+        let path = self.0.join(name);
         let error = |source| HostError::State { path: path.clone(), source };
         let new = path.with_extension("new");
         let text = serde_json::to_vec(record).map_err(|e| error(e.into()))?;

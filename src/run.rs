@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::api::client;
+use crate::api::installed::OwnDaemonSet;
 use crate::api::leases::Leases;
 use crate::clock::Instant;
 use crate::config::Config;
@@ -58,11 +59,13 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let listener = Listener::start(edge.witnesses.clone(), edge.links.clone()).await?;
     let (serving, served) = watch::channel(Serving::default());
     let (guard, gate) = Guard::start()?;
-    let announcement = announce::start(served, &edge, gate);
+    let announcement = announce::start(served, &edge, gate, state.clone());
     let (sender, events) = mpsc::channel(EVENTS);
     let leases =
         Leases::new(&lease_client, &config.session_namespace, &config.namespace, REQUEST_TIMEOUT);
     let watches = watches::start(&client, &leases, &sender, &health);
+    let daemon_set =
+        config.daemon_set.map(|name| OwnDaemonSet::new(client.clone(), &config.namespace, name));
     let (reports, recorder) = Reports::new(client, &config.node_name);
     background.spawn(recorder);
 
@@ -85,11 +88,14 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         events,
         watches,
         signals,
-        record: Recorder::start(state),
+        record: Recorder::start(state.clone()),
         health,
         metrics,
         reports,
         requests: JoinSet::new(),
+        daemon_set,
+        state,
+        restores: false,
     };
     driver.run().await?;
     tracing::info!("speaker ended");

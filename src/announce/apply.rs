@@ -3,7 +3,7 @@
 //! Level-triggered: at each change of what is served or of the links it dumps the addresses, plans
 //! and acts, until there is nothing left to do.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::sync::watch;
 
+use crate::announce::confine::Confinement;
 use crate::announce::plan::{
     Kernel, KernelOp, Lifetime, Ours, Place, Refusal, exposing, plan, view,
 };
 use crate::clock::{Instant, sleep_until};
 use crate::guard::gate::Gate;
 use crate::lease::{KernelView, Serving};
-use crate::net::links::{Link, LinkAddress, Links};
+use crate::net::links::{LinkAddress, Links};
 use crate::net::netlink::{Netlink, NetlinkError, full_prefix};
-use crate::net::sysctl::confine_arp;
 
 /// How often a refused address is tried again while it is served.
 const RETRY: Duration = Duration::from_secs(1);
@@ -41,8 +41,7 @@ pub struct Applier {
     refused: BTreeMap<IpAddr, Refusal>,
     /// The generation of what is served that the kernel was last brought in line with.
     applied: u64,
-    /// The links whose ARP settings were tried.
-    confined: BTreeSet<u32>,
+    confinement: Confinement,
 }
 
 impl Applier {
@@ -52,6 +51,7 @@ impl Applier {
         serving: watch::Receiver<Serving>,
         links: watch::Receiver<Links>,
         gate: Gate,
+        confinement: Confinement,
         view: watch::Sender<KernelView>,
     ) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Applier {
             records: BTreeMap::new(),
             refused: BTreeMap::new(),
             applied: 0,
-            confined: BTreeSet::new(),
+            confinement,
         }
     }
 
@@ -120,7 +120,7 @@ impl Applier {
             if plan.ops.is_empty() {
                 return Ok([plan.wake, held].into_iter().flatten().min());
             }
-            self.confine(&links);
+            self.confinement.confine(&links).await;
             self.execute(&plan.ops, &kernel).await?;
         }
         // What keeps changing is looked at again soon, after the rest of the process had its turn.
@@ -143,24 +143,6 @@ impl Applier {
         }
         self.records.retain(|place, _| kernel.ours.contains_key(place));
         Ok(kernel)
-    }
-
-    /// Keeps other links from answering for addresses that they do not have, before the first is
-    /// added.
-    fn confine(&mut self, links: &Links) {
-        for link in links.0.values().filter(|link| may_share_a_segment(link)) {
-            if !self.confined.insert(link.index) {
-                continue;
-            }
-            if let Err(error) = confine_arp(&link.name) {
-                tracing::info!(
-                    interface = %link.name,
-                    %error,
-                    "cannot set arp_ignore and arp_announce: where two interfaces are on one \
-                     segment, both answer for an address that one of them has",
-                );
-            }
-        }
     }
 
     async fn execute(&mut self, ops: &[KernelOp], kernel: &Kernel) -> Result<(), NetlinkError> {
@@ -240,14 +222,6 @@ impl Applier {
     fn refuse(&mut self, ip: IpAddr, now: Instant, reason: String) {
         self.refused.insert(ip, Refusal { reason, retry_at: now + RETRY });
     }
-}
-
-/// Not the loopback device, ports of a bridge or bond, nor the ends of pods' links: those have no
-/// subnet.
-fn may_share_a_segment(link: &Link) -> bool {
-    let pod = link.kind.as_deref() == Some("veth")
-        && !link.node_addresses().any(|address| address.ip.is_ipv4() && address.prefix_len < 32);
-    !link.loopback && !link.mac.is_zero() && link.master.is_none() && !pod
 }
 
 fn set(before: Instant, after: Instant, seconds: NonZeroU32) -> Lifetime {

@@ -12,11 +12,13 @@
 //! |---|---|
 //! | [`plan`] | what to add, refresh and delete |
 //! | [`apply`] | the task that owns the kernel's addresses |
+//! | [`confine`] | ARP settings of links, and how they were |
 //! | [`schedule`] | when each address is announced |
 //! | [`announcer`] | the task that has the announcements sent |
 
 pub mod announcer;
 pub mod apply;
+pub mod confine;
 pub mod plan;
 pub mod schedule;
 
@@ -25,7 +27,9 @@ use tokio::task::JoinSet;
 
 use crate::announce::announcer::Announcer;
 use crate::announce::apply::Applier;
+use crate::announce::confine::Confinement;
 use crate::guard::gate::Gate;
+use crate::host::StateFolder;
 use crate::lease::{KernelView, Serving};
 use crate::net::edge::Edge;
 
@@ -39,11 +43,18 @@ pub struct Announcement {
 }
 
 /// Starts to make the kernel and the segments agree with `serving`. Additions pass `gate`.
-pub fn start(serving: watch::Receiver<Serving>, edge: &Edge, gate: Gate) -> Announcement {
+/// What ARP settings were is kept in `state`.
+pub fn start(
+    serving: watch::Receiver<Serving>,
+    edge: &Edge,
+    gate: Gate,
+    state: StateFolder,
+) -> Announcement {
     let mut tasks = JoinSet::new();
     let (view, kernel) = watch::channel(KernelView::default());
-    let applier =
-        Applier::new(edge.netlink.clone(), serving.clone(), edge.links.clone(), gate, view);
+    let (netlink, links) = (edge.netlink.clone(), edge.links.clone());
+    let confinement = Confinement::new(netlink.clone(), state);
+    let applier = Applier::new(netlink, serving.clone(), links, gate, confinement, view);
     tasks.spawn(applier.run());
     let announcer =
         Announcer::new(serving, kernel.clone(), edge.links.clone(), edge.transmit.clone());

@@ -1,6 +1,7 @@
 //! The API server: connections, and leases by compare-and-swap.
 
 pub mod client;
+pub mod installed;
 pub mod leases;
 pub mod pause;
 

@@ -212,7 +212,7 @@ impl Election {
                 self.kernel = view;
             }
             Event::Answered { request, answer } => self.answered(now, request, &answer, actions),
-            Event::Terminate => self.own.terminate(now),
+            Event::Terminate { last } => self.own.terminate(now, last),
             Event::Tick => {}
         }
         self.advance(now, actions);

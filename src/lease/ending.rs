@@ -47,7 +47,7 @@ impl Election {
         }
         let node = self.desired.as_ref().and_then(|desired| desired.nodes.get(&self.config.node));
         // A kubelet that shuts its host down says first that the node is not ready.
-        let stays = node == Some(&NodeState::Ready);
+        let stays = node == Some(&NodeState::Ready) && !self.own.last;
         let ending = if stays {
             Ending::Restarting { asked }
         } else {

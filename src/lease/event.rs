@@ -59,7 +59,10 @@ pub enum Event {
         answer: Answer,
     },
     /// The process was asked to end.
-    Terminate,
+    Terminate {
+        /// Whether no other process follows it: Leasehold is being uninstalled.
+        last: bool,
+    },
     /// A deadline has passed.
     Tick,
 }

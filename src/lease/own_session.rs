@@ -51,6 +51,8 @@ pub(super) struct OwnSession {
     pub(super) list_due: Instant,
     pub(super) echoes: VecDeque<(String, Instant)>,
     pub(super) ending: Ending,
+    /// No other process follows this one.
+    pub(super) last: bool,
 }
 
 impl OwnSession {
@@ -78,6 +80,7 @@ impl OwnSession {
             list_due: now,
             echoes: VecDeque::new(),
             ending: Ending::No,
+            last: false,
         }
     }
 
@@ -107,7 +110,8 @@ impl OwnSession {
         self.settled
     }
 
-    pub(super) const fn terminate(&mut self, now: Instant) {
+    pub(super) const fn terminate(&mut self, now: Instant, last: bool) {
+        self.last |= last;
         if matches!(self.ending, Ending::No) {
             self.ending = Ending::Asked(now);
         }

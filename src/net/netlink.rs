@@ -9,10 +9,13 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use futures::{Stream, TryStreamExt, pin_mut};
+use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressProtocol, CacheInfo,
 };
-use netlink_packet_route::link::LinkExtentMask;
+use netlink_packet_route::link::{
+    AfSpecInet, AfSpecUnspec, LinkAttribute, LinkExtentMask, LinkMessage,
+};
 use netlink_packet_route::route::RouteMessage;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::AsyncSocket;
@@ -20,6 +23,7 @@ use rtnetlink::{Handle, MulticastGroup};
 
 use crate::clock::Instant;
 use crate::net::links::{Events, LinkAddress};
+use crate::net::sysctl::ArpSettings;
 use crate::net::table::{Table, parse_address};
 
 /// `IFA_PROTO` of our addresses: `L`. The kernel uses 0 to 3; iproute2 prints it as `proto 0x4c`.
@@ -164,6 +168,27 @@ impl Netlink {
             addresses.extend(parse_address(now, &row));
         }
         Ok(addresses)
+    }
+
+    /// Sets how an interface answers and asks by ARP. Other than a write to `/proc/sys`, which is
+    /// read-only in most containers, this needs `CAP_NET_ADMIN` alone.
+    pub async fn set_arp(&self, index: u32, settings: ArpSettings) -> Result<(), NetlinkError> {
+        // IFLA_AF_SPEC, AF_INET, IFLA_INET_CONF: one attribute per setting (`inet_set_link_af` in the
+        // kernel's `net/ipv4/devinet.c`), numbered as in `linux/ip.h`.
+        const IFLA_INET_CONF: u16 = 1;
+        const ARP_ANNOUNCE: u16 = 18;
+        const ARP_IGNORE: u16 = 19;
+        let values = [(ARP_ANNOUNCE, settings.announce), (ARP_IGNORE, settings.ignore)];
+        let values =
+            values.map(|(kind, value)| DefaultNla::new(kind, value.to_ne_bytes().to_vec()));
+        let mut bytes = vec![0; values.as_slice().buffer_len()];
+        values.as_slice().emit(&mut bytes);
+        let conf = AfSpecInet::Other(DefaultNla::new(IFLA_INET_CONF | NLA_F_NESTED, bytes));
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes =
+            vec![LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(vec![conf])])];
+        Ok(self.handle.link().set(message).execute().await?)
     }
 
     /// Reads links, addresses and default routes.

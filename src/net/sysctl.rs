@@ -1,26 +1,39 @@
 //! Kernel settings of an interface that carries VIPs.
+//!
+//! `arp_ignore` makes the kernel answer ARP for an address only on the interface that has it;
+//! `arp_announce` keeps VIPs out of the node's own ARP requests (kernel, `ip-sysctl`). With the defaults
+//! a node with two interfaces on one segment answers with both MACs; and where kube-proxy in IPVS mode
+//! keeps all addresses on one device, every node would answer for all of them.
 
 use std::io;
 
 use leasehold_crds::names::InterfaceName;
+use serde::{Deserialize, Serialize};
 
-/// Makes the kernel answer ARP for an address only on the interface that has it (`arp_ignore`), and
-/// keeps VIPs out of the node's own ARP requests (`arp_announce`). With the defaults a node with two
-/// interfaces on one segment answers with both MACs. Stricter settings are left as they are.
-///
-/// Needs a writable `/proc/sys`, which a container without more than `CAP_NET_ADMIN` does not
-/// have: the error is for the log, everything works without on nodes with one interface per segment.
-pub fn confine_arp(interface: &InterfaceName) -> io::Result<()> {
-    // A name is one component of a path: it has no `/`; the kernel allows neither `.` nor `..`.
-    for (setting, least) in [("arp_ignore", 1), ("arp_announce", 2)] {
-        let path = format!("/proc/sys/net/ipv4/conf/{interface}/{setting}");
-        let present: u32 = std::fs::read_to_string(&path)?
-            .trim()
-            .parse()
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        if present < least {
-            std::fs::write(&path, least.to_string())?;
-        }
+/// How an interface answers and asks by ARP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArpSettings {
+    /// `arp_ignore`.
+    pub ignore: u32,
+    /// `arp_announce`.
+    pub announce: u32,
+}
+
+impl ArpSettings {
+    /// Those of an interface, which any process may read.
+    pub fn of(interface: &InterfaceName) -> io::Result<Self> {
+        // A name is one component of a path: it has no `/`; the kernel allows neither `.` nor `..`.
+        let read = |setting| {
+            let path = format!("/proc/sys/net/ipv4/conf/{interface}/{setting}");
+            let value = std::fs::read_to_string(&path)?.trim().parse();
+            value.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        };
+        Ok(Self { ignore: read("arp_ignore")?, announce: read("arp_announce")? })
     }
-    Ok(())
+
+    /// The least that an interface with VIPs needs; stricter ones are left as they are.
+    #[must_use]
+    pub fn confined(self) -> Self {
+        Self { ignore: self.ignore.max(1), announce: self.announce.max(2) }
+    }
 }

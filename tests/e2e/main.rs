@@ -29,6 +29,7 @@ mod sandbox;
 mod scene;
 mod sharing;
 mod spread;
+mod uninstall;
 
 use std::process::ExitCode;
 
@@ -91,6 +92,7 @@ fn main() -> ExitCode {
         policies::a_policy_follows_the_labels_of_pools_and_says_what_of_it_matches_nothing,
         policies::an_address_goes_to_another_interface_of_its_owner_as_the_policy_says,
         policies::an_address_is_announced_as_often_as_the_policy_says,
+        uninstall::what_was_changed_on_a_node_is_undone_when_leasehold_goes_and_not_in_an_upgrade,
         nodes::a_cordoned_node_keeps_its_addresses_until_pods_leave_it,
         nodes::a_node_that_is_not_ready_out_of_service_or_without_a_network_gives_its_addresses_away,
         nodes::a_service_without_an_endpoint_is_announced_by_nobody_and_says_so,

@@ -5,8 +5,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use leasehold::announce::confine::restore;
 use leasehold::clock::Instant;
 use leasehold::net::netlink::{MARK, Netlink, NetlinkError};
+use leasehold::net::sysctl::ArpSettings;
 use netlink_packet_route::address::{AddressAttribute, AddressProtocol};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
@@ -23,6 +25,7 @@ pub const TESTS: &[Test] = &[
     ("what_is_no_longer_served_goes_at_once", no_longer_served),
     ("a_former_process_leaves_what_the_next_adopts_or_removes", adoption),
     ("an_address_moves_to_another_interface_make_before_break", another_interface),
+    ("links_answer_by_arp_only_for_what_they_have_until_they_are_set_back", confined),
     ("what_the_kernel_refuses_is_reported_and_tried_again", refusals),
     ("without_the_capability_the_reason_is_reported", without_the_capability),
     ("two_hundred_addresses_are_added_and_renewed", two_hundred),
@@ -283,6 +286,44 @@ fn another_interface(world: &World) -> Result<()> {
         }
         Ok(())
     })
+}
+
+fn confined(world: &World) -> Result<()> {
+    let setting = |link: &str, setting: &str| format!("/proc/sys/net/ipv4/conf/{link}/{setting}");
+    let set = |link: &str, [ignore, announce]: [&str; 2]| -> Result<()> {
+        world.node.write(&setting(link, "arp_ignore"), ignore)?;
+        world.node.write(&setting(link, "arp_announce"), announce)
+    };
+    world.attach(&world.node, "eth1", "second", Some(3))?;
+    world.attach(&world.node, "eth2", "third", Some(4))?;
+    set("eth0", ["0", "1"])?;
+    set("eth1", ["2", "2"])?;
+    set("eth2", ["0", "0"])?;
+    world.node.speak(|speaker| async move {
+        let settings = |link: &str| ArpSettings::of(&interface(link));
+        let settings = |link| settings(link).map(|it| [it.ignore, it.announce]);
+        speaker.serve(&[V4], seconds(5.0));
+        speaker.have(&[V4], true).await?;
+        ensure!(settings("eth0")? == [1, 2] && settings("eth2")? == [1, 2]);
+        ensure!(settings("eth1")? == [2, 2], "what is stricter is left as it is");
+        // Somebody changes what was set: that stays.
+        speaker
+            .edge
+            .netlink
+            .set_arp(link(&speaker, "eth2")?, ArpSettings { ignore: 8, announce: 2 })
+            .await?;
+        let links = speaker.edge.links.borrow().clone();
+        restore(&speaker.edge.netlink, &speaker.state, &links).await;
+        ensure!(settings("eth0")? == [0, 1], "{:?}", settings("eth0")?);
+        ensure!(settings("eth1")? == [2, 2] && settings("eth2")? == [8, 2]);
+        ensure!(speaker.state.arp_settings().is_empty());
+        Ok(())
+    })
+}
+
+fn link(speaker: &Speaker, name: &str) -> Result<u32> {
+    let links = speaker.edge.links.borrow();
+    links.get(&interface(name)).map(|link| link.index).with_context(|| format!("no {name}"))
 }
 
 fn refusals(world: &World) -> Result<()> {

@@ -33,6 +33,8 @@ fn main() -> Result<ExitCode> {
     if !arguments.list {
         world::run("mkdir", &["-p", "/run/netns"])?;
         world::run("mount", &["-t", "tmpfs", "tmpfs", "/run/netns"])?;
+        // For what speakers keep.
+        world::run("mount", &["-t", "tmpfs", "tmpfs", "/mnt"])?;
         world::run("ip", &["link", "set", "lo", "up"])?;
     }
     let tests =

@@ -2,7 +2,9 @@
 
 use std::future::Future;
 use std::net::IpAddr;
+use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -10,6 +12,7 @@ use leasehold::announce::{self, Announcement};
 use leasehold::clock::Instant;
 use leasehold::desired::Announcements;
 use leasehold::guard::Guard;
+use leasehold::host::StateFolder;
 use leasehold::lease::{KernelView, ServedVip, Serving};
 use leasehold::net::MacAddr;
 use leasehold::net::edge::Edge;
@@ -205,6 +208,7 @@ pub struct Speaker {
     pub announcement: Announcement,
     pub guard: Guard,
     pub serving: watch::Sender<Serving>,
+    pub state: StateFolder,
 }
 
 impl Speaker {
@@ -213,8 +217,11 @@ impl Speaker {
         let edge = Edge::start().await?;
         let (serving, receiver) = watch::channel(Serving::default());
         let (guard, gate) = Guard::start()?;
-        let announcement = announce::start(receiver, &edge, gate);
-        let speaker = Self { edge, announcement, guard, serving };
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let state = StateFolder::open(&Path::new("/mnt").join(number.to_string()))?;
+        let announcement = announce::start(receiver, &edge, gate, state.clone());
+        let speaker = Self { edge, announcement, guard, serving, state };
         speaker.attend(|attention| {
             attention.interfaces.insert(eth0());
         });

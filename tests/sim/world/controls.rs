@@ -250,7 +250,7 @@ impl World {
     /// SIGTERM.
     pub(crate) fn terminate(&mut self, name: &str) {
         let id = self.hosts.id(name);
-        self.happen_to(id, Happening::Event(Event::Terminate));
+        self.happen_to(id, Happening::Event(Event::Terminate { last: false }));
     }
 
     pub(crate) fn set_carrier(&mut self, name: &str, carrier: bool) {

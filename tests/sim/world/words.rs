@@ -148,7 +148,8 @@ impl World {
             Event::Answered { request, answer: said } => {
                 format!("answer {}: {}", request.0, answer(said))
             }
-            Event::Terminate => "SIGTERM".to_owned(),
+            Event::Terminate { last: false } => "SIGTERM".to_owned(),
+            Event::Terminate { last: true } => "SIGTERM for good".to_owned(),
         };
         self.tell(id, &text);
     }
