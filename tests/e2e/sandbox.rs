@@ -38,7 +38,7 @@ pub async fn nothing_outlives_a_lab_that_is_killed() -> Result<()> {
     fs::create_dir_all(&folder)?;
     let mut command = Command::new(env::current_exe()?);
     command
-        .args(["--exact", "data_path::a_dead_node_is_silent_and_its_neighbours_are_not"])
+        .args(["--exact", "data_path::bare::a_dead_node_is_silent_and_its_neighbours_are_not"])
         .env_remove(sandbox::SCRATCH)
         .env("TMPDIR", &folder);
     let victim = Process::spawn("a lab", &folder.join("victim.log"), &mut command)?;
