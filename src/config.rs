@@ -45,7 +45,7 @@ pub struct Config {
     )]
     pub lease_duration: Duration,
 
-    /// The DaemonSet that runs this process, in the namespace of the claim leases. If it is gone, or being
+    /// The `DaemonSet` that runs this process, in the namespace of the claim leases. If it is gone, or being
     /// deleted, when the process is asked to end, Leasehold is being uninstalled: the addresses are given
     /// up at once, and `arp_ignore` and `arp_announce` are set back. Without it another process is expected to follow.
     #[arg(long, env = "LEASEHOLD_DAEMON_SET", value_name = "NAME")]

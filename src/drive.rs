@@ -90,7 +90,7 @@ pub struct Driver {
     pub reports: Reports,
     /// Requests that have not been answered.
     pub requests: JoinSet<Completed>,
-    /// The DaemonSet that runs this process, if one does.
+    /// The `DaemonSet` that runs this process, if one does.
     pub daemon_set: Option<OwnDaemonSet>,
     /// Where it is kept how the host was.
     pub state: StateFolder,
@@ -204,7 +204,7 @@ impl Driver {
         }
     }
 
-    /// Whether another process follows this one has to be asked where it is run by a DaemonSet.
+    /// Whether another process follows this one has to be asked where it is run by a `DaemonSet`.
     fn asked_to_end(&mut self) -> Vec<Event> {
         let Some(daemon_set) = self.daemon_set.clone() else {
             return vec![Event::Terminate { last: false }];

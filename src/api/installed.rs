@@ -15,11 +15,11 @@ pub enum Installed {
     Stays,
     /// Its roles are gone: it is being uninstalled, or they are wrong.
     Barred,
-    /// Its DaemonSet is gone.
+    /// Its `DaemonSet` is gone.
     Gone,
 }
 
-/// The DaemonSet that runs this process.
+/// The `DaemonSet` that runs this process.
 #[derive(Clone, Debug)]
 pub struct OwnDaemonSet {
     api: Api<DaemonSet>,
@@ -27,7 +27,7 @@ pub struct OwnDaemonSet {
 }
 
 impl OwnDaemonSet {
-    /// The DaemonSet of this name.
+    /// The `DaemonSet` of this name.
     pub fn new(client: Client, namespace: &str, name: String) -> Self {
         Self { api: Api::namespaced(client, namespace), name }
     }

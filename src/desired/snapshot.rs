@@ -76,10 +76,7 @@ pub struct NodeObject {
 impl Snapshot {
     /// Replaces what is kept of a slice. A cordoned node that an endpoint leaves is being drained.
     pub fn set_slice(&mut self, key: String, slice: Option<SliceFacts>) {
-        let before = match &slice {
-            Some(slice) => self.slices.insert(key, slice.clone()),
-            None => self.slices.remove(&key),
-        };
+        let before = self.slices.remove(&key);
         let stays = |node: &&NodeName| slice.as_ref().is_some_and(|now| now.ready.contains(*node));
         let left = before.iter().flat_map(|slice| &slice.ready).filter(|node| !stays(node));
         let leaving = slice.iter().flat_map(|slice| &slice.leaving);
@@ -87,6 +84,9 @@ impl Snapshot {
             if self.nodes.get(node).is_some_and(|node| node.state == NodeState::Cordoned) {
                 self.draining.insert(node.clone());
             }
+        }
+        if let Some(slice) = slice {
+            self.slices.insert(key, slice);
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use leasehold_lab::{Node, SYSTEM_NAMESPACE};
@@ -111,10 +112,10 @@ fn custom(scene: &Scene, kind: &str) -> Api<DynamicObject> {
 /// What a condition of the cluster's policy says.
 async fn condition(scene: &Scene, type_: &str) -> Result<Option<(String, String)>> {
     let policy = custom(scene, "AnnouncementPolicy").get(scene.cluster.name()).await?;
-    let conditions = policy.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let condition = conditions.into_iter().find(|condition| condition["type"] == type_);
-    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    Ok(condition.map(|condition| (text(&condition["status"]), text(&condition["message"]))))
+    let conditions = policy.data.pointer("/status/conditions").cloned().unwrap_or_default();
+    let conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap_or_default();
+    let condition = conditions.into_iter().find(|condition| condition.type_ == type_);
+    Ok(condition.map(|condition| (condition.status, condition.message)))
 }
 
 pub async fn a_policy_follows_the_labels_of_pools_and_says_what_of_it_matches_nothing() -> Result<()>

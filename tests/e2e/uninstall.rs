@@ -28,7 +28,7 @@ fn has_table(node: &Node) -> Result<bool> {
     Ok(String::from_utf8(output.stdout)?.contains("inet leasehold"))
 }
 
-/// A DaemonSet as `deploy/base` has it; nothing in the lab makes pods of it.
+/// A `DaemonSet` as `deploy/base` has it; nothing in the lab makes pods of it.
 async fn daemon_sets(scene: &Scene) -> Result<Api<DaemonSet>> {
     let daemon_sets: Api<DaemonSet> = Api::namespaced(scene.lab().admin(), SYSTEM_NAMESPACE);
     let labels = json!({ "app": NAME });

@@ -214,10 +214,11 @@ pub struct Speaker {
 impl Speaker {
     /// Starts them in the namespace of the calling thread.
     pub async fn start() -> Result<Self> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+
         let edge = Edge::start().await?;
         let (serving, receiver) = watch::channel(Serving::default());
         let (guard, gate) = Guard::start()?;
-        static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let state = StateFolder::open(&Path::new("/mnt").join(number.to_string()))?;
         let announcement = announce::start(receiver, &edge, gate, state.clone());

@@ -198,10 +198,10 @@ impl Policy {
     }
 
     /// What of the policy matches none of these pools, and none of the nodes with these labels.
-    pub fn unmatched<'a>(
+    pub fn unmatched(
         &self,
         pools: &PoolLabels,
-        nodes: impl Iterator<Item = &'a BTreeMap<String, String>> + Clone,
+        nodes: &[&BTreeMap<String, String>],
     ) -> Vec<String> {
         let mut unmatched = Vec::new();
         for name in self.pools.iter().filter(|name| !pools.contains_key(*name)) {
@@ -217,11 +217,11 @@ impl Policy {
             note("ipAddressPoolSelectors", "IPAddressPool", index, found);
         }
         for (index, selector) in self.nodes.iter().enumerate() {
-            let found = nodes.clone().any(|labels| selector.matches(labels));
+            let found = nodes.iter().any(|labels| selector.matches(labels));
             note("nodeSelectors", "node", index, found);
         }
         for (index, (_, selector)) in self.preferred.iter().enumerate() {
-            let found = nodes.clone().any(|labels| selector.matches(labels));
+            let found = nodes.iter().any(|labels| selector.matches(labels));
             note("preferredNodes", "node", index, found);
         }
         unmatched

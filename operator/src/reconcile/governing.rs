@@ -67,10 +67,7 @@ impl Governing {
         self.unmatched = self
             .policies
             .iter()
-            .map(|policy| {
-                let labels = labels.iter().copied();
-                (policy.name.clone(), policy.unmatched(&self.pools, labels))
-            })
+            .map(|policy| (policy.name.clone(), policy.unmatched(&self.pools, &labels)))
             .collect();
         let moved = deserted != self.deserted;
         self.deserted = deserted;

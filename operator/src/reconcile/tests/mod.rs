@@ -549,9 +549,9 @@ fn a_service_that_stays_without_an_endpoint_says_so_and_one_whose_pods_are_repla
     assert!(pods(&mut index, 5, false, 20));
     let says = "NoEndpoint: no node announces its addresses: it has no endpoint; with \
                 `announceWithoutEndpoints` in its policy they would all the same";
-    let note = says.replace("NoEndpoint", "NotAnnounced");
+    let event = says.replace("NoEndpoint", "NotAnnounced");
     let jobs = service_jobs_at(&index, after(22));
-    assert_eq!(silence(&jobs), Some((says.to_owned(), vec![note])));
+    assert_eq!(silence(&jobs), Some((says.to_owned(), vec![event])));
     let told = patched(shop, &jobs[0].1, 9);
     index.apply(Change::Service(applied(told.clone())), after(22));
     assert!(service_jobs_at(&index, after(23)).is_empty(), "it is told once");
