@@ -134,7 +134,7 @@ impl Election {
         } else if self.is_barred(name, claim) || self.is_uncarried(claim) {
             Some("no interface of the node can carry it")
         } else {
-            self.improving.chosen(name).map(|(_, cause)| cause)
+            self.bettered(name).map(|(_, cause)| cause)
         }
     }
 
@@ -220,7 +220,7 @@ impl Election {
             .map(|(name, _, claim, cause)| {
                 let excluded = self.tenures.get(name).map(|tenure| &tenure.excluded);
                 // What has to go for another reason meanwhile goes to whoever takes it.
-                let chosen = self.improving.chosen(name).filter(|(_, why)| why == cause);
+                let chosen = self.bettered(name).filter(|(_, why)| why == cause);
                 let chosen = chosen.map(|(node, _)| node);
                 let willing = |node: &&NodeName| {
                     **node != self.config.node

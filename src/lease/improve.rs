@@ -50,6 +50,8 @@ struct Chosen {
     to: NodeName,
     cause: &'static str,
     since: Instant,
+    /// The ownership that ends so: should the claim come back at once, it stays until the next look.
+    transitions: i32,
 }
 
 impl Improving {
@@ -61,15 +63,17 @@ impl Improving {
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.looked.filter(|_| self.asked).map(|looked| looked + LOOK)
     }
-
-    /// To which node this claim is on its way, and why.
-    pub(super) fn chosen(&self, name: &LeaseName) -> Option<(&NodeName, &'static str)> {
-        let chosen = self.chosen.as_ref().filter(|chosen| chosen.name == *name)?;
-        Some((&chosen.to, chosen.cause))
-    }
 }
 
 impl Election {
+    /// To which better node this claim of ours is on its way, and why.
+    pub(super) fn bettered(&self, name: &LeaseName) -> Option<(&NodeName, &'static str)> {
+        let chosen = self.improving.chosen.as_ref().filter(|chosen| chosen.name == *name)?;
+        let stored = self.claims.get(name)?;
+        let same = stored.record.transitions == chosen.transitions;
+        same.then_some((&chosen.to, chosen.cause))
+    }
+
     /// Looks for the next move, and begins it if it is this node's.
     pub(super) fn improve(&mut self, now: Instant, desired: &Desired) {
         let due = self.improving.looked.is_none_or(|looked| now >= looked + LOOK);
@@ -82,8 +86,9 @@ impl Election {
         if let Some(chosen) = self.improving.chosen.take() {
             // Looked at once more: it is served as it was asked to, or goes on.
             self.open.note(&chosen.name);
-            let held = self.tenures.get(&chosen.name).is_some_and(|tenure| tenure.mine);
-            if held && now < chosen.since + MADE {
+            let stored = self.claims.get(&chosen.name);
+            let same = stored.is_some_and(|it| it.record.transitions == chosen.transitions);
+            if same && now < chosen.since + MADE {
                 self.improving.chosen = Some(chosen);
                 return;
             }
@@ -194,6 +199,7 @@ impl Election {
         } else {
             BALANCE
         };
-        Some(Chosen { name: name.clone(), to: to.clone(), cause, since: now })
+        let transitions = self.claims.get(name)?.record.transitions;
+        Some(Chosen { name: name.clone(), to: to.clone(), cause, since: now, transitions })
     }
 }

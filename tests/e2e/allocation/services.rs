@@ -147,6 +147,12 @@ pub async fn a_service_that_changes_type_and_class_changes_hands() -> Result<()>
     turn.merge("web", into("NodePort", None)).await?;
     turn.merge("web", into("LoadBalancer", Some("example.com/other"))).await?;
     turn.has("next", &["192.0.2.7"]).await?;
+    // The API server takes the address away by itself; what else is ours goes by a write.
+    turn.until("it bears no mark of ours", async || {
+        let web = turn.get("web").await?;
+        Ok(annotation(&web, CLAIM).is_none() && condition(&web).is_null())
+    })
+    .await?;
     turn.forge("web", "203.0.113.9").await?;
     let before = versions(&turn, &["web"]).await?;
     turn.delete("next").await?;

@@ -114,6 +114,26 @@ fn a_preferred_node_that_does_not_serve_what_it_is_given_costs_nothing() {
     assert!(world.loads().get("a").is_some_and(|load| *load >= 2));
 }
 
+/// The owner knows of a policy that the other does not know of yet.
+fn nodes_that_know_different_policies_do_not_throw_a_claim_to_and_fro() {
+    let mut world = World::settled(&["a", "b"], 1);
+    let moves = |world: &World| world.store.claims.values().next().unwrap().record.transitions;
+    ask(&mut world, FailbackMode::Preferred, &["b"]);
+    world.run(secs(15));
+    assert_eq!(world.owner(1).as_deref(), Some("b"));
+    let before = moves(&world);
+    for claim in world.desired.claims.values_mut() {
+        claim.preference = Arc::new([("a".parse().unwrap(), 10)].into());
+    }
+    world.publish_desired_to(|host| if host == "a" { secs(8) } else { Duration::ZERO });
+    run_answered(&mut world, secs(8));
+    let thrown = moves(&world) - before;
+    assert!((2..=16).contains(&thrown), "{thrown} moves in 8 s");
+    run_answered(&mut world, secs(4));
+    assert_eq!(world.owner(1).as_deref(), Some("a"));
+    world.assert_served();
+}
+
 fn nothing_goes_while_the_api_server_is_gone() {
     let mut world = World::settled(&ALL, 9);
     ask(&mut world, FailbackMode::Preferred, &["b"]);
@@ -134,5 +154,6 @@ pub(super) const RUNS: &[Run] = runs![
     a_node_that_has_two_more_than_another_gives_one_away,
     no_more_goes_within_a_minute_than_the_policy_allows,
     a_preferred_node_that_does_not_serve_what_it_is_given_costs_nothing,
+    nodes_that_know_different_policies_do_not_throw_a_claim_to_and_fro,
     nothing_goes_while_the_api_server_is_gone,
 ];
