@@ -117,6 +117,12 @@ fn a_preferred_node_that_does_not_serve_what_it_is_given_costs_nothing() {
 /// The owner knows of a policy that the other does not know of yet.
 fn nodes_that_know_different_policies_do_not_throw_a_claim_to_and_fro() {
     let mut world = World::settled(&["a", "b"], 1);
+    // They look for the next move at different times.
+    for claim in world.desired.claims.values_mut() {
+        claim.failback.mode = FailbackMode::Preferred;
+    }
+    world.publish_desired_to(|host| Duration::from_millis(if host == "a" { 500 } else { 0 }));
+    world.run(secs(1));
     let moves = |world: &World| world.store.claims.values().next().unwrap().record.transitions;
     ask(&mut world, FailbackMode::Preferred, &["b"]);
     world.run(secs(15));
