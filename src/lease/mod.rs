@@ -33,6 +33,8 @@
 //! | `open` | which claims a pass looks at |
 //! | `orphans` | claims without an owner, and whose turn it is |
 //! | `eligible` | whether this node can serve a claim |
+//! | `carrier` | the interface that carries a claim while this node owns it |
+//! | `readiness` | a node that is not ready for long |
 //! | `refresh` | the turn of refreshes |
 //! | `place` | who takes which orphan, and what goes to a better node |
 //! | `improve` | moving it there, one claim after another |

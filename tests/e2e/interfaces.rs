@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
-use crate::scene::{Scene, annotation};
+use crate::scene::{Scene, annotation, silence};
 
 /// A subnet of containers on each node, and a range that is in no subnet at all.
 const CONTAINERS: &str = "172.30.7";
@@ -62,16 +61,13 @@ pub async fn an_address_is_not_announced_to_containers_but_where_the_default_rou
     Ok(())
 }
 
-/// What the Service says of a policy by which nobody announces it.
-async fn silence(scene: &Scene) -> Result<Option<Condition>> {
-    let status = scene.service.get().await?.status.unwrap_or_default();
-    let mut conditions = status.conditions.unwrap_or_default().into_iter();
-    Ok(conditions.find(|condition| condition.type_ == "leasehold.dev/Announced"))
-}
-
 pub async fn where_the_policy_says_none_nobody_announces_and_the_service_says_why() -> Result<()> {
     let scene = Scene::open("mute").await?;
-    ensure!(silence(&scene).await?.is_none(), "announced, and yet: {:?}", silence(&scene).await?);
+    ensure!(
+        silence(&scene.service).await?.is_none(),
+        "announced, and yet: {:?}",
+        silence(&scene.service).await?
+    );
     scene.cluster.policy_with(json!({ "mode": "None" })).await?;
     scene
         .until("nobody has the address, and the claim is nobody's", async || {
@@ -80,8 +76,8 @@ pub async fn where_the_policy_says_none_nobody_announces_and_the_service_says_wh
             Ok(scene.holders()?.is_empty() && holder.is_empty())
         })
         .await?;
-    scene.until("a condition", async || Ok(silence(&scene).await?.is_some())).await?;
-    let condition = silence(&scene).await?.context("no condition")?;
+    scene.until("a condition", async || Ok(silence(&scene.service).await?.is_some())).await?;
+    let condition = silence(&scene.service).await?.context("no condition")?;
     let says = "no node announces its addresses: policy mute says `mode: None`";
     ensure!((condition.status.as_str(), condition.message.as_str()) == ("False", says));
     ensure!(scene.service.addresses().await? == [scene.vip], "the address stays assigned");
@@ -102,7 +98,7 @@ pub async fn where_the_policy_says_none_nobody_announces_and_the_service_says_wh
     scene.cluster.policy_with(json!({ "mode": "Layer2" })).await?;
     scene
         .until("it is announced again", async || {
-            let owned = scene.holders()?.len() == 1 && silence(&scene).await?.is_none();
+            let owned = scene.holders()?.len() == 1 && silence(&scene.service).await?.is_none();
             Ok(owned && scene.service.answers(&scene.cluster, scene.vip)?)
         })
         .await

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node as NodeObject;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use leasehold_lab::{Node, Service};
+use leasehold_lab::Node;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::scene::{Scene, UDP, annotation, cordon, say};
+use crate::scene::{Scene, UDP, annotation, cordon, say, silence};
 
 const AFTERWARDS: Duration = Duration::from_secs(1);
 
@@ -30,6 +29,21 @@ async fn network(scene: &Scene, node: &Node, unavailable: bool) -> Result<()> {
     }] } });
     api.patch_status(node.name(), &PatchParams::default(), &Patch::Strategic(patch)).await?;
     Ok(())
+}
+
+/// Something happens to the owner, and the address moves from it smoothly; returns who owned it.
+async fn moves<'a>(
+    scene: &'a Scene,
+    what: &str,
+    happen: impl AsyncFnOnce(&'a Node) -> Result<()>,
+) -> Result<&'a Node> {
+    let owner = scene.owner().await?;
+    let probe = scene.watch().await?;
+    happen(owner).await?;
+    scene.moved_from(owner).await?;
+    sleep(AFTERWARDS).await;
+    scene.moved_smoothly(what, probe).await?;
+    Ok(owner)
 }
 
 pub async fn a_cordoned_node_keeps_its_addresses_until_pods_leave_it() -> Result<()> {
@@ -69,28 +83,15 @@ pub async fn a_node_that_is_not_ready_out_of_service_or_without_a_network_gives_
 -> Result<()> {
     let scene = Scene::open("unfit").await?;
 
-    let owner = scene.owner().await?;
-    let probe = scene.watch().await?;
-    taint(owner, &["node.kubernetes.io/not-ready"]).await?;
-    scene.moved_from(owner).await?;
-    sleep(AFTERWARDS).await;
-    scene.moved_smoothly("the owner is not ready", probe).await?;
-    taint(owner, &[]).await?;
-
-    let owner = scene.owner().await?;
-    let probe = scene.watch().await?;
-    taint(owner, &["node.kubernetes.io/out-of-service"]).await?;
-    scene.moved_from(owner).await?;
-    sleep(AFTERWARDS).await;
-    scene.moved_smoothly("the owner is out of service", probe).await?;
-    taint(owner, &[]).await?;
-
-    let owner = scene.owner().await?;
-    let probe = scene.watch().await?;
-    network(&scene, owner, true).await?;
-    scene.moved_from(owner).await?;
-    sleep(AFTERWARDS).await;
-    scene.moved_smoothly("the owner's network is unavailable", probe).await?;
+    for (what, key) in [
+        ("the owner is not ready", "node.kubernetes.io/not-ready"),
+        ("the owner is out of service", "node.kubernetes.io/out-of-service"),
+    ] {
+        let owner = moves(&scene, what, async |owner| taint(owner, &[key]).await).await?;
+        taint(owner, &[]).await?;
+    }
+    let what = "the owner's network is unavailable";
+    let owner = moves(&scene, what, async |owner| network(&scene, owner, true).await).await?;
     network(&scene, owner, false).await?;
 
     // All of them at once: somebody has to.
@@ -112,13 +113,6 @@ pub async fn a_node_that_is_not_ready_out_of_service_or_without_a_network_gives_
     say("the owner dies, and no node is ready", &report)?;
     ensure!(report.udp()?.longest_outage() < Duration::from_secs(3), "{}", report.udp()?);
     Ok(())
-}
-
-/// What the Service says of why nobody announces it.
-async fn silence(service: &Service) -> Result<Option<Condition>> {
-    let status = service.get().await?.status.unwrap_or_default();
-    let mut conditions = status.conditions.unwrap_or_default().into_iter();
-    Ok(conditions.find(|condition| condition.type_ == "leasehold.dev/Announced"))
 }
 
 pub async fn a_service_without_an_endpoint_is_announced_by_nobody_and_says_so() -> Result<()> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use leasehold_lab::client::Probe;
 use leasehold_lab::{Cluster, ClusterPlan, Lab, Node, Report, Service, Track};
 use serde_json::{Value, json};
@@ -218,6 +219,13 @@ pub fn holder_and_transitions(lease: &Lease) -> (Option<String>, Option<i32>) {
 /// An annotation of a lease.
 pub fn annotation<'a>(lease: &'a Lease, name: &str) -> Option<&'a str> {
     Some(lease.metadata.annotations.as_ref()?.get(name)?.as_str())
+}
+
+/// What a Service says of why nobody announces it.
+pub async fn silence(service: &Service) -> Result<Option<Condition>> {
+    let status = service.get().await?.status.unwrap_or_default();
+    let mut conditions = status.conditions.unwrap_or_default().into_iter();
+    Ok(conditions.find(|condition| condition.type_ == "leasehold.dev/Announced"))
 }
 
 /// Asserts that nothing of a track was lost.

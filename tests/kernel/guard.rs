@@ -84,6 +84,15 @@ async fn protects(speaker: &Speaker, addresses: &[IpAddr]) -> Result<Guarded> {
     guarded(speaker, &format!("{addresses:?} are protected"), |g| g.protected == expected).await
 }
 
+/// Has both addresses of the Service, protected.
+async fn serve_protected(speaker: &Speaker) -> Result<()> {
+    tell(speaker, &service(), &BOTH);
+    speaker.serve(&BOTH, LONG);
+    protects(speaker, &BOTH).await?;
+    speaker.have(&BOTH, true).await?;
+    Ok(())
+}
+
 fn rules(node: &Namespace) -> Result<String> {
     node.nft(&["list", "ruleset"])
 }
@@ -216,10 +225,7 @@ fn followed_at_once(world: &World) -> Result<()> {
     let _servers = servers(&world.node)?;
     let (node, client) = (&world.node, &world.client);
     node.speak(|speaker| async move {
-        tell(&speaker, &service(), &BOTH);
-        speaker.serve(&BOTH, LONG);
-        protects(&speaker, &BOTH).await?;
-        speaker.have(&BOTH, true).await?;
+        serve_protected(&speaker).await?;
         ensure!(tcp(client, V4, KUBELET)? == Reached::Silent);
         tell(&speaker, &only(&[(Protocol::Tcp, KUBELET)]), &BOTH);
         for ip in BOTH {
@@ -317,10 +323,7 @@ fn flushed(world: &World) -> Result<()> {
     let (node, client) = (&world.node, &world.client);
     let other = ["list", "table", "ip", "other"];
     node.speak(|speaker| async move {
-        tell(&speaker, &service(), &BOTH);
-        speaker.serve(&BOTH, LONG);
-        protects(&speaker, &BOTH).await?;
-        speaker.have(&BOTH, true).await?;
+        serve_protected(&speaker).await?;
         let before = without_times(&rules(node)?);
         let mut slowest = Duration::ZERO;
         for round in 1..=3 {
@@ -359,10 +362,7 @@ fn added_by_somebody(world: &World) -> Result<()> {
     let _servers = servers(&world.node)?;
     let (node, client) = (&world.node, &world.client);
     node.speak(|speaker| async move {
-        tell(&speaker, &service(), &BOTH);
-        speaker.serve(&BOTH, LONG);
-        protects(&speaker, &BOTH).await?;
-        speaker.have(&BOTH, true).await?;
+        serve_protected(&speaker).await?;
         let before = without_times(&rules(node)?);
         let edits = [
             "insert rule inet leasehold guard4 accept",
@@ -386,10 +386,7 @@ fn added_by_somebody(world: &World) -> Result<()> {
 fn renewed(world: &World) -> Result<()> {
     let node = &world.node;
     node.speak(|speaker| async move {
-        tell(&speaker, &service(), &BOTH);
-        speaker.serve(&BOTH, LONG);
-        protects(&speaker, &BOTH).await?;
-        speaker.have(&BOTH, true).await?;
+        serve_protected(&speaker).await?;
         let fresh = |text: &str| text.matches("timeout 20m").count() == 2;
         ensure!(fresh(&rules(node)?), "{}", rules(node)?);
         feed(
@@ -442,10 +439,7 @@ fn cannot_be_changed(world: &World) -> Result<()> {
 fn shown_by_nft(world: &World) -> Result<()> {
     let node = &world.node;
     node.speak(|speaker| async move {
-        tell(&speaker, &service(), &BOTH);
-        speaker.serve(&BOTH, LONG);
-        protects(&speaker, &BOTH).await?;
-        speaker.have(&BOTH, true).await?;
+        serve_protected(&speaker).await?;
         let text = rules(node)?;
         for part in [
             "table inet leasehold",
