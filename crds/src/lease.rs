@@ -47,6 +47,15 @@ pub mod annotation {
     pub const CAUSE: &str = "leasehold.dev/cause";
     /// Claim: to whom the holder hands over, as `<node> <session> <transitions of the claim>`.
     pub const SUCCESSOR: &str = "leasehold.dev/successor";
+    /// Claim: how long the last change took, from its first sign until the addresses were announced, as
+    /// `118ms`; written with the next refresh.
+    pub const TOOK: &str = "leasehold.dev/took";
+    /// Claim: the node to which the holder is to hand over; written by people (`kubectl leasehold
+    /// move`), removed by the holder when it is done or cannot be.
+    pub const MOVE_TO: &str = "leasehold.dev/move-to";
+    /// Session: `true` while the node is to own nothing; written and removed by people (`kubectl
+    /// leasehold drain`).
+    pub const DRAIN: &str = "leasehold.dev/drain";
     /// Session: which boot of which machine, as `<machine id>/<boot id>`.
     pub const INCARNATION: &str = "leasehold.dev/incarnation";
     /// Session: the node's interfaces that can announce, with MAC and addresses, as JSON.

@@ -92,6 +92,7 @@ fn main() -> ExitCode {
         policies::a_policy_follows_the_labels_of_pools_and_says_what_of_it_matches_nothing,
         policies::an_address_goes_to_another_interface_of_its_owner_as_the_policy_says,
         policies::an_address_is_announced_as_often_as_the_policy_says,
+        policies::what_a_deleted_policy_governed_goes_to_the_next_one_and_then_to_nobody,
         uninstall::what_was_changed_on_a_node_is_undone_when_leasehold_goes_and_not_in_an_upgrade,
         nodes::a_cordoned_node_keeps_its_addresses_until_pods_leave_it,
         nodes::a_node_that_is_not_ready_out_of_service_or_without_a_network_gives_its_addresses_away,

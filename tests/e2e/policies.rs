@@ -12,7 +12,7 @@ use leasehold_lab::{Node, SYSTEM_NAMESPACE};
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::scene::{PATIENCE, Scene, UDP, annotation, holder_and_transitions, say};
+use crate::scene::{PATIENCE, Scene, UDP, annotation, holder_and_transitions, say, silence};
 
 const AFTERWARDS: Duration = Duration::from_secs(1);
 
@@ -235,4 +235,77 @@ pub async fn an_address_is_announced_as_often_as_the_policy_says() -> Result<()>
         scene.cluster.eventually("it is announced again", PATIENCE, async || right()).await?;
     }
     Ok(())
+}
+
+/// A further policy of these services and nodes.
+async fn further_policy(scene: &Scene, name: &str, spec: serde_json::Value) -> Result<()> {
+    let own =
+        json!([{ "matchLabels": { leasehold_lab::node::CLUSTER_LABEL: scene.cluster.name() } }]);
+    let mut all = json!({ "serviceSelectors": own, "nodeSelectors": own });
+    if let (Some(all), serde_json::Value::Object(spec)) = (all.as_object_mut(), spec) {
+        all.extend(spec);
+    }
+    scene
+        .lab()
+        .apply(json!({
+            "apiVersion": "leasehold.dev/v1alpha1",
+            "kind": "AnnouncementPolicy",
+            "metadata": { "name": name },
+            "spec": all,
+        }))
+        .await
+}
+
+pub async fn what_a_deleted_policy_governed_goes_to_the_next_one_and_then_to_nobody() -> Result<()>
+{
+    let scene = Scene::open("unruled").await?;
+    let policies = custom(&scene, "AnnouncementPolicy");
+    let [first, second] = ["unruled-first", "unruled-second"];
+    let owner = scene.owner().await?;
+    let other = scene.cluster.nodes().iter().find(|node| node.name() != owner.name());
+    let other = other.context("no other node")?;
+    let only = |node: &Node| {
+        json!([{ "matchExpressions": [
+            { "key": "kubernetes.io/hostname", "operator": "In", "values": [node.name()] },
+        ] }])
+    };
+    further_policy(&scene, first, json!({ "priority": 1, "nodeSelectors": only(owner) })).await?;
+    further_policy(&scene, second, json!({ "priority": 2, "nodeSelectors": only(other) })).await?;
+    let governs = async |name: &str, services: i64| {
+        let policy = policies.get(name).await?;
+        Ok(policy.data.pointer("/status/services").and_then(serde_json::Value::as_i64)
+            == Some(services))
+    };
+    scene.until("the first one governs", async || governs(first, 1).await).await?;
+    let claim = scene.claim().await?;
+    scene.not_moved(&claim).await?;
+
+    // The next one wants another node: the address moves there, and nothing is lost.
+    let probe = scene.watch().await?;
+    policies.delete(first, &kube::api::DeleteParams::default()).await?;
+    let now = scene.moved_from(owner).await?;
+    ensure!(now.name() == other.name(), "{} has it", now.name());
+    scene.moved_smoothly("its policy is deleted, the next one wants another node", probe).await?;
+    scene.until("the second one governs", async || governs(second, 1).await).await?;
+
+    // The last one of this cluster agrees with where it is: nothing moves.
+    let claim = scene.claim().await?;
+    let probe = scene.watch().await?;
+    policies.delete(second, &kube::api::DeleteParams::default()).await?;
+    let own = scene.cluster.name();
+    scene.until("the cluster's policy governs", async || governs(own, 1).await).await?;
+    sleep(AFTERWARDS).await;
+    scene.nothing_was_felt("its policy is deleted, the next one agrees", probe).await?;
+    scene.not_moved(&claim).await?;
+
+    policies.delete(own, &kube::api::DeleteParams::default()).await?;
+    scene.until("nobody has it", async || Ok(scene.holders()?.is_empty())).await?;
+    scene
+        .until("the service says why", async || {
+            let says = silence(&scene.service).await?;
+            Ok(says.is_some_and(|it| it.status == "False" && it.reason == "NoPolicy"))
+        })
+        .await?;
+    scene.cluster.policy().await?;
+    scene.until("it answers", async || scene.service.answers(&scene.cluster, scene.vip)).await
 }
