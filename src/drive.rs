@@ -41,7 +41,7 @@ use crate::net::links::Links;
 use crate::net::wire::{self, Transmit};
 use crate::report::facts::Reports;
 use crate::report::health::Health;
-use crate::report::metrics::Metrics;
+use crate::report::metrics::{Metrics, Observed, RequestKind};
 
 /// Why the speaker ended without having been asked to.
 #[derive(Debug, thiserror::Error)]
@@ -101,8 +101,8 @@ pub struct Driver {
 /// What a request led to.
 #[derive(Debug)]
 pub enum Completed {
-    /// The answer to a request of the core.
-    Answer(RequestId, Answer),
+    /// The answer to a request of the core, which was sent then.
+    Answer(RequestId, Answer, RequestKind, Instant),
     /// A list; nothing where it failed.
     List(Option<Event>),
     /// What becomes of Leasehold.
@@ -159,7 +159,11 @@ impl Driver {
                 }
                 Some(heard) = self.edge.heard.recv() => event_of(&heard).into_iter().collect(),
                 Some(done) = self.requests.join_next(), if !self.requests.is_empty() => match done {
-                    Ok(Completed::Answer(request, answer)) => vec![Event::Answered { request, answer }],
+                    Ok(Completed::Answer(request, answer, kind, sent)) => {
+                        let after = Instant::now().saturating_since(sent);
+                        self.metrics.answered(kind, &answer, after);
+                        vec![Event::Answered { request, answer }]
+                    }
                     Ok(Completed::List(listed)) => listed.into_iter().collect(),
                     Ok(Completed::Look(installed)) => {
                         tracing::info!(?installed, "asked to end");
@@ -174,7 +178,11 @@ impl Driver {
                 }
                 _ = terminate.recv() => self.asked_to_end(),
                 _ = interrupt.recv() => self.asked_to_end(),
-                () = wake => vec![Event::Tick],
+                () = wake => {
+                    let wanted = deadline.unwrap_or_default();
+                    self.metrics.late(Instant::now().saturating_since(wanted));
+                    vec![Event::Tick]
+                }
                 Some(ended) = self.edge.tasks.join_next() => return Err(match ended {
                     Ok(error) => error.into(),
                     Err(_) => DriveError::Task("kernel edge"),
@@ -215,19 +223,22 @@ impl Driver {
 
     /// Carries out one action; returns whether it was the last.
     fn carry_out(&mut self, action: Action) -> bool {
-        self.metrics.count(&action);
         match action {
             Action::Write { request, write } => {
-                let leases = self.leases.clone();
-                self.requests
-                    .spawn(async move { Completed::Answer(request, leases.write(write).await) });
+                let (leases, kind, sent) =
+                    (self.leases.clone(), RequestKind::of(&write), Instant::now());
+                self.requests.spawn(async move {
+                    Completed::Answer(request, leases.write(write).await, kind, sent)
+                });
             }
             Action::Read { request, target } => {
-                let leases = self.leases.clone();
-                self.requests
-                    .spawn(async move { Completed::Answer(request, leases.read(target).await) });
+                let (leases, sent) = (self.leases.clone(), Instant::now());
+                self.requests.spawn(async move {
+                    Completed::Answer(request, leases.read(target).await, RequestKind::Read, sent)
+                });
             }
             Action::List { asked } => {
+                self.metrics.lists();
                 let leases = self.leases.clone();
                 self.requests.spawn(async move { Completed::List(leases.list(asked).await) });
             }
@@ -245,6 +256,7 @@ impl Driver {
                 self.record.keep(record);
             }
             Action::Report(fact) => {
+                self.metrics.count(&fact);
                 self.observe(&fact);
                 self.reports.report(fact);
             }
@@ -288,8 +300,18 @@ impl Driver {
             changed
         });
         let addresses = self.announcement.kernel.borrow().ours.len();
-        let claims = self.election.held().count();
-        self.metrics.observe(claims, addresses, has_session, &self.edge.counters);
+        self.metrics.observe(Observed {
+            claims: self.election.held().count(),
+            addresses,
+            sessions: self.election.speakers(),
+            has_session,
+            is_api_reachable: self.election.is_api_answering(Instant::now()),
+        });
+        self.metrics.observe_counters(
+            &self.edge.counters,
+            &self.listener.counters,
+            &self.announcement.vanished,
+        );
         let attention = self.attention();
         self.edge.attention.send_if_modified(|current| {
             let changed = *current != attention;

@@ -1,5 +1,6 @@
 //! The wiring: what is started, in which order, and what it is connected to.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
@@ -16,9 +17,10 @@ use crate::detect::listener::Listener;
 use crate::drive::Driver;
 use crate::guard::Guard;
 use crate::host::{self, Recorder, StateFolder};
-use crate::lease::{self, Election, Serving};
+use crate::lease::{self, Election, KernelView, Serving};
 use crate::net::edge::Edge;
 use crate::report::facts::Reports;
+use crate::report::gauges::{Delivered, Gauges};
 use crate::report::health::Health;
 use crate::report::metrics::Metrics;
 use crate::report::server::{self, Readiness};
@@ -44,7 +46,9 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 
     let metrics = Metrics::default();
     let mut registry = Registry::default();
-    metrics.register(&mut registry);
+    let delivered = Arc::new(Delivered::default());
+    let (view, kernel) = watch::channel(KernelView::default());
+    metrics.register(&mut registry, Gauges { delivered: Arc::clone(&delivered), kernel });
     let (health, health_seen) = watch::channel(Health::default());
     let listener = server::listen(config.metrics_bind_address).await?;
     let mut background = JoinSet::new();
@@ -59,11 +63,11 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let listener = Listener::start(edge.witnesses.clone(), edge.links.clone()).await?;
     let (serving, served) = watch::channel(Serving::default());
     let (guard, gate) = Guard::start()?;
-    let announcement = announce::start(served, &edge, gate, state.clone());
+    let announcement = announce::start(served, view, &edge, gate, state.clone());
     let (sender, events) = mpsc::channel(EVENTS);
     let leases =
         Leases::new(&lease_client, &config.session_namespace, &config.namespace, REQUEST_TIMEOUT);
-    let watches = watches::start(&client, &leases, &sender, &health);
+    let watches = watches::start(&client, &leases, &sender, &health, &delivered);
     let daemon_set =
         config.daemon_set.map(|name| OwnDaemonSet::new(client.clone(), &config.namespace, name));
     let (reports, recorder) = Reports::new(client, &config.node_name);

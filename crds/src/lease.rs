@@ -15,6 +15,7 @@ mod id;
 mod session;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -22,7 +23,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 
 pub use claim::{Claim, Successor};
 pub use id::{Incarnation, LeaseName, SessionId};
-pub use session::{Session, SessionInterface};
+pub use session::{Evidence, Session, SessionInterface, Silenced};
 
 use crate::names::NodeName;
 
@@ -56,6 +57,9 @@ pub mod annotation {
     /// Session: `true` while the node is to own nothing; written and removed by people (`kubectl
     /// leasehold drain`).
     pub const DRAIN: &str = "leasehold.dev/drain";
+    /// Session that was fenced: which sign of life was missing, `wire` or `lease`, and for how long,
+    /// as `wire 83ms`.
+    pub const SILENCE: &str = "leasehold.dev/silence";
     /// Session: which boot of which machine, as `<machine id>/<boot id>`.
     pub const INCARNATION: &str = "leasehold.dev/incarnation";
     /// Session: the node's interfaces that can announce, with MAC and addresses, as JSON.
@@ -168,6 +172,15 @@ fn read_holder(spec: &LeaseSpec) -> Option<NodeName> {
     spec.holder_identity.as_deref().and_then(|name| name.parse().ok())
 }
 
+/// A duration in whole milliseconds: `118ms`.
+fn millis(duration: Duration) -> String {
+    format!("{}ms", duration.as_millis())
+}
+
+fn read_millis(text: &str) -> Option<Duration> {
+    text.strip_suffix("ms")?.parse().ok().map(Duration::from_millis)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -193,6 +206,8 @@ mod tests {
                 session: "77aa/2".parse().unwrap(),
                 transitions: 3,
             }),
+            took: Some(Duration::from_millis(118)),
+            move_to: Some("node-3".parse().unwrap()),
         }
     }
 
@@ -212,6 +227,8 @@ mod tests {
             links_down: vec!["02:00:00:00:00:02".parse().unwrap()],
             restarting: true,
             fences: 2,
+            drain: true,
+            silence: Some(Silenced { evidence: Evidence::Wire, lasted: Duration::from_millis(83) }),
             cause: "restarting".to_owned(),
         }
     }

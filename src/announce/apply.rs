@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -42,6 +44,7 @@ pub struct Applier {
     /// The generation of what is served that the kernel was last brought in line with.
     applied: u64,
     confinement: Confinement,
+    vanished: Arc<AtomicU64>,
 }
 
 impl Applier {
@@ -53,6 +56,7 @@ impl Applier {
         gate: Gate,
         confinement: Confinement,
         view: watch::Sender<KernelView>,
+        vanished: Arc<AtomicU64>,
     ) -> Self {
         Self {
             netlink,
@@ -64,6 +68,7 @@ impl Applier {
             refused: BTreeMap::new(),
             applied: 0,
             confinement,
+            vanished,
         }
     }
 
@@ -141,7 +146,13 @@ impl Applier {
                 kernel.foreign.insert(place);
             }
         }
-        self.records.retain(|place, _| kernel.ours.contains_key(place));
+        self.records.retain(|place, ours| {
+            let there = kernel.ours.contains_key(place);
+            if !there && ended < ours.lifetime.earliest {
+                self.vanished.fetch_add(1, Ordering::Relaxed);
+            }
+            there
+        });
         Ok(kernel)
     }
 
@@ -188,7 +199,7 @@ impl Applier {
         }
         match (*op, result) {
             (KernelOp::Add { seconds, .. }, Ok(())) => {
-                tracing::info!(%ip, interface, seconds, "address added");
+                tracing::debug!(%ip, interface, seconds, "address added");
                 let lifetime = set(before, after, seconds);
                 self.records.insert(place, Ours { lifetime, resurrected: false });
             }
@@ -199,7 +210,8 @@ impl Applier {
                 self.records.insert(place, Ours { lifetime, resurrected });
             }
             (KernelOp::Delete { .. }, Ok(())) => {
-                tracing::info!(%ip, interface, "address removed");
+                self.records.remove(&place);
+                tracing::debug!(%ip, interface, "address removed");
             }
             // It went away, or came, since the dump: the next one tells.
             (KernelOp::Delete { .. }, Err(NetlinkError::NotFound | NetlinkError::NoInterface))

@@ -22,6 +22,9 @@ pub mod confine;
 pub mod plan;
 pub mod schedule;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -38,26 +41,32 @@ use crate::net::edge::Edge;
 pub struct Announcement {
     /// What the kernel was last seen to hold.
     pub kernel: watch::Receiver<KernelView>,
+    /// How many addresses went from the kernel before the end of their lifetimes although nothing here
+    /// removed them: by hand, with their link, or when it went down.
+    pub vanished: Arc<AtomicU64>,
     /// The tasks. Both are essential: they end only with the channels that feed them.
     pub tasks: JoinSet<()>,
 }
 
 /// Starts to make the kernel and the segments agree with `serving`. Additions pass `gate`.
-/// What ARP settings were is kept in `state`.
+/// What ARP settings were is kept in `state`; what the kernel holds is published in `view`.
 pub fn start(
     serving: watch::Receiver<Serving>,
+    view: watch::Sender<KernelView>,
     edge: &Edge,
     gate: Gate,
     state: StateFolder,
 ) -> Announcement {
     let mut tasks = JoinSet::new();
-    let (view, kernel) = watch::channel(KernelView::default());
+    let kernel = view.subscribe();
+    let vanished = Arc::new(AtomicU64::new(0));
     let (netlink, links) = (edge.netlink.clone(), edge.links.clone());
     let confinement = Confinement::new(netlink.clone(), state);
-    let applier = Applier::new(netlink, serving.clone(), links, gate, confinement, view);
+    let counted = Arc::clone(&vanished);
+    let applier = Applier::new(netlink, serving.clone(), links, gate, confinement, view, counted);
     tasks.spawn(applier.run());
     let announcer =
         Announcer::new(serving, kernel.clone(), edge.links.clone(), edge.transmit.clone());
     tasks.spawn(announcer.run());
-    Announcement { kernel, tasks }
+    Announcement { kernel, vanished, tasks }
 }

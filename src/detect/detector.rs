@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
@@ -25,9 +27,24 @@ pub struct Detector {
     segments: BTreeMap<InterfaceName, Segment>,
     speakers: BTreeSet<MacAddr>,
     voices: Voices,
+    counters: Arc<WireCounters>,
+}
+
+/// What has been counted since the start.
+#[derive(Debug, Default)]
+pub struct WireCounters {
+    /// Polls of owners.
+    pub polls: AtomicU64,
+    /// Polls of owners that answered before and did not answer in time.
+    pub misses: AtomicU64,
 }
 
 impl Detector {
+    /// One that counts here.
+    pub fn counting(counters: Arc<WireCounters>) -> Self {
+        Self { counters, ..Self::default() }
+    }
+
     /// Takes over whom to listen to, and who can bear witness. What is known of a voice that stays
     /// on the list is kept.
     pub fn update(&mut self, now: Instant, watchlist: &Watchlist, witnesses: &Witnesses) {
@@ -80,9 +97,10 @@ impl Detector {
     /// taken after everything that had been received by then was told.
     pub fn advance(&mut self, now: Instant, questions: &mut Vec<Question>) {
         let mut suspects = Vec::new();
+        let counters = &self.counters;
         for (id, owner) in &mut self.owners {
             let Some(segment) = self.segments.get_mut(&id.interface) else { continue };
-            if owner.advance(&mut Wire { now, id, segment, questions }) {
+            if owner.advance(&mut Wire { now, id, segment, questions, counters }) {
                 suspects.push(id);
             }
         }

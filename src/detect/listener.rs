@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::names::InterfaceName;
@@ -20,7 +21,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::clock::Instant;
-use crate::detect::detector::{Detector, Question, Witnesses};
+use crate::detect::detector::{Detector, Question, WireCounters, Witnesses};
 use crate::detect::timer::Timer;
 use crate::lease::{Voice, Voices, Watchlist};
 use crate::net::edge::error_chain;
@@ -58,6 +59,8 @@ pub struct Listener {
     pub watchlist: watch::Sender<Watchlist>,
     /// What is heard.
     pub voices: watch::Receiver<Voices>,
+    /// What it has counted.
+    pub counters: Arc<WireCounters>,
     /// Waits for the end of the thread, which is an error.
     pub tasks: JoinSet<ListenerError>,
 }
@@ -72,6 +75,8 @@ impl Listener {
         let (heard, voices) = watch::channel(Voices::default());
         let (started, start) = oneshot::channel();
         let (end, ended) = oneshot::channel();
+        let counters = Arc::new(WireCounters::default());
+        let counted = Arc::clone(&counters);
         let work = move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_io()
@@ -82,7 +87,7 @@ impl Listener {
                 Err(error) => return drop(started.send(Err(error))),
             };
             runtime.block_on(async {
-                match Thread::new(watched, witnesses, links, heard) {
+                match Thread::new(watched, witnesses, links, heard, counted) {
                     Ok(thread) => {
                         let _ = started.send(Ok(()));
                         ask_for_priority();
@@ -102,7 +107,7 @@ impl Listener {
         start.await.unwrap_or(Err(ListenerError::Ended))?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async { ended.await.unwrap_or(ListenerError::Ended) });
-        Ok(Self { watchlist, voices, tasks })
+        Ok(Self { watchlist, voices, counters, tasks })
     }
 }
 
@@ -149,6 +154,7 @@ impl Thread {
         witnesses: watch::Receiver<Witnesses>,
         links: watch::Receiver<Links>,
         voices: watch::Sender<Voices>,
+        counters: Arc<WireCounters>,
     ) -> Result<Self, ListenerError> {
         Ok(Self {
             arp: PacketSocket::open(PacketKind::Arp)?,
@@ -158,7 +164,7 @@ impl Thread {
             witnesses,
             links,
             voices,
-            detector: Detector::default(),
+            detector: Detector::counting(counters),
             interfaces: BTreeMap::new(),
             own: BTreeSet::new(),
         })
@@ -278,7 +284,7 @@ fn log(before: &Voices, after: &Voices) {
             (Some(old), new) if old == new => {}
             (_, Voice::Silent(silence)) => {
                 let (address, node_answers) = (silence.address, silence.node_answers);
-                tracing::info!(%node, %interface, %address, node_answers, "an owner is silent");
+                tracing::debug!(%node, %interface, %address, node_answers, "an owner is silent");
             }
             (Some(Voice::Silent(_)), _) => {
                 tracing::info!(%node, %interface, "an owner is no longer taken for silent");

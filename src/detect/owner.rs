@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::detect::addresses::Addresses;
+use crate::detect::detector::WireCounters;
 use crate::detect::testimony::{Answer, Segment};
 use crate::lease::{Silence, Voice, VoiceId, Watched};
 use crate::net::wire::Question;
@@ -91,6 +93,7 @@ pub(super) struct Wire<'a> {
     pub id: &'a VoiceId,
     pub segment: &'a mut Segment,
     pub questions: &'a mut Vec<Question>,
+    pub counters: &'a WireCounters,
 }
 
 impl Wire<'_> {
@@ -259,6 +262,7 @@ impl Owner {
         self.forget_misses(wire.now);
         let named = self.form.next();
         wire.unicast(target, named);
+        wire.counters.polls.fetch_add(1, Ordering::Relaxed);
         let mut probe = None;
         if self.silence.is_some() {
             self.silent_polls = self.silent_polls.wrapping_add(1);
@@ -327,7 +331,8 @@ impl Owner {
     }
 
     fn missed(&mut self, poll: Poll, wire: &Wire<'_>) -> bool {
-        let Wire { now, id, segment, .. } = wire;
+        let Wire { now, id, segment, counters, .. } = wire;
+        counters.misses.fetch_add(1, Ordering::Relaxed);
         let interval = self.watched.detection.interval;
         self.forget_misses(*now);
         self.misses.push_back(poll.asked);
@@ -369,7 +374,7 @@ impl Owner {
             self.next_poll = last.sent + self.watched.detection.interval;
         } else if let Some(address) = self.target {
             let node_answers = self.node_answered.is_some_and(|asked| asked >= last.asked);
-            self.silence = Some(Silence { address, since: now, node_answers });
+            self.silence = Some(Silence { address, first, since: now, node_answers });
             self.last_poll = last.asked;
             self.silent_polls = 0;
         }

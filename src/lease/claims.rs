@@ -17,6 +17,8 @@ use super::listed::List;
 use super::orphans::LastOwner;
 use super::refresh::IN_FLIGHT;
 use super::requests::{Pending, Purpose};
+use super::story::{Cause, OwnerId};
+use super::taking::Why;
 use super::tenure::Tenure;
 use super::validity::Owner;
 use crate::clock::Instant;
@@ -77,6 +79,7 @@ impl Election {
         for name in &names {
             self.note_holder(name);
             self.settle_owner(now, name, actions);
+            self.tell_served(now, name, actions);
         }
         self.give_up_listed(&names);
         if self.own.id.is_some() {
@@ -116,7 +119,7 @@ impl Election {
     fn settle_owner(&mut self, now: Instant, name: &LeaseName, actions: &mut Vec<Action>) {
         let stored = self.claims.get(name).cloned();
         let owner = stored.as_ref().map_or(Owner::Nobody, |stored| self.owner(stored));
-        let live = self.own.id.is_some();
+        let (live, own) = (self.own.id.is_some(), self.own_id());
         // An owner goes on until it is known whether another one is valid.
         let doubtful = stored.as_ref().is_some_and(|stored| self.is_in_doubt(stored));
         let Some(tenure) = self.tenures.get_mut(name) else { return };
@@ -135,24 +138,30 @@ impl Election {
             }
         }
         let asked = self.desired.as_ref().and_then(|desired| desired.claims.get(name));
+        if stored.as_ref().is_some_and(|stored| stored.record.took == tenure.took) {
+            tenure.took = None;
+        }
         match owner {
             Owner::Me if !tenure.mine => {
                 let Some(stored) = stored else { return };
                 tenure.mine = true;
                 tenure.yielding = None;
                 tenure.orphan = None;
-                let served = tenure.provisional.take().is_some() && tenure.probing.is_none();
-                if !served {
+                let provisional = tenure.provisional.take().filter(|_| tenure.probing.is_none());
+                if provisional.is_none() {
                     self.ownerships += 1;
                     tenure.ownership = self.ownerships;
                 }
                 tenure.interface.clone_from(&stored.record.interface);
                 tenure.list = List::of(&stored.record);
+                let story = provisional.map(|it| it.story).or_else(|| tenure.story.clone());
                 if std::mem::take(&mut tenure.vacant) {
                     self.probe_first(now, name, &stored, actions);
                 }
-                let cause = stored.record.cause.clone();
-                Self::report(Fact::Claimed { claim: name.clone(), cause }, actions);
+                let (claim, cause) = (name.clone(), stored.record.cause.clone());
+                let after =
+                    story.as_ref().map_or(Duration::ZERO, |it| now.saturating_since(it.began));
+                Self::report(Fact::Claimed { claim, cause, story, after }, actions);
             }
             Owner::Other(node) if tenure.mine => {
                 tenure.yielding = stored.and_then(|stored| {
@@ -161,8 +170,8 @@ impl Election {
                     named.then(|| Yielding::new(now, node.clone(), &stored))
                 });
                 tenure.end();
-                let cause = format!("now owned by {node}");
-                Self::report(Fact::Yielded { claim: name.clone(), cause }, actions);
+                let (claim, cause) = (name.clone(), format!("now owned by {node}"));
+                Self::report(Fact::Yielded { claim, cause, owner: own }, actions);
             }
             Owner::Nobody if tenure.mine && !live => tenure.end(),
             Owner::Me => {
@@ -178,7 +187,12 @@ impl Election {
         }
     }
 
-    pub(super) fn lose_all_claims(&mut self, cause: &str, actions: &mut Vec<Action>) {
+    pub(super) fn lose_all_claims(
+        &mut self,
+        cause: &str,
+        owner: Option<&OwnerId>,
+        actions: &mut Vec<Action>,
+    ) {
         self.open.note_all();
         for (name, tenure) in &mut self.tenures {
             tenure.yielding = None;
@@ -188,7 +202,7 @@ impl Election {
             if tenure.mine {
                 tenure.end();
                 let (claim, cause) = (name.clone(), cause.to_owned());
-                Self::report(Fact::Yielded { claim, cause }, actions);
+                Self::report(Fact::Yielded { claim, cause, owner: owner.cloned() }, actions);
             }
         }
     }
@@ -247,7 +261,8 @@ impl Election {
                 // Its release was carried out, and the answer lost.
                 Some(_) if leaving && released => self.with(name, Tenure::end),
                 Some(claim) if due && self.has_room() => {
-                    self.put_taken(now, name, claim, stored, edited, actions);
+                    let why = Why::new(edited.to_owned(), Cause::Edit, now);
+                    self.put_taken(now, name, claim, stored, why, actions);
                 }
                 Some(_) => {}
                 None => self.with(name, Tenure::end),
@@ -330,6 +345,7 @@ impl Election {
             duration_seconds: self.claim_duration(),
             mac: interface.as_ref().and_then(|name| self.interfaces.get(name)).map(|link| link.mac),
             interface,
+            took: tenure.and_then(|tenure| tenure.took).or(stored.record.took),
             ..stored.record.clone()
         }
     }
@@ -370,6 +386,9 @@ impl Election {
             Answer::Conflict => self.with(name, |tenure| {
                 tenure.must_read = true;
                 tenure.retry = now;
+                if pending.purpose == Purpose::Take {
+                    tenure.story = None;
+                }
             }),
             Answer::Unknown(_) => self.with(name, |tenure| {
                 tenure.must_read = true;

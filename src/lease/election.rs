@@ -289,6 +289,11 @@ impl Election {
         self.desired.as_ref().map(|desired| desired.nodes.contains_key(&self.config.node))
     }
 
+    /// How many speakers live, this one among them.
+    pub fn speakers(&self) -> usize {
+        self.live_sessions().count()
+    }
+
     /// The claims that this speaker holds, as far as it knows.
     pub fn held(&self) -> impl Iterator<Item = &LeaseName> {
         self.tenures.iter().filter(|(_, tenure)| tenure.mine).map(|(name, _)| name)
@@ -407,7 +412,7 @@ impl Election {
     }
 
     /// Whether a renewal that was sent a short time ago was answered: what the API says is current.
-    pub(super) fn is_api_answering(&self, now: Instant) -> bool {
+    pub fn is_api_answering(&self, now: Instant) -> bool {
         self.api_answers_until().is_some_and(|until| now < until)
     }
 

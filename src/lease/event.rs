@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
-use leasehold_crds::lease::{Claim, LeaseName, Session, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, Session, Silenced, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
 use super::record::OwnRecord;
 use super::serving::{KernelView, Serving};
+use super::story::{OwnerId, Story};
 use super::voices::{Voices, Watchlist};
 use crate::clock::Instant;
 use crate::desired::Desired;
@@ -231,20 +233,52 @@ pub enum Fact {
     /// This node fenced another.
     Fenced {
         /// The other.
-        node: NodeName,
+        owner: OwnerId,
+        /// Which sign of life was missing, and for how long.
+        silence: Silenced,
     },
     /// This node became the owner.
     Claimed {
         /// The claim.
         claim: LeaseName,
-        /// Why.
+        /// Why, for people.
         cause: String,
+        /// What is known of the change; none where a former process of this node owned it already.
+        story: Option<Story>,
+        /// How long ago that began.
+        after: Duration,
+    },
+    /// The kernel has all addresses of a claim that this node took, and they are announced.
+    Serving {
+        /// The claim.
+        claim: LeaseName,
+        /// Its services, as `namespace/name`.
+        services: Vec<String>,
+        /// The addresses.
+        addresses: Vec<IpAddr>,
+        /// The interface that carries them.
+        interface: InterfaceName,
+        /// Why this node has them.
+        story: Story,
+        /// How long that took from its first sign.
+        took: Duration,
     },
     /// This node is the owner no longer.
     Yielded {
         /// The claim.
         claim: LeaseName,
         /// Why.
+        cause: String,
+        /// This node, as others name it who follow.
+        owner: Option<OwnerId>,
+    },
+    /// Somebody asked for a move that cannot be made.
+    MoveRefused {
+        /// The claim.
+        claim: LeaseName,
+        /// To which node.
+        node: NodeName,
+        /// Why not.
         cause: String,
     },
     /// An address is used by a host that is no speaker, or by the node itself.
@@ -275,11 +309,13 @@ pub enum Fact {
     /// An owner that answered on the wire does so no longer.
     Silent {
         /// The owner.
-        node: NodeName,
+        owner: OwnerId,
         /// The interface on which it was polled.
         interface: InterfaceName,
         /// The address that was polled.
         address: IpAddr,
+        /// How long ago the first poll was sent that was not answered.
+        after: Duration,
     },
     /// Whether nobody but the polled owners ever answered on a segment: the wire is no evidence
     /// there, and only leases count.
@@ -294,6 +330,6 @@ pub enum Fact {
         /// Their claim.
         claim: LeaseName,
         /// The owner.
-        from: NodeName,
+        owner: OwnerId,
     },
 }

@@ -17,6 +17,8 @@ use super::election::{Election, id_of};
 use super::event::{Action, Target};
 use super::place::{Orphan as Ranked, rank};
 use super::requests::Purpose;
+use super::story::Cause;
+use super::taking::Why;
 use super::validity::Owner;
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim, NodeState};
@@ -114,7 +116,7 @@ impl Election {
             return None;
         }
         // A Node that is missing says nothing; it may be back at once.
-        let state = *desired.nodes.get(&self.config.node)?;
+        let state = self.state_of(&self.config.node, desired)?;
         let gives = match state {
             NodeState::Ready => None,
             NodeState::NotReady => self.not_ready.has_lasted.then_some("node is not ready"),
@@ -161,13 +163,17 @@ impl Election {
             Vec::new();
         for name in names {
             let Some(claim) = desired.claims.get(name) else { continue };
-            let Some(tenure) = self.tenures.get(name).filter(|t| t.mine && t.leaving.is_none())
-            else {
+            if self.tenures.get(name).is_none_or(|t| !t.mine || t.leaving.is_some()) {
                 continue;
-            };
+            }
             let Some(stored) = self.claims.get(name).filter(|s| self.owner(s) == Owner::Me) else {
                 continue;
             };
+            let stored = stored.clone();
+            if self.refuse_move(now, name, claim, &stored, desired, actions) {
+                continue;
+            }
+            let Some(tenure) = self.tenures.get(name) else { continue };
             let cause = self.must_move(name, claim, desired).filter(|_| tenure.probing.is_none());
             match cause {
                 Some(cause) => moving.push((name.clone(), stored.clone(), claim, cause)),
@@ -213,8 +219,8 @@ impl Election {
         desired: &Desired,
     ) -> BTreeMap<LeaseName, Vec<NodeName>> {
         // From one node that is not ready to another nothing is won.
-        let own = desired.nodes.get(&self.config.node);
-        let also_not_ready = own != Some(&NodeState::NotReady) || self.own.is_leaving();
+        let own = self.state_of(&self.config.node, desired);
+        let also_not_ready = own != Some(NodeState::NotReady) || self.own.is_leaving();
         let orphans: Vec<Ranked<'_>> = moving
             .iter()
             .map(|(name, _, claim, cause)| {
@@ -224,7 +230,8 @@ impl Election {
                 let chosen = chosen.map(|(node, _)| node);
                 let willing = |node: &&NodeName| {
                     **node != self.config.node
-                        && (also_not_ready || desired.nodes.get(*node) == Some(&NodeState::Ready))
+                        && (also_not_ready
+                            || self.state_of(node, desired) == Some(NodeState::Ready))
                         && chosen.is_none_or(|chosen| *node == chosen)
                         && excluded.and_then(|e| e.get(*node)).is_none_or(|until| now >= *until)
                 };
@@ -330,8 +337,8 @@ impl Election {
         if meant && willing && able {
             let holder = stored.record.holder.as_ref().map(ToString::to_string).unwrap_or_default();
             let why = stored.record.cause.strip_prefix("handing over: ").unwrap_or("handed over");
-            let cause = format!("moved from {holder}: {why}");
-            self.put_taken(now, name, claim, Some(Arc::clone(stored)), &cause, actions);
+            let why = Why::new(format!("moved from {holder}: {why}"), Cause::Move, now);
+            self.put_taken(now, name, claim, Some(Arc::clone(stored)), why, actions);
         }
     }
 
@@ -425,11 +432,11 @@ impl Election {
         node: NodeName,
         actions: &mut Vec<Action>,
     ) {
-        let cause = format!("taken back: {node} does not serve it");
+        let text = format!("taken back: {node} does not serve it");
         self.with(name, |tenure| {
             tenure.excluded.insert(node, now + EXCLUDED);
         });
         let stored = self.claims.get(name).cloned();
-        self.put_taken(now, name, claim, stored, &cause, actions);
+        self.put_taken(now, name, claim, stored, Why::new(text, Cause::Silence, now), actions);
     }
 }

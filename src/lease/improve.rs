@@ -10,6 +10,7 @@ use std::time::Duration;
 use leasehold_crds::lease::{LeaseName, SessionId};
 use leasehold_crds::names::NodeName;
 
+use super::by_hand::BY_HAND;
 use super::election::{Election, id_of};
 use super::event::Target;
 use super::place::{Held, next_move};
@@ -66,8 +67,11 @@ impl Improving {
 }
 
 impl Election {
-    /// To which better node this claim of ours is on its way, and why.
+    /// To which better node this claim of ours is on its way, and why: what people ask for is best.
     pub(super) fn bettered(&self, name: &LeaseName) -> Option<(&NodeName, &'static str)> {
+        if let Some(node) = self.asked_to(name) {
+            return Some((node, BY_HAND));
+        }
         let chosen = self.improving.chosen.as_ref().filter(|chosen| chosen.name == *name)?;
         let stored = self.claims.get(name)?;
         let same = stored.record.transitions == chosen.transitions;
@@ -106,7 +110,7 @@ impl Election {
     fn note_ready(&mut self, now: Instant, desired: &Desired) {
         let mut ready = BTreeMap::new();
         for (node, stored) in self.live_sessions() {
-            let willing = desired.nodes.get(node) == Some(&NodeState::Ready);
+            let willing = self.state_of(node, desired) == Some(NodeState::Ready);
             if willing && !stored.record.restarting && !stored.record.interfaces.is_empty() {
                 let session = id_of(stored);
                 let before = self.improving.ready.get(node).filter(|(id, _)| *id == session);

@@ -17,6 +17,7 @@ use pnet_base::MacAddr;
 use super::election::{Election, is_under};
 use super::event::{Action, Fact};
 use super::place::weight;
+use super::story::OwnerId;
 use super::validity::Owner;
 use super::voices::{Ownership, Voice, VoiceId, Voices, Watched, Watchlist};
 use crate::clock::Instant;
@@ -240,9 +241,10 @@ impl Election {
             let Voice::Silent(silence) = voice else { continue };
             let known = self.voices.owners.get(id);
             if !matches!(known, Some(Voice::Silent(before)) if before.address == silence.address) {
-                let (node, interface) = (id.node.clone(), id.interface.clone());
-                let address = silence.address;
-                Self::report(Fact::Silent { node, interface, address }, actions);
+                let (address, interface) = (silence.address, id.interface.clone());
+                let owner = OwnerId { node: id.node.clone(), session: id.session.transitions };
+                let after = now.saturating_since(silence.first);
+                Self::report(Fact::Silent { owner, interface, address, after }, actions);
             }
         }
         let blind = &mut self.listening.blind;

@@ -43,10 +43,13 @@
 //! | `yielded` | what another speaker announced while the API does not say whose it is |
 //! | `speakers` | whose MAC addresses are whose |
 //! | `old_owners` | asking those from whom claims were taken, by whomever, until they know |
+//! | `story` | what is told of a change of ownership, and how long it took |
+//! | `by_hand` | what people ask for by annotations of leases |
 //! | `serving` | what the kernel is to hold |
 //! | `voices` | what the wire is asked about owners, and what it says |
 //! | `record` | what one process leaves for the next |
 
+mod by_hand;
 mod cache;
 mod carrier;
 mod claims;
@@ -75,6 +78,7 @@ mod serving;
 mod session;
 mod silence;
 mod speakers;
+mod story;
 mod taking;
 mod tenure;
 mod validity;
@@ -89,4 +93,5 @@ pub use event::{
 pub use place::{Held, Orphan, next_move, rank, weight};
 pub use record::{HeldClaim, OwnRecord};
 pub use serving::{KernelAddress, KernelView, ServedVip, Serving};
+pub use story::{Cause, OwnerId, Story};
 pub use voices::{Ownership, Silence, Voice, VoiceId, Voices, Watched, Watchlist};

@@ -11,6 +11,7 @@ use super::eligible::Segment;
 use super::listed::lists;
 use super::place::{Orphan as Ranked, rank};
 use super::session::EDITED;
+use super::story::Cause;
 use super::tenure::Tenure;
 use super::validity::Owner;
 use crate::clock::Instant;
@@ -20,6 +21,8 @@ use crate::desired::{Desired, DesiredClaim};
 #[derive(Debug)]
 pub(super) struct Orphan {
     pub(super) since: Instant,
+    /// Why, and when the first sign of it was seen.
+    pub(super) sign: (Cause, Instant),
     pub(super) ranking: Vec<NodeName>,
     /// By how much each rank waits for the one before it.
     pub(super) step: Duration,
@@ -106,17 +109,23 @@ impl Election {
             });
         }
         let rankings = rank(&orphans, &loads);
-        let steps: Vec<(LeaseName, Duration, bool)> = new
+        let ranked: Vec<(LeaseName, Orphan)> = new
             .iter()
             .zip(edited)
-            .map(|((name, claim, _), edited)| {
-                ((*name).clone(), claim.detection.rank_step(), edited)
+            .map(|((name, claim, before), edited)| {
+                let orphan = Orphan {
+                    since: now,
+                    sign: before.map_or_else(|| self.first_sign(now, name), |before| before.sign),
+                    ranking: rankings.get(*name).cloned().unwrap_or_default(),
+                    step: claim.detection.rank_step(),
+                    edited,
+                };
+                ((*name).clone(), orphan)
             })
             .collect();
-        for (name, step, edited) in steps {
-            let ranking = rankings.get(&name).cloned().unwrap_or_default();
+        for (name, orphan) in ranked {
             if let Some(tenure) = self.tenures.get_mut(&name) {
-                tenure.orphan = Some(Orphan { since: now, ranking, step, edited });
+                tenure.orphan = Some(orphan);
             }
         }
     }
@@ -217,7 +226,7 @@ impl Election {
     ) -> Vec<&'a NodeName> {
         self.live_sessions()
             .filter(|(node, stored)| {
-                let state = desired.nodes.get(*node);
+                let state = self.state_of(node, desired);
                 claim.nodes.contains(*node)
                     && state.is_some_and(|state| state.takes())
                     && !stored.record.restarting

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_crds::lease::{LeaseName, Record as _, Session, Stored};
+use leasehold_crds::lease::{Evidence, LeaseName, Record as _, Session, Silenced, Stored};
 use leasehold_crds::names::NodeName;
 
 use super::election::{Config, Election};
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::place::weight;
 use super::requests::{Pending, Purpose};
+use super::story::OwnerId;
 use crate::clock::Instant;
 
 /// By how much each speaker waits for those before it, so that a silent session is read and fenced
@@ -135,8 +136,10 @@ impl Election {
         if suspect.confirmed.as_ref() == Some(&stored.resource_version) {
             let holder = stored.record.holder().map(ToString::to_string).unwrap_or_default();
             let by = &self.config.node;
-            let record =
-                fenced(&stored, format!("{holder} {FENCED_BY} {by}: session was not renewed"));
+            let cause = format!("{holder} {FENCED_BY} {by}: session was not renewed");
+            let renewed = self.sessions.entry(&name).map_or(now, |entry| entry.changed);
+            let lasted = now.saturating_since(renewed);
+            let record = fenced(&stored, Silenced { evidence: Evidence::Lease, lasted }, cause);
             let change = Change { name, base: Some(stored), record };
             self.write(now, Write::Session(change), Purpose::Fence, actions);
         } else {
@@ -157,10 +160,14 @@ impl Election {
             self.peers.reads.insert(name.clone(), pending.sent);
             self.peers.next_reads.remove(name);
         }
-        if let (Purpose::Fence, Answer::Session(_)) = (pending.purpose, answer)
-            && let Ok(node) = name.as_str().parse()
+        if let (Purpose::Fence, Answer::Session(stored)) = (pending.purpose, answer)
+            && let (Ok(node), Some(silence)) = (name.as_str().parse(), stored.record.silence)
         {
-            Self::report(Fact::Fenced { node }, actions);
+            let session = stored.record.transitions.saturating_sub(1);
+            let owner = OwnerId { node, session };
+            let lasted = silence.lasted + now.saturating_since(pending.sent);
+            let silence = Silenced { lasted, ..silence };
+            Self::report(Fact::Fenced { owner, silence }, actions);
         }
         let Some(suspect) = self.peers.suspects.get_mut(name) else { return };
         match (pending.purpose, answer) {
@@ -179,12 +186,13 @@ impl Election {
 pub(super) const FENCED_BY: &str = "fenced by";
 
 /// The record that ends a session: with it all its claims are orphans, for good.
-pub(super) fn fenced(stored: &Stored<Session>, cause: String) -> Session {
+pub(super) fn fenced(stored: &Stored<Session>, silence: Silenced, cause: String) -> Session {
     Session {
         holder: None,
         transitions: stored.record.transitions.saturating_add(1),
         restarting: false,
         fences: stored.record.fences.saturating_add(1).min(MOST_FENCES),
+        silence: Some(silence),
         cause,
         ..stored.record.clone()
     }

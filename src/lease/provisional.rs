@@ -16,6 +16,7 @@ use super::election::Election;
 use super::event::{Action, Answer, Fact, Frame, Heard};
 use super::place::weight;
 use super::requests::Pending;
+use super::story::{Cause, OwnerId, Story};
 use super::tenure::Tenure;
 use super::validity::Owner;
 use super::voices::VoiceId;
@@ -111,6 +112,8 @@ pub(super) struct Provisional {
     version: Option<String>,
     /// When each of the others that have it was told first, and last, that this node has it.
     told: BTreeMap<MacAddr, (Instant, Instant)>,
+    /// How this node comes to serve it.
+    pub(super) story: Story,
     /// Since when its owner is known to be back: it is about to serve again.
     returned: Option<Instant>,
 }
@@ -148,7 +151,7 @@ impl Election {
         let Some(stored) = stored.filter(|_| claim.on_api_outage == OnApiOutage::Hold) else {
             return;
         };
-        let (Some(from), Some(_)) = (&stored.record.holder, &stored.record.session) else {
+        let (Some(from), Some(session)) = (&stored.record.holder, &stored.record.session) else {
             return;
         };
         if *from == self.config.node {
@@ -164,6 +167,11 @@ impl Election {
             since: now,
             version,
             told: BTreeMap::new(),
+            story: Story {
+                cause: Cause::Outage,
+                from: Some(OwnerId { node: from.clone(), session: session.transitions }),
+                began: tenure.orphan.as_ref().map_or(now, |orphan| orphan.sign.1),
+            },
             returned: None,
         };
         let stored = stored.clone();
@@ -173,6 +181,7 @@ impl Election {
         self.with(name, |tenure| {
             tenure.ownership = ownership;
             tenure.interface = Some(interface.clone());
+            tenure.story = Some(provisional.story.clone());
             tenure.provisional = Some(provisional.clone());
         });
         self.old_owners.note(name);
@@ -189,8 +198,8 @@ impl Election {
         let Some(tenure) = self.tenures.get(name) else { return };
         let Some(provisional) = tenure.provisional.clone() else { return };
         self.own.kernel_until = self.own.kernel_until.max(now + self.lifetime());
-        let (claim, from) = (name.clone(), provisional.from);
-        Self::report(Fact::TookProvisionally { claim, from }, actions);
+        let Some(owner) = provisional.story.from else { return };
+        Self::report(Fact::TookProvisionally { claim: name.clone(), owner }, actions);
     }
 
     /// Another serves it: this node waits.

@@ -65,7 +65,10 @@ impl Election {
         if orphans || self.own.is_ending() || !self.is_api_answering(now) {
             return;
         }
-        let Some(name) = self.next_in_turn(self.refresh.last.as_ref(), |tenure| tenure.mine) else {
+        // How long a change took is to be known soon.
+        let untold = self.next_in_turn(None, |tenure| tenure.mine && tenure.took.is_some());
+        let last = self.refresh.last.as_ref();
+        let Some(name) = untold.or_else(|| self.next_in_turn(last, |tenure| tenure.mine)) else {
             return;
         };
         self.refresh.last = Some(name.clone());

@@ -148,6 +148,8 @@ impl Election {
             links_down: links_down(&self.interfaces),
             restarting: false,
             fences: self.own.fences,
+            drain: self.own_stored().is_some_and(|stored| stored.record.drain),
+            silence: None,
             cause: cause.to_owned(),
         }
     }
@@ -318,12 +320,13 @@ impl Election {
     }
 
     pub(super) fn lose_session(&mut self, now: Instant, cause: &str, actions: &mut Vec<Action>) {
+        let owner = self.own_id();
         self.own.id = None;
         self.own.answered = None;
         self.own.release = false;
         self.own.due = now;
         self.own.echoes.clear();
-        self.lose_all_claims(cause, actions);
+        self.lose_all_claims(cause, owner.as_ref(), actions);
         Self::report(Fact::SessionLost { cause: cause.to_owned() }, actions);
     }
 

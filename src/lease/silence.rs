@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::lease::{Claim, Evidence, LeaseName, SessionId, Silenced, Stored};
 use leasehold_crds::names::NodeName;
 
 use super::election::Election;
@@ -80,6 +80,17 @@ impl Silences {
             });
             suspicion.silence = silence.clone();
         }
+    }
+
+    /// When the first poll was sent that this owner did not answer, if it is silent.
+    pub(super) fn first(&self, id: &VoiceId) -> Option<Instant> {
+        self.suspicions.get(id).map(|suspicion| suspicion.silence.first)
+    }
+
+    /// The same of a node's session, on whichever segment it was first.
+    pub(super) fn first_of(&self, node: &NodeName, session: &SessionId) -> Option<Instant> {
+        let of = |id: &&VoiceId| id.node == *node && id.session == *session;
+        self.suspicions.keys().filter(of).filter_map(|id| self.first(id)).min()
     }
 
     /// The owner of `claim` that does not answer, where the claim may be taken from it.
@@ -224,7 +235,9 @@ impl Election {
             "{} {FENCED_BY} {}: its address {} fell silent",
             id.node, self.config.node, suspicion.silence.address
         );
-        let record = super::peers::fenced(&stored, cause);
+        let lasted = now.saturating_since(suspicion.silence.first);
+        let silence = Silenced { evidence: Evidence::Wire, lasted };
+        let record = super::peers::fenced(&stored, silence, cause);
         let change = Change { name: stored.name.clone(), base: Some(stored), record };
         self.write(now, Write::Session(change), Purpose::Fence, actions);
     }

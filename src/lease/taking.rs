@@ -10,9 +10,26 @@ use super::election::Election;
 use super::event::Action;
 use super::listed::List;
 use super::requests::Purpose;
+use super::story::{Cause, Story};
 use super::validity::Owner;
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
+
+/// Why a claim is taken.
+#[derive(Debug)]
+pub(super) struct Why {
+    /// For people.
+    text: String,
+    cause: Cause,
+    /// When the first sign of it was seen.
+    began: Instant,
+}
+
+impl Why {
+    pub(super) const fn new(text: String, cause: Cause, began: Instant) -> Self {
+        Self { text, cause, began }
+    }
+}
 
 impl Election {
     pub(super) fn take_claim(
@@ -55,6 +72,7 @@ impl Election {
             return;
         }
         let (first, edited) = (orphan.ranking.first() == Some(&self.config.node), orphan.edited);
+        let (sign, began) = orphan.sign;
         if first {
             self.report_address_of_a_node(name, claim, actions);
         }
@@ -62,7 +80,7 @@ impl Election {
         if self.may_take(now, tenure, claim).is_none() {
             return;
         }
-        let cause = match (self.last_owner(name), edited) {
+        let text = match (self.last_owner(name), edited) {
             (Some(last), _) if forsaken.is_some() => {
                 format!("taken over: {last} does not answer for it any more")
             }
@@ -70,7 +88,7 @@ impl Election {
             (None, _) => "new service".to_owned(),
             (Some(last), _) => self.why_vacant(last, stored.as_deref()),
         };
-        self.put_taken(now, name, claim, stored, &cause, actions);
+        self.put_taken(now, name, claim, stored, Why::new(text, sign, began), actions);
     }
 
     /// How the last owner lost the claim, as its session or the claim itself says.
@@ -92,7 +110,7 @@ impl Election {
         name: &LeaseName,
         claim: &DesiredClaim,
         base: Option<Arc<Stored<Claim>>>,
-        cause: &str,
+        why: Why,
         actions: &mut Vec<Action>,
     ) {
         let held = self.tenures.get(name).filter(|tenure| tenure.mine);
@@ -122,13 +140,19 @@ impl Election {
             interface: Some(interface),
             mac: Some(mac),
             session: Some(session),
-            cause: cause.to_owned(),
+            cause: why.text,
+            took: None,
             successor: None,
+            move_to: None,
         };
+        let from = self.former_owner(name);
         let released = base.as_ref().is_some_and(|base| base.record.holder.is_none());
         self.with(name, |tenure| {
             let served = tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
             tenure.vacant = !served && (released || tenure.last.is_none());
+            if !tenure.mine && tenure.provisional.is_none() {
+                tenure.story = Some(Story { cause: why.cause, from, began: why.began });
+            }
         });
         self.put_claim(now, name, base, record, Purpose::Take, actions);
     }

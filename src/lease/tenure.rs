@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use leasehold_crds::names::{InterfaceName, NodeName};
 
@@ -12,6 +13,7 @@ use super::listed::List;
 use super::old_owners::Former;
 use super::orphans::{LastOwner, Orphan};
 use super::provisional::Provisional;
+use super::story::Story;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 
@@ -45,6 +47,10 @@ pub(super) struct Tenure {
     pub(super) last: Option<LastOwner>,
     /// The one before, if the claim was taken from it.
     pub(super) former: Option<LastOwner>,
+    /// How this node comes to serve it, until it does.
+    pub(super) story: Option<Story>,
+    /// How long that took, until the claim says so.
+    pub(super) took: Option<Duration>,
     /// Whom the claim names.
     pub(super) shown: Option<Former>,
     /// Those from whom it was taken, by whomever, and who may not know.
@@ -79,6 +85,8 @@ impl Tenure {
             orphan: None,
             last: None,
             former: None,
+            story: None,
+            took: None,
             shown: None,
             untold: Vec::new(),
             vacant: false,
@@ -120,6 +128,8 @@ impl Tenure {
     /// Forgets everything that came with owning the claim.
     pub(super) fn end(&mut self) {
         self.mine = false;
+        self.story = None;
+        self.took = None;
         self.unlisted.clear();
         self.unasked = None;
         self.missing = None;

@@ -85,6 +85,8 @@ pub enum Voice {
 pub struct Silence {
     /// The address that was polled.
     pub address: IpAddr,
+    /// When the first of the polls was sent that were not answered.
+    pub first: Instant,
     /// When the last poll was given up.
     pub since: Instant,
     /// The node itself, or another of its addresses, still answers: only `address` is in question.

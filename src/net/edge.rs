@@ -1,6 +1,7 @@
 //! The task that owns the packet sockets, and the start of the whole kernel edge.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,6 +42,13 @@ pub struct EdgeCounters {
     pub sent: AtomicU64,
     /// Frames that could not be sent: link down or gone, queue full, no source address.
     pub unsent: AtomicU64,
+    /// Gratuitous ARP requests sent.
+    pub arp_announced: AtomicU64,
+    /// Unsolicited Neighbor Advertisements sent.
+    pub ndp_announced: AtomicU64,
+    /// Announcements by others of addresses that the core attends to: what is served here, and what is
+    /// about to be.
+    pub foreign: AtomicU64,
     /// Frames for the core that were dropped because it did not keep up.
     pub unheard: AtomicU64,
 }
@@ -210,6 +218,9 @@ impl EdgeTask {
             heard.answer = self.hearing.hear(&heard, &self.links.borrow());
             answered |= heard.answer;
             let wanted = self.attention.borrow().vips.contains(&heard.sender_ip);
+            if wanted && heard.announcement {
+                self.counters.foreign.fetch_add(1, Ordering::Relaxed);
+            }
             if (wanted || heard.answer) && self.heard.try_send(heard).is_err() {
                 self.counters.unheard.fetch_add(1, Ordering::Relaxed);
             }
@@ -252,7 +263,14 @@ impl EdgeTask {
             .borrow()
             .get(transmit.interface())
             .and_then(|link| transmit.encode(link).map(|frame| (link.index, frame)));
-        self.send(transmit.interface(), frame);
+        let sent = self.send(transmit.interface(), frame);
+        if let (Transmit::Announce { vip, .. }, true) = (transmit, sent) {
+            let counter = match vip {
+                IpAddr::V4(_) => &self.counters.arp_announced,
+                IpAddr::V6(_) => &self.counters.ndp_announced,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn ask_around(&mut self) {
@@ -272,11 +290,13 @@ impl EdgeTask {
         }
     }
 
-    fn send(&self, interface: &InterfaceName, frame: Option<(u32, (PacketKind, Vec<u8>))>) {
+    /// Sends a frame; whether it was sent.
+    fn send(&self, interface: &InterfaceName, frame: Option<(u32, (PacketKind, Vec<u8>))>) -> bool {
         let sent = frame.map(|(index, (kind, frame))| self.sockets.of(kind).send(index, &frame));
         match sent {
             Some(Ok(())) => {
                 self.counters.sent.fetch_add(1, Ordering::Relaxed);
+                return true;
             }
             Some(Err(error)) => {
                 self.counters.unsent.fetch_add(1, Ordering::Relaxed);
@@ -287,6 +307,7 @@ impl EdgeTask {
                 tracing::debug!(%interface, "a frame was not sent: no source address there");
             }
         }
+        false
     }
 }
 

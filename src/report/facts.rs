@@ -6,15 +6,17 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use leasehold_crds::lease::LeaseName;
+use leasehold_crds::lease::{Evidence, LeaseName};
 use leasehold_crds::names::NodeName;
 use tokio::sync::mpsc;
 
+use super::takeovers::{Taken, Takeovers};
+use crate::clock::{Instant, sleep_until};
 use crate::guard::Exposure;
-use crate::lease::Fact;
+use crate::lease::{Fact, Story};
 
-/// Events that wait to be recorded. Full: further ones are dropped; the log has them.
-const WAITING: usize = 64;
+/// What waits to be recorded. Full: further events are dropped; the log has them.
+const WAITING: usize = 256;
 /// Notes of events that are remembered, so that repetitions are counted in the event they repeat.
 const REMEMBERED: usize = 256;
 
@@ -22,14 +24,20 @@ const REMEMBERED: usize = 256;
 #[derive(Debug)]
 pub struct Reports {
     node: NodeName,
-    events: mpsc::Sender<Notice>,
+    events: mpsc::Sender<Told>,
     exposure: Option<Exposure>,
 }
 
 /// An event and the object that it is about.
-struct Notice {
+pub(super) struct Notice {
     object: ObjectReference,
     event: Event,
+}
+
+/// What the recorder's task is told.
+enum Told {
+    Notice(Notice),
+    Taken(Taken),
 }
 
 impl Reports {
@@ -41,13 +49,18 @@ impl Reports {
             instance: Some(node.to_string()),
         };
         let reports = Self { node: node.clone(), events, exposure: None };
-        (reports, record(client, reporter, receiver))
+        (reports, record(client, reporter, node.clone(), receiver))
     }
 
     /// Reports one fact.
     pub fn report(&self, fact: Fact) {
         log(&fact);
-        self.tell(notice(fact, &self.node));
+        if let Some(taken) = Taken::of(&fact) {
+            self.send(Told::Taken(taken));
+        }
+        if let Some(notice) = notice(fact, &self.node) {
+            self.send(Told::Notice(notice));
+        }
     }
 
     /// Reports which addresses should be protected and are not, where that has changed.
@@ -60,18 +73,18 @@ impl Reports {
         } else {
             tracing::info!("host protection works again");
         }
-        self.tell(Some(exposure_notice(exposure.as_ref(), &self.node)));
+        self.send(Told::Notice(exposure_notice(exposure.as_ref(), &self.node)));
         self.exposure = exposure;
     }
 
-    fn tell(&self, notice: Option<Notice>) {
-        if let Some(notice) = notice {
-            // Dropped where too many wait.
-            let _ = self.events.try_send(notice);
-        }
+    fn send(&self, told: Told) {
+        // Dropped where too many wait.
+        let _ = self.events.try_send(told);
     }
 }
 
+/// One line per fact. All lines of one failover have the same `failover`, on all nodes: the node that
+/// owned and its session's number of transitions; `after` counts from its first sign.
 fn log(fact: &Fact) {
     match fact {
         Fact::SessionAcquired { transitions, continued } => {
@@ -79,29 +92,45 @@ fn log(fact: &Fact) {
         }
         Fact::SessionLost { cause } => tracing::warn!(cause, "session lost"),
         Fact::RenewalFailed { cause } => tracing::warn!(cause, "session not renewed; holding"),
-        Fact::Fenced { node } => tracing::warn!(%node, "fenced"),
-        Fact::Claimed { claim, cause } => tracing::info!(%claim, cause, "claimed"),
-        Fact::Yielded { claim, cause } => tracing::info!(%claim, cause, "yielded"),
+        Fact::Silent { owner, interface, address, after } => {
+            tracing::warn!(failover = %owner, ?after, %interface, %address, "an owner fell silent");
+        }
+        Fact::Fenced { owner, silence } => {
+            tracing::warn!(failover = %owner, after = ?silence.lasted, node = %owner.node, "fenced");
+        }
+        Fact::Claimed { claim, cause, story: Some(Story { from: Some(from), .. }), after } => {
+            tracing::info!(failover = %from, ?after, %claim, cause, "claimed");
+        }
+        Fact::Claimed { claim, cause, .. } => tracing::info!(%claim, cause, "claimed"),
+        Fact::Serving { claim, addresses, interface, story, took, .. } => {
+            let (failover, cause) = (story.from.as_ref().map(tracing::field::display), story.cause);
+            let cause = cause.word();
+            tracing::info!(failover, ?took, %claim, ?addresses, %interface, cause, "announced");
+        }
+        Fact::Yielded { claim, cause, owner } => {
+            let failover = owner.as_ref().map(tracing::field::display);
+            tracing::info!(failover, %claim, cause, "yielded");
+        }
+        Fact::TookProvisionally { claim, owner } => {
+            tracing::warn!(failover = %owner, %claim, "taken while the API server does not answer");
+        }
+        Fact::OldOwnerAnswers { claim, mac, address } => {
+            tracing::warn!(%claim, %mac, %address, "the old owner still answers; announcing again");
+        }
+        Fact::MoveRefused { claim, node, cause } => {
+            tracing::warn!(%claim, %node, cause, "not moved as asked");
+        }
         Fact::AddressConflict { claim, address, cause } => {
             tracing::warn!(%claim, %address, cause, "address conflict");
         }
         Fact::AddressRefused { claim, cause } => {
             tracing::error!(%claim, cause, "the kernel does not hold the address");
         }
-        Fact::OldOwnerAnswers { claim, mac, address } => {
-            tracing::warn!(%claim, %mac, %address, "the old owner still answers; announcing again");
-        }
-        Fact::Silent { node, interface, address } => {
-            tracing::warn!(%node, %interface, %address, "an owner fell silent");
-        }
         Fact::WireBlind { interface, blind: true } => {
             tracing::warn!(%interface, "nobody but owners ever answered; only leases count there");
         }
         Fact::WireBlind { interface, blind: false } => {
             tracing::info!(%interface, "others than owners answer; the wire counts there");
-        }
-        Fact::TookProvisionally { claim, from } => {
-            tracing::warn!(%claim, %from, "taken over while the API server does not answer");
         }
     }
 }
@@ -140,11 +169,27 @@ fn notice(fact: Fact, here: &NodeName) -> Option<Notice> {
             );
             Some(Notice::of_node(here, EventType::Normal, "WirePathOn", "Listen", note))
         }
+        Fact::MoveRefused { claim, node, cause } => {
+            let note = format!("it was to move to {node} and stays: {cause}");
+            Notice::of_service(&claim, "MoveRefused", note)
+        }
+        Fact::Fenced { owner, silence } => {
+            let sign = match silence.evidence {
+                Evidence::Wire => "its addresses did not answer ARP or Neighbor Solicitations",
+                Evidence::Lease => "its session was not renewed",
+            };
+            let note = format!(
+                "{here} ended the session of this node, whose addresses go to others: {sign} for \
+                 {:.3} s. Look for {owner} in the speakers' logs",
+                silence.lasted.as_secs_f64()
+            );
+            Some(Notice::of_node(&owner.node, EventType::Warning, "Fenced", "Watch", note))
+        }
         Fact::SessionAcquired { .. }
         | Fact::SessionLost { .. }
         | Fact::RenewalFailed { .. }
-        | Fact::Fenced { .. }
         | Fact::Claimed { .. }
+        | Fact::Serving { .. }
         | Fact::Yielded { .. }
         | Fact::Silent { .. }
         | Fact::TookProvisionally { .. } => None,
@@ -177,20 +222,20 @@ impl Notice {
     /// A warning on the Service that a claim is named after; none where that is an address.
     fn of_service(claim: &LeaseName, reason: &str, note: String) -> Option<Self> {
         let (namespace, name) = claim.service()?;
-        let object = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Service".to_owned()),
-            namespace: Some(namespace.to_owned()),
-            name: Some(name.to_owned()),
-            ..ObjectReference::default()
-        };
-        Some(Self { object, event: event(EventType::Warning, reason, "Announce", note) })
+        let event = event(EventType::Warning, reason, "Announce", note);
+        Some(Self { object: service(namespace, name), event })
     }
 
-    /// An event on this speaker's Node, which is referred to as the kubelet does: with its name for
-    /// a uid.
-    fn of_node(
-        here: &NodeName,
+    /// News of a Service, named `namespace/name`.
+    pub(super) fn of_named(named: &str, reason: &str, note: String) -> Option<Self> {
+        let (namespace, name) = named.split_once('/')?;
+        let event = event(EventType::Normal, reason, "Announce", note);
+        Some(Self { object: service(namespace, name), event })
+    }
+
+    /// An event on a Node, which is referred to as the kubelet does: with its name for a uid.
+    pub(super) fn of_node(
+        node: &NodeName,
         type_: EventType,
         reason: &str,
         action: &str,
@@ -199,11 +244,21 @@ impl Notice {
         let object = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),
-            name: Some(here.to_string()),
-            uid: Some(here.to_string()),
+            name: Some(node.to_string()),
+            uid: Some(node.to_string()),
             ..ObjectReference::default()
         };
         Self { object, event: event(type_, reason, action, note) }
+    }
+}
+
+fn service(namespace: &str, name: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Service".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        ..ObjectReference::default()
     }
 }
 
@@ -212,31 +267,62 @@ fn event(type_: EventType, reason: &str, action: &str, note: String) -> Event {
     Event { type_, reason, note: Some(note), action, secondary: None }
 }
 
-async fn record(client: Client, reporter: Reporter, mut notices: mpsc::Receiver<Notice>) {
+async fn record(
+    client: Client,
+    reporter: Reporter,
+    here: NodeName,
+    mut told: mpsc::Receiver<Told>,
+) {
     // A recorder takes an event with another note for a repetition of the first, so each note has
     // its own.
     let mut recorders: BTreeMap<Option<String>, Recorder> = BTreeMap::new();
-    while let Some(Notice { object, event }) = notices.recv().await {
-        if recorders.len() == REMEMBERED {
-            recorders.clear();
-        }
-        let anew = || Recorder::new(client.clone(), reporter.clone());
-        let recorder = recorders.entry(event.note.clone()).or_insert_with(anew);
-        if let Err(error) = recorder.publish(&event, &object).await {
-            tracing::debug!(error = crate::api::causes(&error), "event not recorded");
+    let mut takeovers = Takeovers::default();
+    loop {
+        let due = takeovers.due();
+        let timer = async {
+            match due {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        let notices = tokio::select! {
+            told = told.recv() => match told {
+                Some(Told::Notice(notice)) => vec![notice],
+                Some(Told::Taken(taken)) => {
+                    takeovers.note(Instant::now(), taken);
+                    continue;
+                }
+                None => return,
+            },
+            () = timer => takeovers.tell(Instant::now(), &here),
+        };
+        for Notice { object, event } in notices {
+            if recorders.len() == REMEMBERED {
+                recorders.clear();
+            }
+            let anew = || Recorder::new(client.clone(), reporter.clone());
+            let recorder = recorders.entry(event.note.clone()).or_insert_with(anew);
+            if let Err(error) = recorder.publish(&event, &object).await {
+                tracing::debug!(error = crate::api::causes(&error), "event not recorded");
+            }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use leasehold_crds::lease::Silenced;
+
     use super::*;
+    use crate::lease::OwnerId;
 
     fn told(fact: Fact) -> Option<String> {
         notice(fact, &"node-1".parse().unwrap()).map(shown)
     }
 
-    fn shown(Notice { object, event }: Notice) -> String {
+    pub(in crate::report) fn shown(Notice { object, event }: Notice) -> String {
         let place = [object.kind, object.namespace, object.name, object.uid];
         let place = place.map(|part| part.unwrap_or_else(|| "-".to_owned())).join("/");
         format!("{:?} {} on {place}: {}", event.type_, event.reason, event.note.unwrap())
@@ -292,6 +378,26 @@ mod tests {
                 "Normal WirePathOn on Node/-/node-1/node-1: others than owners",
                 "replaced at once",
             ),
+            (
+                Fact::Fenced {
+                    owner: OwnerId { node: "node-2".parse().unwrap(), session: 17 },
+                    silence: Silenced {
+                        evidence: Evidence::Wire,
+                        lasted: Duration::from_millis(83),
+                    },
+                },
+                "Warning Fenced on Node/-/node-2/node-2: node-1 ended the session of this node",
+                "for 0.083 s. Look for node-2/17 in the speakers' logs",
+            ),
+            (
+                Fact::MoveRefused {
+                    claim: claim(),
+                    node: "node-3".parse().unwrap(),
+                    cause: "node-3 cannot take it now".to_owned(),
+                },
+                "Warning MoveRefused on Service/web/shop/-: it was to move to node-3 and stays",
+                "node-3 cannot take it now",
+            ),
         ] {
             let told = told(fact).unwrap();
             assert!(told.starts_with(start) && told.ends_with(end), "{told}");
@@ -300,10 +406,11 @@ mod tests {
 
     #[test]
     fn what_leasehold_settles_by_itself_is_no_event() {
-        let node = || "node-2".parse().unwrap();
         let (interface, address) = ("eth0".parse().unwrap(), "192.0.2.1".parse().unwrap());
-        assert_eq!(told(Fact::Silent { node: node(), interface, address }), None);
+        let owner = || OwnerId { node: "node-2".parse().unwrap(), session: 17 };
+        let after = Duration::from_millis(61);
+        assert_eq!(told(Fact::Silent { owner: owner(), interface, address, after }), None);
         let claim = "web.shop".parse().unwrap();
-        assert_eq!(told(Fact::TookProvisionally { claim, from: node() }), None);
+        assert_eq!(told(Fact::TookProvisionally { claim, owner: owner() }), None);
     }
 }

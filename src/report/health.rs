@@ -28,7 +28,8 @@ pub enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 7] = [
+    /// All of them.
+    pub const ALL: [Self; 7] = [
         Self::Sessions,
         Self::Claims,
         Self::Services,
@@ -37,6 +38,19 @@ impl Part {
         Self::Policies,
         Self::Pools,
     ];
+
+    /// One word, for a label.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Sessions => "sessions",
+            Self::Claims => "claims",
+            Self::Services => "services",
+            Self::EndpointSlices => "endpointslices",
+            Self::Nodes => "nodes",
+            Self::Policies => "announcementpolicies",
+            Self::Pools => "ipaddresspools",
+        }
+    }
 
     const fn name(self) -> &'static str {
         match self {

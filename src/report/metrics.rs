@@ -1,21 +1,54 @@
-//! The metrics of the speaker.
+//! The metrics of the speaker. Names follow Prometheus: units in names, counters end in `_total`, and
+//! every label has few values, whatever the number of services.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use leasehold_crds::lease::Evidence;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
 
+use super::gauges::Gauges;
+use crate::detect::detector::WireCounters;
 use crate::guard::Guarded;
-use crate::lease::{Action, Fact, Write};
+use crate::lease::{Answer, Cause, Fact, Write};
 use crate::net::edge::EdgeCounters;
 
-/// Which kind of request.
+/// Seconds within which addresses are taken over, from the wire's tenths to leases.
+const TAKEOVER: [f64; 14] =
+    [0.025, 0.05, 0.075, 0.1, 0.125, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+/// Seconds within which the API server answers.
+const ANSWER: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5];
+/// Seconds by which a decision is late.
+const LAG: [f64; 9] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5];
+
+/// Why an owner changed: the words of [`Cause`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCause {
+    cause: &'static str,
+}
+
+/// Which sign of life was missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByEvidence {
+    evidence: &'static str,
+}
+
+/// Which kind of request on leases, and what came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Request {
     kind: &'static str,
+    outcome: &'static str,
+}
+
+/// In which protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByProtocol {
+    protocol: &'static str,
 }
 
 /// Which interface of this node.
@@ -24,137 +57,310 @@ struct OnInterface {
     interface: String,
 }
 
+/// What a request on a lease is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// A compare-and-swap on a session.
+    SessionWrite,
+    /// A compare-and-swap on a claim.
+    ClaimWrite,
+    /// An uncached read.
+    Read,
+}
+
+impl RequestKind {
+    /// The kind of a write.
+    pub const fn of(write: &Write) -> Self {
+        match write {
+            Write::Session(_) => Self::SessionWrite,
+            Write::Claim(_) => Self::ClaimWrite,
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::SessionWrite => "session_write",
+            Self::ClaimWrite => "claim_write",
+            Self::Read => "read",
+        }
+    }
+}
+
+const fn outcome(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::Session(_) | Answer::Claim(_) => "ok",
+        Answer::Absent => "absent",
+        Answer::Conflict => "conflict",
+        Answer::Throttled => "throttled",
+        Answer::Refused(_) => "refused",
+        Answer::Unknown(_) => "unanswered",
+    }
+}
+
 /// The metrics of the speaker.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Metrics {
     claims: Gauge,
     addresses: Gauge,
+    sessions: Gauge,
     session: Gauge,
+    api_reachable: Gauge,
     protected: Gauge,
     exposed: Gauge,
-    repairs: Counter,
-    requests: Family<Request, Counter>,
-    claimed: Counter,
+    takeovers: Family<ByCause, Histogram>,
+    changes: Family<ByCause, Counter>,
     yielded: Counter,
+    requests: Family<Request, Histogram>,
+    lists: Counter,
+    lag: Histogram,
     sessions_lost: Counter,
     renewal_failures: Counter,
-    fenced: Counter,
+    fenced: Family<ByEvidence, Counter>,
     address_conflicts: Counter,
     addresses_refused: Counter,
+    moves_refused: Counter,
+    vanished: Counter,
     silences: Counter,
+    polls: Counter,
+    misses: Counter,
     wire_blind: Family<OnInterface, Gauge>,
-    provisional: Counter,
     old_owner_answers: Counter,
+    repairs: Counter,
+    announcements: Family<ByProtocol, Counter>,
+    foreign: Counter,
     frames_sent: Counter,
     frames_unsent: Counter,
     frames_unheard: Counter,
 }
 
+impl Default for Metrics {
+    fn default() -> Self {
+        let metrics = Self {
+            claims: Gauge::default(),
+            addresses: Gauge::default(),
+            sessions: Gauge::default(),
+            session: Gauge::default(),
+            api_reachable: Gauge::default(),
+            protected: Gauge::default(),
+            exposed: Gauge::default(),
+            takeovers: Family::new_with_constructor(|| Histogram::new(TAKEOVER)),
+            changes: Family::default(),
+            yielded: Counter::default(),
+            requests: Family::new_with_constructor(|| Histogram::new(ANSWER)),
+            lists: Counter::default(),
+            lag: Histogram::new(LAG),
+            sessions_lost: Counter::default(),
+            renewal_failures: Counter::default(),
+            fenced: Family::default(),
+            address_conflicts: Counter::default(),
+            addresses_refused: Counter::default(),
+            moves_refused: Counter::default(),
+            vanished: Counter::default(),
+            silences: Counter::default(),
+            polls: Counter::default(),
+            misses: Counter::default(),
+            wire_blind: Family::default(),
+            old_owner_answers: Counter::default(),
+            repairs: Counter::default(),
+            announcements: Family::default(),
+            foreign: Counter::default(),
+            frames_sent: Counter::default(),
+            frames_unsent: Counter::default(),
+            frames_unheard: Counter::default(),
+        };
+        // What has not happened is zero, not missing: rates and alerts begin with the first event.
+        for cause in Cause::ALL {
+            drop(metrics.changes.get_or_create(&ByCause { cause: cause.word() }));
+        }
+        for evidence in ["wire", "lease"] {
+            drop(metrics.fenced.get_or_create(&ByEvidence { evidence }));
+        }
+        for protocol in ["arp", "ndp"] {
+            drop(metrics.announcements.get_or_create(&ByProtocol { protocol }));
+        }
+        metrics
+    }
+}
+
 impl Metrics {
     /// Registers all metrics.
-    pub fn register(&self, registry: &mut Registry) {
+    pub fn register(&self, registry: &mut Registry, gauges: Gauges) {
         let registry = registry.sub_registry_with_prefix("leasehold_speaker");
-        let mut gauge =
-            |name: &str, help: &str, gauge: &Gauge| registry.register(name, help, gauge.clone());
-        gauge("claims", "Claims that this node holds", &self.claims);
-        gauge("addresses", "Addresses that the kernel has for them", &self.addresses);
-        gauge("session", "1 while this node holds a session", &self.session);
-        gauge(
-            "protected_addresses",
-            "Addresses by which nothing of this node can be reached but ports of their Services",
-            &self.protected,
+        self.register_gauges(registry);
+        registry.register_collector(Box::new(gauges));
+        registry.register_with_unit(
+            "takeover_duration",
+            "Time from the first sign of a change of owner (the first poll without an answer, the last \
+             renewal, the release, the hand-over, the service) until this node, the new owner, announced \
+             all addresses of the claim",
+            Unit::Seconds,
+            self.takeovers.clone(),
         );
-        gauge(
-            "exposed_addresses",
-            "Addresses that should be protected so and are not, as the kernel refused",
-            &self.exposed,
+        registry.register(
+            "ownership_changes",
+            "Claims that this node took, by cause",
+            self.changes.clone(),
         );
-        registry.register("api_requests", "Requests on leases, by kind", self.requests.clone());
+        registry.register_with_unit(
+            "lease_request_duration",
+            "Time that requests on single leases took, by kind and outcome",
+            Unit::Seconds,
+            self.requests.clone(),
+        );
+        registry.register_with_unit(
+            "decision_lag",
+            "Time by which the core decided later than it wanted to",
+            Unit::Seconds,
+            self.lag.clone(),
+        );
+        registry.register(
+            "fenced",
+            "Nodes whose session this node ended, by the sign of life that was missing",
+            self.fenced.clone(),
+        );
+        registry.register(
+            "announcements_sent",
+            "Gratuitous ARP requests and unsolicited Neighbor Advertisements sent",
+            self.announcements.clone(),
+        );
         registry.register(
             "wire_blind",
             "1 while only leases tell who died, as nobody but polled owners ever answered there",
             self.wire_blind.clone(),
         );
-        let mut counter = |name: &str, help: &str, counter: &Counter| {
-            registry.register(name, help, counter.clone());
-        };
-        counter("claimed", "Claims that this node took", &self.claimed);
-        counter("yielded", "Claims that this node gave up or lost", &self.yielded);
-        counter(
-            "sessions_lost",
-            "Sessions that were fenced, released or taken",
-            &self.sessions_lost,
-        );
-        counter("renewal_failures", "Renewals without success", &self.renewal_failures);
-        counter("fenced", "Nodes that this node fenced", &self.fenced);
-        counter("address_conflicts", "Addresses that a stranger uses", &self.address_conflicts);
-        counter(
-            "addresses_refused",
-            "Addresses that the kernel did not take",
-            &self.addresses_refused,
-        );
-        counter("silences", "Owners that fell silent on the wire", &self.silences);
-        counter(
-            "provisional",
-            "Claims taken over while the API server did not answer",
-            &self.provisional,
-        );
-        counter(
-            "old_owner_answers",
-            "Takeovers after which the old owner still answered",
-            &self.old_owner_answers,
-        );
-        counter(
-            "host_protection_repairs",
-            "Times that somebody else's change of the table inet leasehold was undone",
-            &self.repairs,
-        );
-        counter("frames_sent", "ARP and NDP frames sent", &self.frames_sent);
-        counter("frames_unsent", "Frames that could not be sent", &self.frames_unsent);
-        counter(
-            "frames_unheard",
-            "Frames dropped because the core did not keep up",
-            &self.frames_unheard,
-        );
+        self.register_counters(registry);
     }
 
-    /// Counts what the core asks for.
-    pub fn count(&self, action: &Action) {
-        let request = |kind| {
-            self.requests.get_or_create(&Request { kind }).inc();
-        };
-        match action {
-            Action::Write { write: Write::Session(_), .. } => request("session_write"),
-            Action::Write { write: Write::Claim(_), .. } => request("claim_write"),
-            Action::Read { .. } => request("read"),
-            Action::List { .. } => request("list"),
-            Action::Report(fact) => self.count_fact(fact),
-            Action::Serve(_)
-            | Action::Listen(_)
-            | Action::Transmit { .. }
-            | Action::Persist(_)
-            | Action::Exit => {}
+    fn register_gauges(&self, registry: &mut Registry) {
+        for (name, help, gauge) in [
+            ("claims", "Claims that this node holds", &self.claims),
+            ("addresses", "Addresses that the kernel has for them", &self.addresses),
+            ("sessions", "Speakers that live, as this node knows them", &self.sessions),
+            ("session", "1 while this node holds a session", &self.session),
+            (
+                "api_reachable",
+                "1 while the API server answers renewals of the session",
+                &self.api_reachable,
+            ),
+            (
+                "protected_addresses",
+                "Addresses by which nothing of this node can be reached but ports of their Services",
+                &self.protected,
+            ),
+            (
+                "exposed_addresses",
+                "Addresses that should be protected so and are not, as the kernel refused",
+                &self.exposed,
+            ),
+        ] {
+            registry.register(name, help, gauge.clone());
         }
     }
 
-    fn count_fact(&self, fact: &Fact) {
+    fn register_counters(&self, registry: &mut Registry) {
+        for (name, help, counter) in [
+            ("yielded", "Claims that this node gave up or lost", &self.yielded),
+            ("lease_lists", "Lists of all leases because a watch was late", &self.lists),
+            ("sessions_lost", "Sessions that were fenced, released or taken", &self.sessions_lost),
+            ("renewal_failures", "Renewals without success", &self.renewal_failures),
+            ("address_conflicts", "Addresses that a stranger uses", &self.address_conflicts),
+            (
+                "addresses_refused",
+                "Addresses that the kernel did not take",
+                &self.addresses_refused,
+            ),
+            (
+                "moves_refused",
+                "Moves asked for by hand that could not be made",
+                &self.moves_refused,
+            ),
+            (
+                "addresses_vanished",
+                "Addresses that went from the kernel before their time: by hand, or with a link",
+                &self.vanished,
+            ),
+            ("silences", "Owners that fell silent on the wire", &self.silences),
+            ("wire_polls", "Polls of owners on the wire", &self.polls),
+            ("wire_misses", "Polls that owners did not answer in time", &self.misses),
+            (
+                "old_owner_answers",
+                "Takeovers after which the old owner still answered",
+                &self.old_owner_answers,
+            ),
+            (
+                "host_protection_repairs",
+                "Times that somebody else's change of the table inet leasehold was undone",
+                &self.repairs,
+            ),
+            (
+                "foreign_announcements",
+                "Announcements by others of addresses that this node has or is about to have",
+                &self.foreign,
+            ),
+            ("frames_sent", "ARP and NDP frames sent, polls not among them", &self.frames_sent),
+            ("frames_unsent", "Frames that could not be sent", &self.frames_unsent),
+            (
+                "frames_unheard",
+                "Frames dropped because the core did not keep up",
+                &self.frames_unheard,
+            ),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
+    }
+
+    /// A request on a lease was answered, or was given up, after this time.
+    pub fn answered(&self, kind: RequestKind, answer: &Answer, after: Duration) {
+        let request = Request { kind: kind.word(), outcome: outcome(answer) };
+        self.requests.get_or_create(&request).observe(after.as_secs_f64());
+    }
+
+    /// All leases are listed.
+    pub fn lists(&self) {
+        self.lists.inc();
+    }
+
+    /// The core decides, this much later than it wanted to.
+    pub fn late(&self, by: Duration) {
+        self.lag.observe(by.as_secs_f64());
+    }
+
+    /// Counts what the core reports.
+    pub fn count(&self, fact: &Fact) {
         let counter = match fact {
-            Fact::Claimed { .. } => &self.claimed,
-            Fact::Yielded { .. } => &self.yielded,
-            Fact::SessionLost { .. } => &self.sessions_lost,
-            Fact::RenewalFailed { .. } => &self.renewal_failures,
-            Fact::Fenced { .. } => &self.fenced,
-            Fact::AddressConflict { .. } => &self.address_conflicts,
-            Fact::AddressRefused { .. } => &self.addresses_refused,
-            Fact::OldOwnerAnswers { .. } => &self.old_owner_answers,
-            Fact::Silent { .. } => &self.silences,
-            Fact::TookProvisionally { .. } => &self.provisional,
+            Fact::Claimed { story, .. } => {
+                if let Some(story) = story {
+                    self.changes.get_or_create(&ByCause { cause: story.cause.word() }).inc();
+                }
+                return;
+            }
+            Fact::Serving { story, took, .. } => {
+                let cause = ByCause { cause: story.cause.word() };
+                self.takeovers.get_or_create(&cause).observe(took.as_secs_f64());
+                return;
+            }
+            Fact::Fenced { silence, .. } => {
+                let evidence = match silence.evidence {
+                    Evidence::Wire => "wire",
+                    Evidence::Lease => "lease",
+                };
+                self.fenced.get_or_create(&ByEvidence { evidence }).inc();
+                return;
+            }
             Fact::WireBlind { interface, blind } => {
                 let on = OnInterface { interface: interface.to_string() };
                 self.wire_blind.get_or_create(&on).set(i64::from(*blind));
                 return;
             }
-            Fact::SessionAcquired { .. } => return,
+            Fact::SessionAcquired { .. } | Fact::TookProvisionally { .. } => return,
+            Fact::Yielded { .. } => &self.yielded,
+            Fact::SessionLost { .. } => &self.sessions_lost,
+            Fact::RenewalFailed { .. } => &self.renewal_failures,
+            Fact::AddressConflict { .. } => &self.address_conflicts,
+            Fact::AddressRefused { .. } => &self.addresses_refused,
+            Fact::MoveRefused { .. } => &self.moves_refused,
+            Fact::OldOwnerAnswers { .. } => &self.old_owner_answers,
+            Fact::Silent { .. } => &self.silences,
         };
         counter.inc();
     }
@@ -167,15 +373,47 @@ impl Metrics {
         catch_up(&self.repairs, guarded.repairs);
     }
 
-    /// Sets the gauges.
-    pub fn observe(&self, claims: usize, addresses: usize, has_session: bool, edge: &EdgeCounters) {
-        set(&self.claims, claims);
-        set(&self.addresses, addresses);
-        set(&self.session, usize::from(has_session));
-        catch_up(&self.frames_sent, edge.sent.load(Ordering::Relaxed));
-        catch_up(&self.frames_unsent, edge.unsent.load(Ordering::Relaxed));
-        catch_up(&self.frames_unheard, edge.unheard.load(Ordering::Relaxed));
+    /// Sets what is known of the core.
+    pub fn observe(&self, state: Observed) {
+        set(&self.claims, state.claims);
+        set(&self.addresses, state.addresses);
+        set(&self.sessions, state.sessions);
+        set(&self.session, usize::from(state.has_session));
+        set(&self.api_reachable, usize::from(state.is_api_reachable));
     }
+
+    /// Sets what others have counted.
+    pub fn observe_counters(&self, edge: &EdgeCounters, wire: &WireCounters, vanished: &AtomicU64) {
+        let protocol = |protocol| self.announcements.get_or_create_owned(&ByProtocol { protocol });
+        for (counter, total) in [
+            (&self.frames_sent, &edge.sent),
+            (&self.frames_unsent, &edge.unsent),
+            (&self.frames_unheard, &edge.unheard),
+            (&self.foreign, &edge.foreign),
+            (&protocol("arp"), &edge.arp_announced),
+            (&protocol("ndp"), &edge.ndp_announced),
+            (&self.polls, &wire.polls),
+            (&self.misses, &wire.misses),
+            (&self.vanished, vanished),
+        ] {
+            catch_up(counter, total.load(Ordering::Relaxed));
+        }
+    }
+}
+
+/// What is known of the core.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed {
+    /// How many claims it holds.
+    pub claims: usize,
+    /// How many addresses the kernel has for them.
+    pub addresses: usize,
+    /// How many speakers live.
+    pub sessions: usize,
+    /// Whether it has a session itself.
+    pub has_session: bool,
+    /// Whether renewals are answered.
+    pub is_api_reachable: bool,
 }
 
 fn set(gauge: &Gauge, value: usize) {
@@ -189,21 +427,28 @@ fn catch_up(counter: &Counter, total: u64) {
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
+    use std::sync::Arc;
+
+    use leasehold_crds::lease::Silenced;
+    use tokio::sync::watch;
 
     use super::*;
+    use crate::clock::Instant;
     use crate::guard::Exposure;
+    use crate::lease::{KernelView, OwnerId, Story};
 
     fn shown(facts: &[Fact]) -> String {
         shown_after(|metrics| {
             for fact in facts {
-                metrics.count(&Action::Report(fact.clone()));
+                metrics.count(fact);
             }
         })
     }
 
     fn shown_after(work: impl FnOnce(&Metrics)) -> String {
         let (metrics, mut registry) = (Metrics::default(), Registry::default());
-        metrics.register(&mut registry);
+        let (_, kernel) = watch::channel(KernelView::default());
+        metrics.register(&mut registry, Gauges { delivered: Arc::default(), kernel });
         work(&metrics);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
@@ -214,12 +459,40 @@ mod tests {
     fn what_the_wire_says_is_counted() {
         let interface = || "eth0".parse().unwrap();
         let (claim, address) = ("web.shop".parse().unwrap(), "192.0.2.1".parse().unwrap());
-        let node = "node-2".parse().unwrap();
+        let owner = || OwnerId { node: "node-2".parse().unwrap(), session: 17 };
+        let story = |cause| Story { cause, from: Some(owner()), began: Instant::default() };
+        let after = Duration::from_millis(118);
         for (fact, line) in [
-            (Fact::Silent { node, interface: interface(), address }, "silences_total 1"),
             (
-                Fact::TookProvisionally { claim, from: "node-2".parse().unwrap() },
-                "provisional_total 1",
+                Fact::Silent { owner: owner(), interface: interface(), address, after },
+                "silences_total 1",
+            ),
+            (
+                Fact::Claimed {
+                    claim,
+                    cause: String::new(),
+                    story: Some(story(Cause::Silence)),
+                    after,
+                },
+                "ownership_changes_total{cause=\"silence\"} 1",
+            ),
+            (
+                Fact::Serving {
+                    claim: "web.shop".parse().unwrap(),
+                    services: Vec::new(),
+                    addresses: vec![address],
+                    interface: interface(),
+                    story: story(Cause::Expiry),
+                    took: after,
+                },
+                "takeover_duration_seconds_bucket{le=\"0.125\",cause=\"expiry\"} 1",
+            ),
+            (
+                Fact::Fenced {
+                    owner: owner(),
+                    silence: Silenced { evidence: Evidence::Lease, lasted: after },
+                },
+                "fenced_total{evidence=\"lease\"} 1",
             ),
             (
                 Fact::OldOwnerAnswers {

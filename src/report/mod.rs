@@ -3,9 +3,11 @@
 //! Every stage writes facts; nothing here decides anything.
 
 pub mod facts;
+pub mod gauges;
 pub mod health;
 pub mod metrics;
 pub mod server;
+mod takeovers;
 
 use tracing_subscriber::EnvFilter;
 

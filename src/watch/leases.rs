@@ -14,7 +14,9 @@ use tokio::sync::{mpsc, watch};
 use super::WATCH_SECONDS;
 use crate::api::leases::is_claim;
 use crate::api::pause::Pause;
+use crate::clock::Instant;
 use crate::lease::Event;
+use crate::report::gauges::Delivered;
 use crate::report::health::{Health, Part};
 
 /// How one kind of lease becomes events.
@@ -30,6 +32,7 @@ pub(super) async fn sessions(
     api: Api<Lease>,
     events: mpsc::Sender<Event>,
     health: watch::Sender<Health>,
+    delivered: Arc<Delivered>,
 ) {
     let kind = Kind {
         part: Part::Sessions,
@@ -38,13 +41,14 @@ pub(super) async fn sessions(
         one: Event::Session,
         gone: Event::SessionGone,
     };
-    follow(api, kind, events, health).await;
+    follow(api, kind, events, health, &delivered).await;
 }
 
 pub(super) async fn claims(
     api: Api<Lease>,
     events: mpsc::Sender<Event>,
     health: watch::Sender<Health>,
+    delivered: Arc<Delivered>,
 ) {
     let kind = Kind {
         part: Part::Claims,
@@ -53,7 +57,7 @@ pub(super) async fn claims(
         one: Event::Claim,
         gone: Event::ClaimGone,
     };
-    follow(api, kind, events, health).await;
+    follow(api, kind, events, health, &delivered).await;
 }
 
 async fn follow<T: Record>(
@@ -61,11 +65,15 @@ async fn follow<T: Record>(
     kind: Kind<T>,
     events: mpsc::Sender<Event>,
     health: watch::Sender<Health>,
+    delivered: &Delivered,
 ) {
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
     let mut stream = pin!(watcher(api, config).backoff(Pause::default()));
     let mut initial = Vec::new();
     while let Some(change) = stream.next().await {
+        if change.is_ok() {
+            delivered.note(Instant::now(), kind.part);
+        }
         let event = match change {
             Ok(watcher::Event::Init) => {
                 initial.clear();

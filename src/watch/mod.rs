@@ -11,12 +11,15 @@
 mod leases;
 mod objects;
 
+use std::sync::Arc;
+
 use kube::Client;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::api::leases::Leases;
 use crate::lease::Event;
+use crate::report::gauges::Delivered;
 use crate::report::health::Health;
 
 /// For how long a watch lasts before it is renewed, which bounds how long a dead one goes
@@ -29,10 +32,13 @@ pub fn start(
     leases: &Leases,
     events: &mpsc::Sender<Event>,
     health: &watch::Sender<Health>,
+    delivered: &Arc<Delivered>,
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    tasks.spawn(leases::sessions(leases.sessions(), events.clone(), health.clone()));
-    tasks.spawn(leases::claims(leases.claims(), events.clone(), health.clone()));
-    tasks.spawn(objects::desired(client.clone(), events.clone(), health.clone()));
+    let (events, health) = (|| events.clone(), || health.clone());
+    let delivered = || Arc::clone(delivered);
+    tasks.spawn(leases::sessions(leases.sessions(), events(), health(), delivered()));
+    tasks.spawn(leases::claims(leases.claims(), events(), health(), delivered()));
+    tasks.spawn(objects::desired(client.clone(), events(), health(), delivered()));
     tasks
 }

@@ -17,8 +17,10 @@ use tokio::sync::{mpsc, watch};
 
 use super::WATCH_SECONDS;
 use crate::api::pause::Pause;
+use crate::clock::Instant;
 use crate::desired::{Desired, NodeObject, ServiceFacts, SliceFacts, Snapshot, build};
 use crate::lease::Event;
+use crate::report::gauges::Delivered;
 use crate::report::health::{Health, Part};
 
 /// Changes that come within this time lead to one result.
@@ -41,13 +43,15 @@ pub(super) async fn desired(
     client: Client,
     events: mpsc::Sender<Event>,
     health: watch::Sender<Health>,
+    delivered: Arc<Delivered>,
 ) {
+    let delivered = &*delivered;
     let mut changes = stream::select_all([
-        observe(Api::all(client.clone()), Part::Services, Change::Service),
-        observe(Api::all(client.clone()), Part::EndpointSlices, Change::Slice),
-        observe(Api::all(client.clone()), Part::Nodes, Change::Node),
-        observe(Api::all(client.clone()), Part::Policies, Change::Policy),
-        observe(Api::all(client), Part::Pools, Change::Pool),
+        observe(Api::all(client.clone()), Part::Services, Change::Service, delivered),
+        observe(Api::all(client.clone()), Part::EndpointSlices, Change::Slice, delivered),
+        observe(Api::all(client.clone()), Part::Nodes, Change::Node, delivered),
+        observe(Api::all(client.clone()), Part::Policies, Change::Policy, delivered),
+        observe(Api::all(client), Part::Pools, Change::Pool, delivered),
     ]);
     let mut state = State::default();
     let mut sent: Option<Arc<Desired>> = None;
@@ -79,7 +83,8 @@ fn observe<K>(
     api: Api<DeserializeGuard<K>>,
     part: Part,
     wrap: fn(Watched<DeserializeGuard<K>>) -> Change,
-) -> BoxStream<'static, Change>
+    delivered: &Delivered,
+) -> BoxStream<'_, Change>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     K::DynamicType: Default,
@@ -87,7 +92,13 @@ where
 {
     watcher(api, watcher::Config::default().timeout(WATCH_SECONDS))
         .backoff(Pause::default())
-        .map(move |event| event.map_or_else(|error| Change::Failed(part, error), wrap))
+        .map(move |event| match event {
+            Ok(event) => {
+                delivered.note(Instant::now(), part);
+                wrap(event)
+            }
+            Err(error) => Change::Failed(part, error),
+        })
         .boxed()
 }
 

@@ -221,7 +221,13 @@ impl Speaker {
         let (guard, gate) = Guard::start()?;
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let state = StateFolder::open(&Path::new("/mnt").join(number.to_string()))?;
-        let announcement = announce::start(receiver, &edge, gate, state.clone());
+        let announcement = announce::start(
+            receiver,
+            watch::channel(KernelView::default()).0,
+            &edge,
+            gate,
+            state.clone(),
+        );
         let speaker = Self { edge, announcement, guard, serving, state };
         speaker.attend(|attention| {
             attention.interfaces.insert(eth0());

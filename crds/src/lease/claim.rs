@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use pnet_base::MacAddr;
 
-use super::{Record, SessionId, annotation, read_holder};
+use super::{Record, SessionId, annotation, millis, read_holder, read_millis};
 use crate::names::{InterfaceName, NodeName};
 
 /// Who owns the addresses of a service.
@@ -32,8 +33,12 @@ pub struct Claim {
     pub session: Option<SessionId>,
     /// Why it last changed hands, for people.
     pub cause: String,
+    /// How long that took, from its first sign until the addresses were announced, where it is known.
+    pub took: Option<Duration>,
     /// To whom the holder hands over.
     pub successor: Option<Successor>,
+    /// To whom it is to hand over, as people asked.
+    pub move_to: Option<NodeName>,
 }
 
 /// To whom the holder of a claim hands it over. Void unless the claim still has these transitions
@@ -86,7 +91,9 @@ impl Record for Claim {
             mac: text(annotation::MAC).and_then(|mac| mac.parse().ok()),
             session: text(annotation::SESSION).and_then(|session| session.parse().ok()),
             cause: text(annotation::CAUSE).unwrap_or_default().to_owned(),
+            took: text(annotation::TOOK).and_then(read_millis),
             successor: text(annotation::SUCCESSOR).and_then(|successor| successor.parse().ok()),
+            move_to: text(annotation::MOVE_TO).and_then(|node| node.parse().ok()),
         }
     }
 
@@ -116,6 +123,8 @@ impl Record for Claim {
         set(annotation::MAC, self.mac.as_ref().map(ToString::to_string));
         set(annotation::SESSION, self.session.as_ref().map(ToString::to_string));
         set(annotation::CAUSE, Some(self.cause.clone()));
+        set(annotation::TOOK, self.took.map(millis));
+        set(annotation::MOVE_TO, self.move_to.as_ref().map(ToString::to_string));
         set(annotation::SUCCESSOR, self.successor.as_ref().map(ToString::to_string));
         annotations
     }

@@ -1,12 +1,15 @@
 //! What a session lease says.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use pnet_base::MacAddr;
 use serde::{Deserialize, Serialize};
 
-use super::{Incarnation, Record, annotation, read_holder};
+use super::{Incarnation, Record, annotation, millis, read_holder, read_millis};
 use crate::names::{InterfaceName, NodeName};
 
 /// A speaker's sign of life.
@@ -30,8 +33,55 @@ pub struct Session {
     /// How often the node was fenced lately: each fence adds one, and time during which it is not
     /// fenced takes one off after the other.
     pub fences: u32,
+    /// The node is to own nothing, as people asked.
+    pub drain: bool,
+    /// Why it is over, where another ended it because its holder gave no sign of life.
+    pub silence: Option<Silenced>,
     /// Why the session last changed hands, for people.
     pub cause: String,
+}
+
+/// Without which sign of life the holder of a session was when it was fenced, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silenced {
+    /// Which sign was missing.
+    pub evidence: Evidence,
+    /// For how long when the fence was sent: from the first poll without an answer, or from the last
+    /// renewal.
+    pub lasted: Duration,
+}
+
+/// A sign of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// Answers to ARP requests and Neighbor Solicitations.
+    Wire,
+    /// Renewals of the session.
+    Lease,
+}
+
+impl fmt::Display for Silenced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let evidence = match self.evidence {
+            Evidence::Wire => "wire",
+            Evidence::Lease => "lease",
+        };
+        write!(f, "{evidence} {}", millis(self.lasted))
+    }
+}
+
+impl FromStr for Silenced {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (evidence, lasted) = text.split_once(' ').ok_or(())?;
+        let evidence = match evidence {
+            "wire" => Evidence::Wire,
+            "lease" => Evidence::Lease,
+            _ => return Err(()),
+        };
+        Ok(Self { evidence, lasted: read_millis(lasted).ok_or(())? })
+    }
 }
 
 /// An interface of a node that can announce.
@@ -76,6 +126,8 @@ impl Record for Session {
                 .collect(),
             restarting: text(annotation::RESTARTING) == Some("true"),
             fences: text(annotation::FENCES).and_then(|count| count.parse().ok()).unwrap_or(0),
+            drain: text(annotation::DRAIN) == Some("true"),
+            silence: text(annotation::SILENCE).and_then(|silence| silence.parse().ok()),
             cause: text(annotation::CAUSE).unwrap_or_default().to_owned(),
         }
     }
@@ -110,6 +162,12 @@ impl Record for Session {
         }
         if self.fences > 0 {
             set(annotation::FENCES, self.fences.to_string());
+        }
+        if self.drain {
+            set(annotation::DRAIN, "true".to_owned());
+        }
+        if let Some(silence) = &self.silence {
+            set(annotation::SILENCE, silence.to_string());
         }
         annotations
     }

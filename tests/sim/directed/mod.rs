@@ -2,6 +2,7 @@
 
 mod attacks;
 mod attacks_wire;
+mod by_hand;
 mod claims;
 mod conflict;
 mod failback;
@@ -42,6 +43,7 @@ pub fn all() -> impl Iterator<Item = Run> {
     [
         attacks::RUNS,
         attacks_wire::RUNS,
+        by_hand::RUNS,
         claims::RUNS,
         conflict::RUNS,
         failback::RUNS,
