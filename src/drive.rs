@@ -12,6 +12,7 @@
 //! | gate (state) | applier | guard | latest wins |
 //! | `listener.watchlist` (state) | this task | listener | latest wins |
 //! | `listener.voices` (state) | listener | this task | latest wins |
+//! | `questions` | the page | this task | the page says so |
 //! | `record` (state) | this task | recorder | latest wins |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use jiff::Timestamp;
 use leasehold_crds::names::InterfaceName;
 use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, watch};
@@ -39,9 +41,12 @@ use crate::net::edge::Edge;
 use crate::net::hearing::{Attention, Peer};
 use crate::net::links::Links;
 use crate::net::wire::{self, Transmit};
+use crate::report::ask::Questions;
 use crate::report::facts::Reports;
+use crate::report::gauges::Delivered;
 use crate::report::health::Health;
 use crate::report::metrics::{Metrics, Observed, RequestKind};
+use crate::report::status::{Moves, Sources, Status};
 
 /// Why the speaker ended without having been asked to.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +93,12 @@ pub struct Driver {
     pub metrics: Metrics,
     /// For logs and events.
     pub reports: Reports,
+    /// For the page.
+    pub moves: Moves,
+    /// Questions of the page.
+    pub questions: Questions<Status>,
+    /// When watches delivered, for the page.
+    pub delivered: Arc<Delivered>,
     /// Requests that have not been answered.
     pub requests: JoinSet<Completed>,
     /// The `DaemonSet` that runs this process, if one does.
@@ -178,6 +189,11 @@ impl Driver {
                 }
                 _ = terminate.recv() => self.asked_to_end(),
                 _ = interrupt.recv() => self.asked_to_end(),
+                Some(question) = self.questions.recv() => {
+                    // Dropped where nobody waits any more.
+                    let _ = question.send(self.status());
+                    continue;
+                }
                 () = wake => {
                     let wanted = deadline.unwrap_or_default();
                     self.metrics.late(Instant::now().saturating_since(wanted));
@@ -257,12 +273,30 @@ impl Driver {
             }
             Action::Report(fact) => {
                 self.metrics.count(&fact);
+                // For people to read.
+                self.moves.note(Timestamp::now(), &fact);
                 self.observe(&fact);
                 self.reports.report(fact);
             }
             Action::Exit => return true,
         }
         false
+    }
+
+    fn status(&self) -> Status {
+        let now = Instant::now();
+        let ages = self.delivered.ages(now);
+        let health = self.health.borrow();
+        Status::at(
+            now,
+            &Sources {
+                election: &self.election,
+                kernel: &self.announcement.kernel.borrow(),
+                moves: &self.moves,
+                watch_age: ages.into_iter().map(|(part, age)| (part.word(), age)).collect(),
+                not_ready: (!health.is_ready()).then(|| health.to_string()),
+            },
+        )
     }
 
     fn observe(&self, fact: &Fact) {

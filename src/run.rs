@@ -19,11 +19,14 @@ use crate::guard::Guard;
 use crate::host::{self, Recorder, StateFolder};
 use crate::lease::{self, Election, KernelView, Serving};
 use crate::net::edge::Edge;
+use crate::report::ask;
 use crate::report::facts::Reports;
 use crate::report::gauges::{Delivered, Gauges};
 use crate::report::health::Health;
 use crate::report::metrics::Metrics;
+use crate::report::page;
 use crate::report::server::{self, Readiness};
+use crate::report::status::Moves;
 use crate::{announce, watch as watches};
 
 /// Within which time a request on a lease must be answered.
@@ -56,7 +59,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         let health = health_seen.borrow();
         Readiness { ready: health.is_ready(), text: health.to_string() }
     };
-    background.spawn(server::serve(listener, readiness, registry));
+    let (asker, questions) = ask::questions();
+    background.spawn(server::serve(listener, readiness, registry, page::routes(asker)));
 
     let _lock = host::lock(&health).await?;
     let edge = Edge::start().await?;
@@ -96,6 +100,9 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         health,
         metrics,
         reports,
+        moves: Moves::default(),
+        questions,
+        delivered,
         requests: JoinSet::new(),
         daemon_set,
         state,

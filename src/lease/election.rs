@@ -289,6 +289,11 @@ impl Election {
         self.desired.as_ref().map(|desired| desired.nodes.contains_key(&self.config.node))
     }
 
+    /// The interfaces on which only leases tell who died.
+    pub fn blind(&self) -> impl Iterator<Item = &InterfaceName> {
+        self.listening.reported()
+    }
+
     /// How many speakers live, this one among them.
     pub fn speakers(&self) -> usize {
         self.live_sessions().count()

@@ -283,6 +283,13 @@ pub(super) struct Listening {
     reported: BTreeSet<InterfaceName>,
 }
 
+impl Listening {
+    /// Segments that have been blind for long.
+    pub(super) fn reported(&self) -> impl Iterator<Item = &InterfaceName> {
+        self.reported.iter()
+    }
+}
+
 /// By which voice the owner of each claim is heard.
 #[derive(Debug, Default)]
 struct Voiced {

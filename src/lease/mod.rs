@@ -45,6 +45,7 @@
 //! | `old_owners` | asking those from whom claims were taken, by whomever, until they know |
 //! | `story` | what is told of a change of ownership, and how long it took |
 //! | `by_hand` | what people ask for by annotations of leases |
+//! | `overview` | what the core knows, for people |
 //! | `serving` | what the kernel is to hold |
 //! | `voices` | what the wire is asked about owners, and what it says |
 //! | `record` | what one process leaves for the next |
@@ -65,6 +66,7 @@ mod listening;
 mod old_owners;
 mod open;
 mod orphans;
+mod overview;
 mod own_session;
 mod peers;
 mod place;
@@ -90,6 +92,7 @@ pub use event::{
     Action, Answer, Change, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Target,
     Write,
 };
+pub use overview::{ClaimView, SpeakerView};
 pub use place::{Held, Orphan, next_move, rank, weight};
 pub use record::{HeldClaim, OwnRecord};
 pub use serving::{KernelAddress, KernelView, ServedVip, Serving};

@@ -2,11 +2,14 @@
 //!
 //! Every stage writes facts; nothing here decides anything.
 
+pub mod ask;
 pub mod facts;
 pub mod gauges;
 pub mod health;
 pub mod metrics;
+pub mod page;
 pub mod server;
+pub mod status;
 mod takeovers;
 
 use tracing_subscriber::EnvFilter;

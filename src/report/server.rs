@@ -1,4 +1,4 @@
-//! `/livez`, `/readyz` and `/metrics` over HTTP.
+//! `/livez`, `/readyz`, `/metrics` and the status page over HTTP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,18 +37,18 @@ pub async fn listen(address: BindAddress) -> Result<TcpListener, ListenError> {
     let error = |source| ListenError { address: address.0, source };
     let listener = TcpListener::bind(address.0).await.map_err(error)?;
     let address = listener.local_addr().map_err(error)?;
-    tracing::info!(%address, "serving /livez, /readyz and /metrics");
+    tracing::info!(%address, "serving the status page, /livez, /readyz and /metrics");
     Ok(listener)
 }
 
 /// Serves until it is dropped. All decisions are made on the thread that answers: an answer to
 /// `/livez` shows that it is not stuck.
-pub async fn serve<F>(listener: TcpListener, readiness: F, registry: Registry)
+pub async fn serve<F>(listener: TcpListener, readiness: F, registry: Registry, page: Router)
 where
     F: Fn() -> Readiness + Clone + Send + Sync + 'static,
 {
     let registry = Arc::new(registry);
-    let router = Router::new()
+    let router = page
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(async move || answer(readiness())))
         .route("/metrics", get(async move || metrics(&registry)));

@@ -1,0 +1,160 @@
+//! What the core knows, for people: nothing decides by it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use leasehold_crds::lease::{LeaseName, Record as _};
+use leasehold_crds::names::{InterfaceName, NodeName};
+
+use super::election::Election;
+use super::place::{Orphan as Ranked, rank};
+use super::validity::Owner;
+use crate::clock::Instant;
+use crate::desired::NodeState;
+
+/// The speaker of a node, as this node sees it.
+#[derive(Clone, Debug)]
+pub struct SpeakerView {
+    /// The node.
+    pub node: NodeName,
+    /// The number of transitions of its session.
+    pub transitions: i32,
+    /// Whether its session lives.
+    pub lives: bool,
+    /// How long ago its session was last seen to change.
+    pub age: Duration,
+    /// For how long it may stay unchanged.
+    pub lasts: Duration,
+    /// Whether its addresses do not answer this node on the wire.
+    pub silent: bool,
+    /// Whether it restarts.
+    pub restarting: bool,
+    /// Whether people asked it to own nothing.
+    pub drained: bool,
+    /// What its Node says; none: there is none.
+    pub state: Option<NodeState>,
+    /// The interfaces that can announce, with their addresses.
+    pub interfaces: Vec<(InterfaceName, Vec<String>)>,
+    /// Why its session last changed hands.
+    pub cause: String,
+}
+
+/// A claim, as this node sees it.
+#[derive(Clone, Debug)]
+pub struct ClaimView {
+    /// Its name.
+    pub name: LeaseName,
+    /// Its services, as `namespace/name`.
+    pub services: Vec<String>,
+    /// The addresses that it governs.
+    pub addresses: Vec<IpAddr>,
+    /// Who owns it, validly.
+    pub owner: Option<NodeName>,
+    /// The interface that carries the addresses.
+    pub interface: Option<InterfaceName>,
+    /// Since when it has this owner, by that node's wall clock.
+    pub since: Option<Timestamp>,
+    /// Why it last changed its owner.
+    pub cause: String,
+    /// How long that took.
+    pub took: Option<Duration>,
+    /// To whom it is being handed over.
+    pub successor: Option<NodeName>,
+    /// Whether this node serves it although another owns it, while the API server does not answer.
+    pub provisional: bool,
+}
+
+impl Election {
+    /// All speakers that were ever heard of.
+    pub fn speaker_views(&self, now: Instant) -> Vec<SpeakerView> {
+        let views = self.sessions.iter().filter_map(|(name, entry)| {
+            let stored = entry.stored.as_ref()?;
+            let node: NodeName = name.as_str().parse().ok()?;
+            let record = &stored.record;
+            let seconds = u64::try_from(record.duration_seconds()).unwrap_or(0);
+            Some(SpeakerView {
+                transitions: record.transitions,
+                lives: record.holder.as_ref() == Some(&node),
+                age: now.saturating_since(entry.changed),
+                lasts: Duration::from_secs(seconds),
+                silent: self.is_silent(&node),
+                restarting: record.restarting,
+                drained: record.drain,
+                state: self.desired.as_ref().and_then(|it| it.nodes.get(&node).copied()),
+                interfaces: record
+                    .interfaces
+                    .iter()
+                    .map(|interface| (interface.name.clone(), interface.addresses.clone()))
+                    .collect(),
+                cause: record.cause.clone(),
+                node,
+            })
+        });
+        views.collect()
+    }
+
+    /// All claims that are asked for.
+    pub fn claim_views(&self) -> Vec<ClaimView> {
+        let Some(desired) = &self.desired else { return Vec::new() };
+        let views = desired.claims.iter().map(|(name, claim)| {
+            let stored = self.claims.get(name);
+            let record = stored.map(|stored| &stored.record);
+            let tenure = self.tenures.get(name);
+            ClaimView {
+                name: name.clone(),
+                services: claim.services.clone(),
+                addresses: claim.addresses.iter().copied().collect(),
+                owner: stored.and_then(|stored| match self.owner(stored) {
+                    Owner::Me => Some(self.config.node.clone()),
+                    Owner::Other(node) => Some(node),
+                    Owner::Nobody => None,
+                }),
+                interface: record.and_then(|record| record.interface.clone()),
+                since: stored.and_then(|stored| stored.acquired),
+                cause: record.map(|record| record.cause.clone()).unwrap_or_default(),
+                took: tenure
+                    .and_then(|tenure| tenure.took)
+                    .or_else(|| record.and_then(|record| record.took)),
+                successor: record
+                    .and_then(|record| record.successor.as_ref())
+                    .map(|successor| successor.node.clone()),
+                provisional: tenure.is_some_and(|tenure| tenure.provisional.is_some()),
+            }
+        });
+        views.collect()
+    }
+
+    /// Who would take what `node` owns if it died now; none where nobody could.
+    pub fn without(&self, node: &NodeName) -> BTreeMap<LeaseName, Option<NodeName>> {
+        let Some(desired) = &self.desired else { return BTreeMap::new() };
+        let owned = |name: &LeaseName| {
+            let stored = self.claims.get(name)?;
+            let valid = self.owner(stored) != Owner::Nobody;
+            (valid && stored.record.holder.as_ref() == Some(node)).then_some(())
+        };
+        let orphans: Vec<Ranked<'_>> = desired
+            .claims
+            .iter()
+            .filter(|(name, _)| owned(name).is_some())
+            .map(|(name, claim)| Ranked {
+                name,
+                addresses: claim.addresses.len(),
+                candidates: self
+                    .candidates(claim, desired)
+                    .into_iter()
+                    .filter(|candidate| *candidate != node)
+                    .collect(),
+                preference: &claim.preference,
+                last: self.last_in_line(Some(node), desired),
+                apart: self.apart(claim),
+            })
+            .collect();
+        let mut loads = self.loads();
+        loads.remove(node);
+        let rankings = rank(&orphans, &loads);
+        let first = |name: &LeaseName| rankings.get(name).and_then(|r| r.first()).cloned();
+        orphans.iter().map(|orphan| (orphan.name.clone(), first(orphan.name))).collect()
+    }
+}

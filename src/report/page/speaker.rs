@@ -1,0 +1,190 @@
+//! The sections of a speaker: its node, and the cluster as that sees it.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use super::picture::{Place, picture};
+use super::view::{Tone, at, badge, lines, or_dash, span_of, table};
+use super::{Section, Snapshot};
+use crate::report::status::{Claim, Speaker, Status};
+
+impl Snapshot for Status {
+    fn title(&self) -> String {
+        format!("Leasehold on {}", self.node)
+    }
+
+    fn sections(&self) -> Vec<Section> {
+        vec![
+            Section::new("health", "Health", health(self)),
+            Section::new("picture", "Who has what", who_has_what(self)),
+            Section::new("addresses", "Addresses", addresses(self)),
+            Section::new("speakers", "Speakers, as this node sees them", speakers(self)),
+            Section::new("moves", "Last moves of this node", moves(self)),
+            Section::new("loss", "If a node went now", loss(self)),
+            Section::new("kernel", "In this node's kernel", kernel(self)),
+        ]
+    }
+}
+
+fn health(status: &Status) -> Markup {
+    let (tone, text) =
+        if status.api_answers { (Tone::Good, "answers") } else { (Tone::Bad, "does not answer") };
+    let late: Vec<String> = status
+        .watch_age
+        .iter()
+        .filter(|(part, age)| **part == "sessions" && **age > 10_000)
+        .map(|(part, age)| format!("nothing was heard of {part} for {}", span_of(*age)))
+        .collect();
+    html! {
+        dl {
+            div { dt { "API server" } dd { (badge(tone, text)) } }
+            div {
+                dt { "This speaker" }
+                dd {
+                    @if status.not_ready.is_empty() {
+                        (badge(Tone::Good, "takes part"))
+                    } @else {
+                        (badge(Tone::Bad, "does not take part")) " " (lines(&status.not_ready))
+                    }
+                }
+            }
+            @if !late.is_empty() {
+                div { dt { "Watches" } dd { (badge(Tone::Warn, "late")) " " (lines(&late)) } }
+            }
+            @for interface in &status.blind {
+                div {
+                    dt { "Segment of " (interface) }
+                    dd {
+                        (badge(Tone::Warn, "only leases count"))
+                        " Nobody but owners of addresses ever answered there."
+                    }
+                }
+            }
+            div { dt { "Version" } dd { (status.version) } }
+        }
+    }
+}
+
+fn what(claim: &Claim) -> String {
+    claim.services.join(", ")
+}
+
+fn who_has_what(status: &Status) -> Markup {
+    let mut nodes: BTreeMap<String, Place> = BTreeMap::new();
+    for speaker in &status.speakers {
+        let owned = status.owned_by(&speaker.node);
+        let place = Place {
+            lives: speaker.lives,
+            remarks: speaker.remarks.clone(),
+            addresses: owned.map(|(claim, ip)| (ip.to_string(), what(claim))).collect(),
+        };
+        nodes.insert(speaker.node.to_string(), place);
+    }
+    let orphans = status.claims.iter().filter(|claim| claim.owner.is_none());
+    let nobody: Vec<_> = orphans
+        .flat_map(|claim| claim.addresses.iter().map(|ip| (ip.to_string(), what(claim))))
+        .collect();
+    picture(&nodes, &nobody)
+}
+
+fn addresses(status: &Status) -> Markup {
+    let rows = status.claims.iter().map(|claim| {
+        let owner = match (&claim.owner, &claim.successor, claim.provisional) {
+            (_, _, true) => badge(Tone::Warn, "this node, until the API server answers"),
+            (Some(owner), Some(next), _) => html! { (owner) " → " (next) },
+            (Some(owner), None, _) => html! { (owner) },
+            (None, ..) => badge(Tone::Bad, "nobody"),
+        };
+        vec![
+            lines(&claim.services),
+            lines(&claim.addresses),
+            owner,
+            or_dash(claim.interface.as_ref()),
+            claim.since.map_or_else(|| or_dash(None::<&str>), at),
+            html! { (claim.cause) },
+            or_dash(claim.took.map(span_of)),
+        ]
+    });
+    let headings = ["Service", "Address", "Node", "Interface", "Since (UTC)", "Why", "Took"];
+    table("Addresses and their owners", &headings, rows.collect())
+}
+
+fn speakers(status: &Status) -> Markup {
+    let rows = status.speakers.iter().map(|speaker| {
+        let Speaker { lives, age, lasts, .. } = speaker;
+        let late = *lives && age.saturating_mul(2) > *lasts;
+        let session = match (lives, late) {
+            (true, false) => badge(Tone::Good, "lives"),
+            (true, true) => badge(Tone::Warn, "late"),
+            (false, _) => badge(Tone::Bad, "over"),
+        };
+        let interfaces = speaker
+            .interfaces
+            .iter()
+            .map(|(name, addresses)| format!("{name}: {}", addresses.join(", ")));
+        vec![
+            html! { (speaker.node) },
+            html! { (session) @for remark in &speaker.remarks { " " (badge(Tone::Warn, remark)) } },
+            html! { (span_of(age / 100 * 100)) " of " (span_of(*lasts)) },
+            html! { code { (speaker.session) } },
+            lines(interfaces),
+            html! { (speaker.cause) },
+        ]
+    });
+    let headings = ["Node", "Session", "Last sign", "Id", "Interfaces", "Why"];
+    table("Speakers", &headings, rows.collect())
+}
+
+fn moves(status: &Status) -> Markup {
+    let rows = status.moves.iter().map(|one| {
+        let happened = match (&one.from, one.taken) {
+            (Some(from), true) => format!("taken from {from}"),
+            (None, true) => "taken".to_owned(),
+            (_, false) => "given".to_owned(),
+        };
+        vec![
+            at(one.at),
+            html! { code { (one.claim) } },
+            html! { (happened) },
+            html! { (one.cause) },
+            or_dash(one.took.map(span_of)),
+            html! { code { (or_dash(one.failover.as_ref())) } },
+        ]
+    });
+    let headings = ["When (UTC)", "Claim", "What", "Why", "Took", "Id in logs"];
+    table("Last moves", &headings, rows.collect())
+}
+
+fn loss(status: &Status) -> Markup {
+    let living = status.speakers.iter().filter(|speaker| speaker.lives);
+    let rows = living.map(|speaker| {
+        let takers = speaker.without.iter().filter(|(taker, _)| !taker.is_empty());
+        let takers = takers.map(|(taker, count)| format!("{taker}: {count}"));
+        let nobody = speaker.without.get("").copied().unwrap_or(0);
+        vec![
+            html! { (speaker.node) },
+            html! { (speaker.without.values().sum::<usize>()) },
+            lines(takers),
+            if nobody == 0 {
+                html! { "0" }
+            } else {
+                badge(Tone::Bad, &nobody.to_string())
+            },
+        ]
+    });
+    let headings = ["Node", "Has now", "Who would take how many", "Nobody could"];
+    table("If a node went now", &headings, rows.collect())
+}
+
+fn kernel(status: &Status) -> Markup {
+    let rows = status.kernel.iter().map(|there| {
+        vec![
+            html! { (there.address) },
+            html! { (there.interface) },
+            html! { (span_of(there.left / 1000 * 1000)) },
+        ]
+    });
+    let headings = ["Address", "Interface", "Removed without a renewal in"];
+    table("In this node's kernel", &headings, rows.collect())
+}
