@@ -338,6 +338,7 @@ impl Driver {
             claims: self.election.held().count(),
             addresses,
             sessions: self.election.speakers(),
+            unowned: self.election.unowned(),
             has_session,
             is_api_reachable: self.election.is_api_answering(Instant::now()),
         });

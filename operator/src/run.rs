@@ -5,12 +5,15 @@
 //! released once the outcome of each write is known, so that the next replica, which reads
 //! everything anew, reads all of them.
 
+use std::sync::Arc;
+
 use anyhow::Context as _;
 use leasehold::api::client;
 use leasehold::report::server::{self, Readiness};
+use leasehold::report::{ask, page};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use crate::client::CALL_TIMEOUT;
 use crate::clock::{self, sleep_until};
@@ -39,12 +42,14 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         "contending for the election lease"
     );
     let mut elector = Elector::new(client.clone(), &config.namespace, identity, health.clone());
+    let (asker, questions) = ask::questions();
     let context = Context {
         events: EventSink::new(client.clone(), name),
         writer: Writer { client, claims: config.namespace, sessions: config.session_namespace },
         default_class: config.default_class,
         metrics,
         health: health.clone(),
+        questions: Arc::new(Mutex::new(questions)),
     };
     let stop = watch::Sender::new(false);
     let (tenure, stopped) = (elector.tenure(), stop.subscribe());
@@ -53,7 +58,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         Readiness { ready: health.is_ready(), text: format!("{health}\n") }
     };
     let clean = tokio::select! {
-        () = server::serve(listener, readiness, registry) => false,
+        () = server::serve(listener, readiness, registry, page::routes(asker)) => false,
         error = stop_on_signal(&stop) => return Err(error).context("cannot listen for signals"),
         () = elector.contend() => false,
         clean = work(&context, tenure, stopped) => clean,

@@ -126,6 +126,18 @@ impl Election {
         views.collect()
     }
 
+    /// How many claims have no owner although they are to be announced.
+    pub fn unowned(&self) -> usize {
+        let Some(desired) = &self.desired else { return 0 };
+        let nobodys = |name: &&LeaseName| {
+            let wanted = desired.claims.get(*name).is_some_and(|claim| claim.silence.is_none());
+            let stored = self.claims.get(*name);
+            wanted && stored.is_none_or(|stored| self.owner(stored) == Owner::Nobody)
+        };
+        // What has no owner is open.
+        self.open.iter().filter(nobodys).count()
+    }
+
     /// Who would take what `node` owns if it died now; none where nobody could.
     pub fn without(&self, node: &NodeName) -> BTreeMap<LeaseName, Option<NodeName>> {
         let Some(desired) = &self.desired else { return BTreeMap::new() };

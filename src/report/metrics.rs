@@ -104,6 +104,7 @@ pub struct Metrics {
     addresses: Gauge,
     sessions: Gauge,
     session: Gauge,
+    unowned: Gauge,
     api_reachable: Gauge,
     protected: Gauge,
     exposed: Gauge,
@@ -140,6 +141,7 @@ impl Default for Metrics {
             addresses: Gauge::default(),
             sessions: Gauge::default(),
             session: Gauge::default(),
+            unowned: Gauge::default(),
             api_reachable: Gauge::default(),
             protected: Gauge::default(),
             exposed: Gauge::default(),
@@ -237,6 +239,11 @@ impl Metrics {
             ("addresses", "Addresses that the kernel has for them", &self.addresses),
             ("sessions", "Speakers that live, as this node knows them", &self.sessions),
             ("session", "1 while this node holds a session", &self.session),
+            (
+                "unowned_claims",
+                "Claims that are to be announced and that nobody owns, as this node knows them",
+                &self.unowned,
+            ),
             (
                 "api_reachable",
                 "1 while the API server answers renewals of the session",
@@ -378,6 +385,7 @@ impl Metrics {
         set(&self.claims, state.claims);
         set(&self.addresses, state.addresses);
         set(&self.sessions, state.sessions);
+        set(&self.unowned, state.unowned);
         set(&self.session, usize::from(state.has_session));
         set(&self.api_reachable, usize::from(state.is_api_reachable));
     }
@@ -410,6 +418,8 @@ pub struct Observed {
     pub addresses: usize,
     /// How many speakers live.
     pub sessions: usize,
+    /// How many claims have no owner.
+    pub unowned: usize,
     /// Whether it has a session itself.
     pub has_session: bool,
     /// Whether renewals are answered.

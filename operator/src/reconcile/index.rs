@@ -184,6 +184,11 @@ impl Index {
         }
     }
 
+    /// How long ago a session was last seen to change.
+    pub fn session_age(&self, name: &LeaseName, now: Instant) -> Option<Duration> {
+        self.session_changes.get(name).map(|at| now.saturating_sub(*at))
+    }
+
     /// Takes in the answer to an own write or read of a Service, at `now`.
     pub fn answered(&mut self, key: &ServiceKey, service: Service, now: Instant) -> bool {
         let before = self.effective(key);

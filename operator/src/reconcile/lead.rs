@@ -6,15 +6,19 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt as _;
+use kube::runtime::watcher::Event;
 use leasehold::api::watch_trouble;
+use leasehold::report::ask::Questions;
 use leasehold_crds::lease::LeaseName;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use super::index::{Index, Pending};
 use super::jobs::{Job, Target, jobs};
@@ -22,12 +26,14 @@ use super::lists::Listing;
 use super::service::ServiceWrite;
 use super::watch::{Change, Kind, changes};
 use super::write::{Done, Writer};
+use crate::allocate::Usage;
 use crate::client::CallError;
 use crate::clock::{self, Instant, sleep_until};
 use crate::elect::Tenure;
 use crate::report::events::{EventSink, Notice};
 use crate::report::health::{HealthBoard, Role};
 use crate::report::metrics::{Metrics, ReasonLabel, WriteLabels};
+use crate::report::status::{ClusterStatus, Moves};
 
 /// Calls at a time.
 const MAX_IN_FLIGHT: usize = 16;
@@ -58,6 +64,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// The health.
     pub health: HealthBoard,
+    /// What the page asks; the active replica answers.
+    pub questions: Arc<Mutex<Questions<ClusterStatus>>>,
 }
 
 /// How far the work on one target is.
@@ -90,6 +98,9 @@ struct Leader<'a> {
     /// When the last plan was complete, and what it took.
     planned_at: Instant,
     plan_cost: Duration,
+    /// How much of each pool was in use then.
+    usage: BTreeMap<String, Usage>,
+    moves: Moves,
 }
 
 /// Does the work of the active replica until `end`, and then waits for the calls under way; returns
@@ -119,7 +130,10 @@ pub async fn lead(
         stale: false,
         planned_at: Instant::ZERO,
         plan_cost: Duration::ZERO,
+        usage: BTreeMap::new(),
+        moves: Moves::default(),
     };
+    let mut questions = context.questions.lock().await;
     loop {
         leader.plan_if_due();
         leader.dispatch();
@@ -129,6 +143,11 @@ pub async fn lead(
             Some(done) = leader.in_flight.next() => leader.finished(done),
             Some(()) = leader.notices.next() => {}
             Some(change) = changes.next() => leader.take_in(change),
+            Some(question) = questions.recv() => {
+                // Dropped where nobody waits any more.
+                let _ = question.send(leader.status());
+                continue;
+            }
             // What must not be sent any more waits for the next renewal.
             Ok(()) = renewed.changed() => {}
             () = sleep_until(leader.plan_at) => {}
@@ -142,6 +161,25 @@ pub async fn lead(
 }
 
 impl Leader<'_> {
+    fn status(&self) -> ClusterStatus {
+        let role = self.context.health.read().to_string();
+        ClusterStatus::of(&self.index, &self.usage, &self.moves, role, clock::now())
+    }
+
+    /// Remembers who owns what now, for people.
+    fn note_owner(&mut self, name: Option<&LeaseName>) {
+        let at = clock::time_of_day();
+        match name.map(|name| (name, self.index.claims.get(name))) {
+            Some((name, Some(row))) => self.moves.note(at, name, row),
+            Some((name, None)) => self.moves.forget(name),
+            None => {
+                for (name, row) in self.index.claims.iter() {
+                    self.moves.note(at, name, row);
+                }
+            }
+        }
+    }
+
     fn take_in(&mut self, change: Change) {
         let kind = match &change {
             Change::Service(_) => Kind::Service,
@@ -167,8 +205,19 @@ impl Leader<'_> {
             }
         };
         self.recovered(kind);
+        let claim = match &change {
+            Change::Claim(event) => match event.as_ref() {
+                Event::Apply(lease) | Event::Delete(lease) => Some(lease.name_any().parse().ok()),
+                Event::InitDone => Some(None),
+                Event::Init | Event::InitApply(_) => None,
+            },
+            _ => None,
+        };
         if self.index.apply(change, clock::now()) {
             self.changed();
+        }
+        if let Some(claim) = claim {
+            self.note_owner(claim.as_ref());
         }
     }
 
@@ -231,9 +280,11 @@ impl Leader<'_> {
         self.index.settle(&plan, &jobs, begin);
         self.queue = jobs.into();
         self.context.metrics.show(&plan, self.index.settled(), self.index.malformed());
+        self.usage.clone_from(&plan.pools);
         self.postpone(begin);
         self.planned_at = clock::now();
         self.plan_cost = self.planned_at.saturating_sub(begin);
+        self.context.metrics.reconciled.observe(self.plan_cost.as_secs_f64());
     }
 
     /// Takes out of the queue what is under way or has to wait, and plans again when that is over.

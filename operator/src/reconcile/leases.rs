@@ -116,6 +116,10 @@ pub struct SessionRow {
     pub live: Option<SessionId>,
     /// The uid of the lease.
     pub uid: String,
+    /// People asked for it to own nothing.
+    pub drained: bool,
+    /// Its speaker restarts.
+    pub restarting: bool,
     /// L.
     pub duration: Duration,
     /// The addresses of the node's interfaces.
@@ -134,6 +138,8 @@ impl Row for SessionRow {
         // `192.0.2.250/24`
         let addresses = texts.filter_map(|text| text.split('/').next()?.parse().ok()).collect();
         Some(Self {
+            drained: record.drain,
+            restarting: record.restarting,
             live: record.holder.map(|_| id),
             uid,
             duration: Duration::from_secs(seconds),

@@ -160,6 +160,13 @@ impl ServiceRow {
         self.condition.as_ref().is_some_and(tell::is_of_kept)
     }
 
+    /// What its conditions say of why it lacks an address, or nobody announces it.
+    pub fn trouble(&self) -> Option<String> {
+        let conditions = [&self.condition, &self.silence].into_iter().flatten();
+        let mut wrong = conditions.filter(|condition| condition.status == "False");
+        wrong.next().map(|condition| condition.message.clone())
+    }
+
     /// Whether it says already that it has no endpoint.
     pub fn is_told_of_no_endpoint(&self) -> bool {
         self.silence.as_ref().is_some_and(|condition| condition.reason == tell::NO_ENDPOINT)

@@ -3,3 +3,5 @@
 pub mod events;
 pub mod health;
 pub mod metrics;
+mod page;
+pub mod status;

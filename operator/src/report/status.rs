@@ -1,0 +1,236 @@
+//! What is true now, as the active replica knows it: the one snapshot from which the page of the cluster
+//! and its JSON are made. It is taken by the task that owns the index whenever somebody asks.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+
+use k8s_openapi::jiff::Timestamp;
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::names::{InterfaceName, NodeName};
+use serde::Serialize;
+
+use crate::allocate::Usage;
+use crate::clock::Instant;
+use crate::reconcile::index::Index;
+use crate::reconcile::leases::ClaimRow;
+
+/// How many moves are remembered.
+const MOVES: usize = 100;
+
+/// What is true now. Times are in milliseconds.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStatus {
+    /// The version of this program.
+    pub version: &'static str,
+    /// What this replica does.
+    pub role: String,
+    /// The nodes of the cluster.
+    pub nodes: BTreeMap<String, Node>,
+    /// The Services that have an address of Leasehold, or wait for one.
+    pub services: Vec<Service>,
+    /// The pools.
+    pub pools: BTreeMap<String, Pool>,
+    /// The changes of owners that this replica saw, the last first.
+    pub moves: Vec<Move>,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Node {
+    /// Whether its speaker has a session.
+    pub lives: bool,
+    /// How long ago the session was last seen to change.
+    pub age: Option<u64>,
+    /// What else is to be known of it, in a few words; empty: nothing.
+    pub remarks: Vec<&'static str>,
+}
+
+/// A Service.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Service {
+    /// Its name, as `namespace/name`.
+    pub service: String,
+    /// The addresses that it has.
+    pub addresses: Vec<IpAddr>,
+    /// The pool that they are from.
+    pub pool: Option<String>,
+    /// Who owns them; without `spread: PerAddress` one.
+    pub owners: Vec<Owner>,
+    /// What keeps it from having or being announced what it asks for.
+    pub trouble: Option<String>,
+}
+
+/// Who owns addresses of a Service.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    /// The addresses.
+    pub addresses: Vec<IpAddr>,
+    /// The node; none: nobody.
+    pub node: Option<NodeName>,
+    /// The interface that carries them.
+    pub interface: Option<InterfaceName>,
+    /// Since when, by the owner's clock.
+    pub since: Option<Timestamp>,
+    /// Why.
+    pub cause: String,
+    /// How long that took.
+    pub took: Option<u64>,
+}
+
+/// How much of a pool is in use.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pool {
+    /// IPv4: assigned, and available.
+    pub ipv4: [u128; 2],
+    /// IPv6.
+    pub ipv6: [u128; 2],
+}
+
+/// A change of owner.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Move {
+    /// When it was seen, by this replica's wall clock.
+    pub at: Timestamp,
+    /// The services.
+    pub services: Vec<String>,
+    /// Who owned before, as far as this replica saw it.
+    pub from: Option<NodeName>,
+    /// Who owns now.
+    pub to: NodeName,
+    /// Why.
+    pub cause: String,
+    /// How long it took, once its owner has said so.
+    pub took: Option<u64>,
+    #[serde(skip)]
+    ownership: (LeaseName, i32),
+}
+
+/// The changes of owners that were seen.
+#[derive(Debug, Default)]
+pub struct Moves {
+    owners: BTreeMap<LeaseName, NodeName>,
+    seen: VecDeque<Move>,
+}
+
+impl Moves {
+    /// A claim is `row` now. The first that is seen of each is no change.
+    pub fn note(&mut self, at: Timestamp, name: &LeaseName, row: &ClaimRow) {
+        let Some(holder) = &row.record.holder else { return };
+        let ownership = (name.clone(), row.record.transitions);
+        let from = self.owners.insert(name.clone(), holder.clone());
+        let is_news = from.as_ref().is_some_and(|from| from != holder);
+        if is_news {
+            self.seen.truncate(MOVES - 1);
+            self.seen.push_front(Move {
+                at,
+                services: row.record.services.clone(),
+                from,
+                to: holder.clone(),
+                cause: row.record.cause.clone(),
+                took: row.record.took.map(millis),
+                ownership,
+            });
+        } else if let Some(took) = row.record.took
+            && let Some(told) = self.seen.iter_mut().find(|one| one.ownership == ownership)
+        {
+            told.took = Some(millis(took));
+        }
+    }
+
+    /// A claim is gone.
+    pub fn forget(&mut self, name: &LeaseName) {
+        self.owners.remove(name);
+    }
+}
+
+impl ClusterStatus {
+    /// The snapshot of what `index` knows at `now`.
+    pub fn of(
+        index: &Index,
+        usage: &BTreeMap<String, Usage>,
+        moves: &Moves,
+        role: String,
+        now: Instant,
+    ) -> Self {
+        let pools = usage.iter().map(|(name, usage)| {
+            let Usage { assigned_v4, available_v4, assigned_v6, available_v6 } = *usage;
+            let pool =
+                Pool { ipv4: [assigned_v4, available_v4], ipv6: [assigned_v6, available_v6] };
+            (name.clone(), pool)
+        });
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            role,
+            nodes: nodes(index, now),
+            services: services(index),
+            pools: pools.collect(),
+            moves: moves.seen.iter().cloned().collect(),
+        }
+    }
+}
+
+fn nodes(index: &Index, now: Instant) -> BTreeMap<String, Node> {
+    let mut nodes: BTreeMap<String, Node> =
+        index.nodes.iter().map(|(name, _)| (name.clone(), Node::default())).collect();
+    for (name, session) in index.sessions.iter() {
+        let known = nodes.contains_key(name.as_str());
+        let node = nodes.entry(name.to_string()).or_default();
+        node.lives = session.live.is_some();
+        node.age = index.session_age(name, now).map(millis);
+        node.remarks.extend((!known).then_some("there is no such Node"));
+        node.remarks.extend(session.drained.then_some("drained by hand"));
+        node.remarks.extend(session.restarting.then_some("speaker restarts"));
+    }
+    for (name, row) in index.nodes.iter() {
+        if let Some(node) = nodes.get_mut(name) {
+            node.remarks.extend(row.excluded.then_some("excluded"));
+            node.remarks.extend(node.age.is_none().then_some("no speaker"));
+        }
+    }
+    nodes
+}
+
+fn services(index: &Index) -> Vec<Service> {
+    let wanted = index.services.iter().filter(|(_, row)| index.wish(row).is_some());
+    let rows = wanted.map(|(key, row)| {
+        let claims = row
+            .claims()
+            .into_iter()
+            .flat_map(|claims| std::iter::once(&claims.claim).chain(&claims.by_address));
+        let owners = claims.filter_map(|name| index.claims.get(name)).map(|claim| {
+            let valid = index.is_valid(claim);
+            Owner {
+                addresses: claim
+                    .record
+                    .addresses
+                    .iter()
+                    .filter(|ip| row.present.contains(ip))
+                    .copied()
+                    .collect(),
+                node: claim.record.holder.clone().filter(|_| valid),
+                interface: claim.record.interface.clone().filter(|_| valid),
+                since: claim.acquired.filter(|_| valid),
+                cause: claim.record.cause.clone(),
+                took: claim.record.took.map(millis),
+            }
+        });
+        Service {
+            service: key.to_string(),
+            addresses: row.present.clone(),
+            pool: index.wish(row).and_then(|wish| wish.allocated_from.clone()),
+            owners: owners.collect(),
+            trouble: row.trouble(),
+        }
+    });
+    rows.collect()
+}
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
