@@ -150,7 +150,9 @@ impl Election {
         let Some(story) = self.tenures.get_mut(name).and_then(|tenure| tenure.story.take()) else {
             return;
         };
-        let took: Duration = now.saturating_since(story.began);
+        // As leases have it: whole milliseconds.
+        let millis = now.saturating_since(story.began).as_millis();
+        let took = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
         self.with(name, |tenure| tenure.took = Some(took));
         let services = self.claims.get(name).map(|stored| stored.record.services.clone());
         let (claim, services) = (name.clone(), services.unwrap_or_default());

@@ -126,7 +126,9 @@ fn speakers(status: &Status) -> Markup {
         vec![
             html! { (speaker.node) },
             html! { (session) @for remark in &speaker.remarks { " " (badge(Tone::Warn, remark)) } },
-            html! { (span_of(age / 100 * 100)) " of " (span_of(*lasts)) },
+            html! {
+                (span_of(age / 100 * 100)) @if *lives { " of " (span_of(*lasts)) } @else { " ago" }
+            },
             html! { code { (speaker.session) } },
             lines(interfaces),
             html! { (speaker.cause) },
