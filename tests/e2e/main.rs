@@ -21,6 +21,7 @@ mod moves;
 mod nodes;
 mod outage;
 mod ownership;
+mod page;
 mod pair;
 mod placement;
 mod policies;
@@ -107,6 +108,8 @@ fn main() -> ExitCode {
         ownership::an_address_of_a_node_itself_is_never_served_and_never_taken_away,
         ownership::an_address_that_a_stranger_has_is_not_taken_from_it,
         ownership::a_deleted_service_leaves_nothing_behind_and_its_address_serves_another,
+        page::the_page_shows_a_failover_as_it_happens,
+        page::the_page_shows_a_pool_that_runs_out,
         placement::what_a_preferred_node_had_before_it_died_goes_back_to_it_and_nobody_notices,
         placement::a_node_that_is_back_gets_its_share_where_the_policy_balances,
         restart::a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices,

@@ -15,6 +15,7 @@
 //! | [`controlplane`] | the Kubernetes API, and its faults |
 //! | [`network`] | bridges, addresses, cuts |
 //! | [`node`] | nodes with kube-proxy, pods and speaker, and their faults |
+//! | [`browser`] | headless Chromium |
 //! | [`operator`] | the operator's process |
 //! | [`cluster`] | nodes and a client of one test; services |
 //! | [`client`] | probes and their reports |
@@ -26,6 +27,7 @@
 #![allow(clippy::disallowed_methods, reason = "clocks and sleeps of an observer")]
 
 pub mod binaries;
+pub mod browser;
 pub mod client;
 pub mod cluster;
 pub mod controlplane;

@@ -15,6 +15,14 @@ pub fn get(namespace: &Namespace, port: u16, path: &str) -> Result<String> {
 
 /// The same from the calling thread's own namespace.
 pub fn get_here(server: SocketAddr, path: &str) -> Result<String> {
+    let (head, body) = exchange(server, path)?;
+    let status = head.lines().next().unwrap_or_default();
+    ensure!(status.contains(" 200"), "GET {path}: {status}\n{body}");
+    Ok(body)
+}
+
+/// The head and the body of the answer to `GET path`, whatever it says.
+pub fn exchange(server: SocketAddr, path: &str) -> Result<(String, String)> {
     let patience = Duration::from_secs(5);
     let mut stream = TcpStream::connect_timeout(&server, patience)
         .with_context(|| format!("connect to {server}"))?;
@@ -23,7 +31,5 @@ pub fn get_here(server: SocketAddr, path: &str) -> Result<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
-    let status = head.lines().next().unwrap_or_default();
-    ensure!(status.contains(" 200"), "GET {path}: {status}\n{body}");
-    Ok(body.to_owned())
+    Ok((head.to_owned(), body.to_owned()))
 }

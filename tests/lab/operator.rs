@@ -53,6 +53,16 @@ impl Operator {
         self.process.terminate(PATIENCE).await
     }
 
+    /// Where one of its HTTP paths is, for a browser in the sandbox.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.metrics)
+    }
+
+    /// The head of the answer to a GET of one of its HTTP paths.
+    pub fn head(&self, path: &str) -> Result<String> {
+        Ok(metrics::exchange(self.metrics, path)?.0)
+    }
+
     /// The answer to a GET of one of its HTTP paths.
     pub fn http(&self, path: &str) -> Result<String> {
         metrics::get_here(self.metrics, path)

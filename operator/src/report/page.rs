@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use leasehold::report::page::picture::{Place, picture};
+use leasehold::report::page::picture::{Life, Place, picture};
 use leasehold::report::page::view::{Tone, at, badge, lines, or_dash, span_of, table};
 use leasehold::report::page::{Section, Snapshot};
 use maud::{Markup, html};
 
-use super::status::{ClusterStatus, Service};
+use super::status::{ClusterStatus, Node, Service};
 
 /// From which part of a pool in use on people should look at it, in percent.
 const FULL: u128 = 90;
@@ -34,7 +34,12 @@ fn owner_of(service: &Service) -> bool {
     !service.owners.is_empty() && service.owners.iter().all(|owner| owner.node.is_some())
 }
 
+fn life(node: &Node) -> Life {
+    if node.age.is_none() { Life::NoSpeaker } else { Life::of(node.lives) }
+}
+
 fn health(status: &ClusterStatus) -> Markup {
+    let speakers = status.nodes.values().filter(|node| node.age.is_some()).count();
     let lives = status.nodes.values().filter(|node| node.lives).count();
     let addresses: usize = status.services.iter().map(|service| service.addresses.len()).sum();
     let announced = status.services.iter().filter(|service| owner_of(service)).count();
@@ -44,12 +49,12 @@ fn health(status: &ClusterStatus) -> Markup {
             div {
                 dt { "Speakers" }
                 dd {
-                    @if lives == status.nodes.len() {
+                    @if lives == speakers {
                         (badge(Tone::Good, "all live"))
                     } @else {
                         (badge(Tone::Warn, "some are missing"))
                     }
-                    " " (lives) " on " (status.nodes.len()) " nodes"
+                    " " (lives) " of " (speakers) ", on " (status.nodes.len()) " nodes"
                 }
             }
             div {
@@ -74,7 +79,7 @@ fn who_has_what(status: &ClusterStatus) -> Markup {
         .iter()
         .map(|(name, node)| {
             let remarks = node.remarks.iter().map(ToString::to_string).collect();
-            (name.clone(), Place { lives: node.lives, remarks, addresses: Vec::new() })
+            (name.clone(), Place { life: life(node), remarks, addresses: Vec::new() })
         })
         .collect();
     let mut nobody = Vec::new();
@@ -161,12 +166,10 @@ fn moves(status: &ClusterStatus) -> Markup {
 
 fn nodes(status: &ClusterStatus) -> Markup {
     let rows = status.nodes.iter().map(|(name, node)| {
-        let (tone, word) =
-            if node.lives { (Tone::Good, "lives") } else { (Tone::Bad, "no session") };
         vec![
             html! { (name) },
             html! {
-                (badge(tone, word))
+                (life(node).badge())
                 @for remark in &node.remarks { " " (badge(Tone::Warn, remark)) }
             },
             or_dash(node.age.map(|age| span_of(age / 1000 * 1000))),

@@ -190,7 +190,6 @@ fn nodes(index: &Index, now: Instant) -> BTreeMap<String, Node> {
     for (name, row) in index.nodes.iter() {
         if let Some(node) = nodes.get_mut(name) {
             node.remarks.extend(row.excluded.then_some("excluded"));
-            node.remarks.extend(node.age.is_none().then_some("no speaker"));
         }
     }
     nodes

@@ -9,11 +9,39 @@ use super::view::{Tone, badge};
 /// How many addresses a node shows; of more it says how many.
 const SHOWN: usize = 48;
 
+/// What is known of the speaker of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Life {
+    /// None ever ran there: it takes no part.
+    #[default]
+    NoSpeaker,
+    /// Its session lives.
+    Lives,
+    /// Its session is over.
+    Gone,
+}
+
+impl Life {
+    /// Of a session.
+    pub const fn of(lives: bool) -> Self {
+        if lives { Self::Lives } else { Self::Gone }
+    }
+
+    /// A word in a frame.
+    pub fn badge(self) -> Markup {
+        match self {
+            Self::NoSpeaker => html! { span.badge { "no speaker" } },
+            Self::Lives => badge(Tone::Good, "lives"),
+            Self::Gone => badge(Tone::Bad, "gone"),
+        }
+    }
+}
+
 /// A node in the picture.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
-    /// Whether its speaker lives.
-    pub lives: bool,
+    /// What is known of its speaker.
+    pub life: Life,
     /// What else is to be known of it.
     pub remarks: Vec<String>,
     /// Its addresses, each with what it is for.
@@ -37,14 +65,13 @@ pub fn picture(nodes: &BTreeMap<String, Place>, nobody: &[(String, String)]) -> 
 }
 
 fn node(name: &str, place: &Place) -> Markup {
-    let class = if place.lives { "node" } else { "node gone" };
-    let (tone, word) = if place.lives { (Tone::Good, "lives") } else { (Tone::Bad, "gone") };
+    let class = if place.life == Life::Lives { "node" } else { "node gone" };
     let count = place.addresses.len();
     html! {
         li class=(class) data-key={ "node " (name) } {
             h3 { (name) }
             p {
-                (badge(tone, word))
+                (place.life.badge())
                 @for remark in &place.remarks { " " (badge(Tone::Warn, remark)) }
                 " " span.count { (count) @if count == 1 { " address" } @else { " addresses" } }
             }

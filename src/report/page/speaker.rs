@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use super::picture::{Place, picture};
+use super::picture::{Life, Place, picture};
 use super::view::{Tone, at, badge, lines, or_dash, span_of, table};
 use super::{Section, Snapshot};
 use crate::report::status::{Claim, Speaker, Status};
@@ -75,7 +75,7 @@ fn who_has_what(status: &Status) -> Markup {
     for speaker in &status.speakers {
         let owned = status.owned_by(&speaker.node);
         let place = Place {
-            lives: speaker.lives,
+            life: Life::of(speaker.lives),
             remarks: speaker.remarks.clone(),
             addresses: owned.map(|(claim, ip)| (ip.to_string(), what(claim))).collect(),
         };
