@@ -16,6 +16,7 @@
 //! | [`network`] | bridges, addresses, cuts |
 //! | [`node`] | nodes with kube-proxy, pods and speaker, and their faults |
 //! | [`operator`] | the operator's process |
+//! | [`plugin`] | `kubectl leasehold`, as the admin |
 //! | [`cluster`] | nodes and a client of one test; services |
 //! | [`client`] | probes and their reports |
 //! | [`hogs`] | busy cores |
@@ -37,6 +38,7 @@ pub mod namespace;
 pub mod network;
 pub mod node;
 pub mod operator;
+pub mod plugin;
 pub mod pod_server;
 pub mod process;
 pub mod sandbox;
