@@ -25,6 +25,8 @@
 //! | [`guard`] | host protection: nothing of the node can be reached by an address but its Services |
 //! | [`net`] | rtnetlink, nfnetlink, and ARP and NDP frames |
 //! | [`drive`] | the task that owns the core: events in, actions out |
+//! | [`explain`] | why an address is where it is, and who would take it; pure, for people |
+//! | [`plugin`] | `kubectl leasehold`: a binary of its own, no part of the speaker |
 //! | [`report`] | logs, metrics, events, `/livez`, `/readyz` |
 //! | [`host`] | identity and lock of the host, the record that outlives the process |
 //! | [`config`], [`run`] | flags; the wiring |
@@ -37,10 +39,12 @@ pub mod config;
 pub mod desired;
 pub mod detect;
 pub mod drive;
+pub mod explain;
 pub mod guard;
 pub mod host;
 pub mod lease;
 pub mod net;
+pub mod plugin;
 pub mod report;
 pub mod run;
 pub mod watch;

@@ -35,6 +35,11 @@ pub const CLAIM: &str = "leasehold.dev/claim";
 /// after addresses and separated by commas, that govern these instead.
 pub const ADDRESS_CLAIMS: &str = "leasehold.dev/address-claims";
 
+/// The condition on a Service that says whether it has the addresses that it asks for.
+pub const ALLOCATED: &str = "leasehold.dev/Allocated";
+/// The condition on a Service whose addresses no node announces; it says why.
+pub const ANNOUNCED: &str = "leasehold.dev/Announced";
+
 /// Which claims govern the addresses of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {

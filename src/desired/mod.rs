@@ -5,6 +5,7 @@
 mod build;
 mod endpoints;
 mod reach;
+mod rules;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ pub use leasehold_crds::policy::{Announcements, Detection, Failback, FailbackMod
 
 pub use build::build;
 pub use reach::{Protocol, Reach, ServicePort};
+pub use rules::{LeftOut, Rules};
 pub use snapshot::{NodeObject, ServiceFacts, SliceFacts, Snapshot};
 
 /// What the cluster asks for now.

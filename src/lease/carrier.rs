@@ -11,9 +11,9 @@ use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::InterfaceName;
 
 use super::election::Election;
-use super::eligible::{Segment, names};
 use super::event::Action;
 use super::requests::Purpose;
+use super::segment::{Segment, names};
 use super::tenure::Tenure;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;

@@ -1,20 +1,18 @@
 //! Whether this node can serve a claim: carrier, a voice on the segment, and a kernel that takes
 //! the addresses.
 
-use std::borrow::Cow;
-use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
-use leasehold_crds::lease::{Claim, LeaseName, Session, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 
 use super::election::Election;
 use super::event::{Action, Fact, Frame, Interface};
 use super::listening::networks;
+use super::segment::{Fit, Segment, carrying, has_subnet_of};
 use super::tenure::Tenure;
 use crate::clock::Instant;
 use crate::desired::{DesiredClaim, OnApiOutage};
@@ -46,26 +44,18 @@ impl Election {
         self.interfaces.get_key_value(name)
     }
 
-    /// Which of a node's interfaces is to carry `claim`: the one with the longest prefix that holds the
-    /// addresses, else the one with the default route. An address that a subnet of any node holds has
-    /// its clients there, and is not announced on another segment.
+    /// Which of a node's interfaces is to carry `claim`.
     pub(super) fn interface_among<'a>(
         &self,
         claim: &DesiredClaim,
         interfaces: impl Iterator<Item = Segment<'a>>,
     ) -> Option<&'a InterfaceName> {
-        let fits = interfaces.filter_map(|it| Some((it.fit(claim)?, it)));
-        let (fit, chosen) = fits.max_by_key(|(fit, it)| (*fit, Reverse(it.name)))?;
-        let strays = |vip: &IpAddr| chosen.prefix(*vip).is_none() && self.is_in_a_subnet(*vip);
-        let elsewhere = fit == Fit::DefaultRoute
-            && !names(claim, chosen.name)
-            && claim.addresses.iter().any(strays);
-        (!elsewhere).then_some(chosen.name)
+        carrying(claim, interfaces, |vip| self.is_in_a_subnet(vip))
     }
 
     /// Whether an interface of any node has a subnet that holds `vip`; of nodes that are away, too,
     /// and without a carrier here: they may be back at once.
-    fn is_in_a_subnet(&self, vip: IpAddr) -> bool {
+    pub(super) fn is_in_a_subnet(&self, vip: IpAddr) -> bool {
         self.interfaces.iter().map(Segment::of).any(|it| it.holds(vip))
             || self.sessions.stored().any(|stored| has_subnet_of(&stored.record, vip))
     }
@@ -190,137 +180,5 @@ impl Election {
                 .map_or(INELIGIBLE, |i| (i.backoff * 2).min(INELIGIBLE_MAX));
             tenure.ineligible = Some(Ineligible { until: now + backoff, backoff });
         });
-    }
-}
-
-/// How well an interface fits a claim: the worst of its addresses counts. The best comes last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Fit {
-    /// The policy names it.
-    Named,
-    /// The default route leads through it.
-    DefaultRoute,
-    /// One of its subnets holds the address: the length of its prefix.
-    Subnet(u8),
-}
-
-/// What an interface of any node says of the segment that it is on.
-#[derive(Clone, Debug)]
-pub(super) struct Segment<'a> {
-    name: &'a InterfaceName,
-    addresses: Cow<'a, [IpNet]>,
-    default_route: bool,
-    only_if_named: bool,
-}
-
-impl<'a> Segment<'a> {
-    pub(super) fn of((name, interface): (&'a InterfaceName, &'a Interface)) -> Self {
-        Self {
-            name,
-            addresses: Cow::Borrowed(&interface.addresses),
-            default_route: interface.default_route,
-            only_if_named: interface.only_if_named,
-        }
-    }
-
-    /// Those that the session of a node lists.
-    pub(super) fn listed(session: &'a Session) -> impl Iterator<Item = Self> {
-        session.interfaces.iter().map(|interface| Self {
-            name: &interface.name,
-            addresses: Cow::Owned(networks(interface)),
-            default_route: interface.default_route,
-            only_if_named: interface.only_if_named,
-        })
-    }
-
-    /// How well it fits `claim`; `None` where it does not. What only the default route speaks for
-    /// fits only where no subnet of the cluster holds the address.
-    pub(super) fn fit(&self, claim: &DesiredClaim) -> Option<Fit> {
-        let named = names(claim, self.name);
-        if !named && (self.only_if_named || !claim.interfaces.is_empty()) {
-            return None;
-        }
-        let fit = |vip: &IpAddr| match self.prefix(*vip) {
-            Some(length) => Some(Fit::Subnet(length)),
-            None if self.default_route => Some(Fit::DefaultRoute),
-            None => named.then_some(Fit::Named),
-        };
-        claim.addresses.iter().map(fit).min().flatten()
-    }
-
-    /// The length of the longest prefix of its subnets that hold `vip`.
-    fn prefix(&self, vip: IpAddr) -> Option<u8> {
-        // A host route says nothing about the segment.
-        let holds = |net: &&IpNet| net.contains(&vip) && net.prefix_len() < net.max_prefix_len();
-        self.addresses.iter().filter(holds).map(IpNet::prefix_len).max()
-    }
-
-    /// Whether clients of `vip` are on it.
-    fn holds(&self, vip: IpAddr) -> bool {
-        !self.only_if_named && self.prefix(vip).is_some()
-    }
-}
-
-/// Whether the policy names an interface for `claim`.
-pub(super) fn names(claim: &DesiredClaim, name: &InterfaceName) -> bool {
-    claim.interfaces.iter().any(|pattern| pattern.matches(name))
-}
-
-fn has_subnet_of(session: &Session, vip: IpAddr) -> bool {
-    Segment::listed(session).any(|it| it.holds(vip))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::desired::{Announcements, Detection, Failback};
-
-    #[test]
-    fn an_interface_fits_by_subnet_then_by_the_default_route_then_by_name() {
-        let eth0: InterfaceName = "eth0".parse().unwrap();
-        let claim = |vips: &[&str], interfaces: &[&str]| DesiredClaim {
-            services: Vec::new(),
-            addresses: vips.iter().map(|vip| vip.parse().unwrap()).collect(),
-            nodes: Arc::default(),
-            silence: None,
-            drain_on_cordon: false,
-            preference: Arc::default(),
-            apart_from: BTreeSet::new(),
-            failback: Failback::default(),
-            interfaces: interfaces.iter().map(|name| name.parse().unwrap()).collect(),
-            announcements: Announcements::default(),
-            detection: Detection::default(),
-            on_api_outage: OnApiOutage::Hold,
-        };
-        let (v4, v6, far) = ("192.0.2.9", "2001:db8::9", "198.51.100.9");
-        let own = ["192.0.2.1/24", "192.0.2.9/32", "192.0.0.1/16", "2001:db8::1/64"];
-        for (vips, names, default_route, only_if_named, expected) in [
-            (&[v4][..], &[][..], false, false, Some(Fit::Subnet(24))),
-            (&[v4, v6], &[], false, false, Some(Fit::Subnet(24))),
-            (&[far], &[], false, false, None),
-            (&[far], &[], true, false, Some(Fit::DefaultRoute)),
-            (&[far, v6], &[], true, false, Some(Fit::DefaultRoute)),
-            (&[far, v6], &[], false, false, None),
-            (&[v4], &[], true, true, None),
-            (&[v4], &["eth0"], false, true, Some(Fit::Subnet(24))),
-            (&[far], &["eth0"], false, true, Some(Fit::Named)),
-            (&[far], &["eth1", "eth0"], true, false, Some(Fit::DefaultRoute)),
-            (&[v4], &["eth1"], true, false, None),
-            (&[v4], &["eth?"], false, true, Some(Fit::Subnet(24))),
-            (&[v4], &["bond*"], true, false, None),
-        ] {
-            let interface = Interface {
-                mac: MacAddr::zero(),
-                carrier: true,
-                addresses: own.iter().map(|net| net.parse().unwrap()).collect(),
-                default_route,
-                only_if_named,
-            };
-            let fit = Segment::of((&eth0, &interface)).fit(&claim(vips, names));
-            assert_eq!(fit, expected, "{vips:?} {names:?} {default_route} {only_if_named}");
-        }
-        assert!(Fit::Named < Fit::DefaultRoute && Fit::DefaultRoute < Fit::Subnet(0));
     }
 }

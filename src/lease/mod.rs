@@ -32,6 +32,8 @@
 //! | `listed` | what claims list, and which of it is served here |
 //! | `open` | which claims a pass looks at |
 //! | `orphans` | claims without an owner, and whose turn it is |
+//! | `candidate` | whether a node may take a claim, as far as everybody can tell |
+//! | `segment` | which interface of a node is to carry a claim |
 //! | `eligible` | whether this node can serve a claim |
 //! | `carrier` | the interface that carries a claim while this node owns it |
 //! | `readiness` | a node that is not ready for long |
@@ -52,6 +54,7 @@
 
 mod by_hand;
 mod cache;
+mod candidate;
 mod carrier;
 mod claims;
 mod conflict;
@@ -76,6 +79,7 @@ mod readiness;
 mod record;
 mod refresh;
 mod requests;
+mod segment;
 mod serving;
 mod session;
 mod silence;
@@ -87,14 +91,17 @@ mod validity;
 mod voices;
 mod yielded;
 
+pub use candidate::{Bar, bar};
 pub use election::{Config, Election};
 pub use event::{
     Action, Answer, Change, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Target,
     Write,
 };
 pub use overview::{ClaimView, SpeakerView};
+pub use peers::UNSTEADY;
 pub use place::{Held, Orphan, next_move, rank, weight};
 pub use record::{HeldClaim, OwnRecord};
+pub(crate) use segment::has_subnet_of;
 pub use serving::{KernelAddress, KernelView, ServedVip, Serving};
 pub use story::{Cause, OwnerId, Story};
 pub use voices::{Ownership, Silence, Voice, VoiceId, Voices, Watched, Watchlist};

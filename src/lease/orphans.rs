@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold_crds::lease::{LeaseName, SessionId};
 use leasehold_crds::names::NodeName;
 
+use super::candidate::bar;
 use super::election::Election;
-use super::eligible::Segment;
 use super::listed::lists;
 use super::place::{Orphan as Ranked, rank};
 use super::session::EDITED;
@@ -227,10 +227,8 @@ impl Election {
         self.live_sessions()
             .filter(|(node, stored)| {
                 let state = self.state_of(node, desired);
-                claim.nodes.contains(*node)
-                    && state.is_some_and(|state| state.takes())
-                    && !stored.record.restarting
-                    && self.interface_among(claim, Segment::listed(&stored.record)).is_some()
+                let subnets = |vip| self.is_in_a_subnet(vip);
+                bar(claim, node, state, &stored.record, subnets).is_ok()
             })
             .map(|(node, _)| node)
             .collect()

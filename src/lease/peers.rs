@@ -22,7 +22,7 @@ const PLACES: u64 = 16;
 const RETRY: Duration = Duration::from_millis(250);
 /// A node that was fenced so often lately takes orphans only after all others. The count is in its
 /// session, and so the same for all: those that rank by what each alone has seen would wait for each other.
-const UNSTEADY: u32 = 3;
+pub const UNSTEADY: u32 = 3;
 /// More is not counted.
 const MOST_FENCES: u32 = UNSTEADY * 2;
 /// The longest duration that is believed: a lease edited to a larger one would never end.

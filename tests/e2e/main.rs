@@ -24,6 +24,7 @@ mod ownership;
 mod page;
 mod pair;
 mod placement;
+mod plugin;
 mod policies;
 mod restart;
 mod sandbox;
@@ -112,6 +113,14 @@ fn main() -> ExitCode {
         page::the_page_shows_a_pool_that_runs_out,
         placement::what_a_preferred_node_had_before_it_died_goes_back_to_it_and_nobody_notices,
         placement::a_node_that_is_back_gets_its_share_where_the_policy_balances,
+        plugin::answers::owners_are_shown_in_every_format_and_services_are_found_by_every_name,
+        plugin::answers::what_keeps_each_node_from_taking_an_address_is_explained,
+        plugin::answers::a_simulation_says_what_happens_when_the_node_dies,
+        plugin::answers::a_failover_is_shown_while_it_happens,
+        plugin::acts::a_service_moves_to_the_node_that_it_is_told_to,
+        plugin::acts::a_drained_node_owns_nothing_until_it_is_told_otherwise,
+        plugin::looks::a_check_finds_pools_that_overlap_and_webhooks_on_leases,
+        plugin::looks::an_archive_has_all_that_is_of_use_and_no_secret,
         restart::a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices,
         restart::an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection,
         restart::all_speakers_are_upgraded_one_after_another_and_nothing_moves,

@@ -15,6 +15,11 @@ pub fn operator() -> Result<PathBuf> {
     find("leasehold-operator", "LEASEHOLD_OPERATOR")
 }
 
+/// The kubectl plugin: `LEASEHOLD_KUBECTL_PLUGIN`, or the one in the target folder of this binary.
+pub fn plugin() -> Result<PathBuf> {
+    find("kubectl-leasehold", "LEASEHOLD_KUBECTL_PLUGIN")
+}
+
 fn find(name: &str, variable: &str) -> Result<PathBuf> {
     let path = if let Some(path) = env::var_os(variable) {
         PathBuf::from(path)

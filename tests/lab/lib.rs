@@ -17,6 +17,7 @@
 //! | [`node`] | nodes with kube-proxy, pods and speaker, and their faults |
 //! | [`browser`] | headless Chromium |
 //! | [`operator`] | the operator's process |
+//! | [`plugin`] | `kubectl leasehold`, as the admin |
 //! | [`cluster`] | nodes and a client of one test; services |
 //! | [`client`] | probes and their reports |
 //! | [`hogs`] | busy cores |
@@ -39,6 +40,7 @@ pub mod namespace;
 pub mod network;
 pub mod node;
 pub mod operator;
+pub mod plugin;
 pub mod pod_server;
 pub mod process;
 pub mod sandbox;

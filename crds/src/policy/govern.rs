@@ -107,7 +107,8 @@ pub struct Policy {
     pub failback: Failback,
     /// What of a node can be reached by the addresses that it has.
     pub host_protection: HostProtection,
-    priority: i32,
+    /// Its rank: of those that match a service, the one with the smallest governs it.
+    pub priority: i32,
     pools: Vec<String>,
     pool_selectors: Vec<Selector>,
     services: Vec<Selector>,

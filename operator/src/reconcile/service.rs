@@ -11,6 +11,7 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::service::{
     ADDRESS_CLAIMS, ALLOCATED_FROM, CLAIM, Claims, allocated_from, ingress_ips, is_ours,
 };
+pub use leasehold_crds::service::{ALLOCATED, ANNOUNCED};
 use serde_json::json;
 
 use super::condition;
@@ -20,11 +21,6 @@ use super::tell;
 use super::wish::{recorded_claims, wish};
 use crate::allocate::{self, Decision, Failure, ServiceKey};
 use crate::report::events::{CONTROLLER, Notice};
-
-/// The condition on a Service that says whether it has the addresses that it asks for.
-pub const ALLOCATED: &str = "leasehold.dev/Allocated";
-/// The condition on a Service whose addresses no node announces; it says why.
-pub const ANNOUNCED: &str = "leasehold.dev/Announced";
 
 /// What is kept of a Service.
 #[derive(Clone, Debug, PartialEq)]

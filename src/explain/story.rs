@@ -1,0 +1,375 @@
+//! One Service, explained.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::names::{InterfaceName, NodeName};
+use leasehold_crds::policy::{AnnouncementMode, Governance};
+use leasehold_crds::service::{ALLOCATED, ANNOUNCED, LOAD_BALANCER_CLASS};
+use serde::Serialize;
+
+use super::view::{Obstacle, View};
+use super::words;
+use super::world::{ClaimRow, ServiceRow};
+use crate::desired::{DesiredClaim, NodeState};
+
+/// Why the addresses of a Service are where they are, or nowhere.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Story {
+    /// The Service, as `namespace/name`.
+    pub service: String,
+    /// How it is with it: of several claims, the worst.
+    pub state: State,
+    /// That, in words.
+    pub summary: String,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// The pool that they are from.
+    pub pool: Option<String>,
+    /// What governs it, where it has addresses.
+    pub policy: Option<Governed>,
+    /// Its claims: one, or one for each address.
+    pub claims: Vec<ClaimStory>,
+}
+
+/// How it is with a Service or a claim; the worst comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum State {
+    /// A node owns it.
+    Owned,
+    /// Nobody is to own it: a policy says so, or it has no endpoint.
+    Silent,
+    /// Nobody owns it.
+    Unowned,
+    /// It has no address.
+    Pending,
+    /// It does not ask Leasehold for an address.
+    NotOurs,
+}
+
+/// What governs a Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Governed {
+    /// The policy; none where the defaults apply, or no policy matches.
+    pub policy: Option<String>,
+    /// In words.
+    pub text: String,
+}
+
+/// One claim of a Service.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimStory {
+    /// The name of its lease.
+    pub claim: LeaseName,
+    /// All its Services.
+    pub services: Vec<String>,
+    /// Its addresses.
+    pub addresses: BTreeSet<IpAddr>,
+    /// How it is with it.
+    pub state: State,
+    /// That, in words.
+    pub summary: String,
+    /// Who owns it.
+    pub owner: Option<Ownership>,
+    /// To which node people want it to move.
+    pub moving_to: Option<String>,
+    /// What each node could do about it; first the owner, then who would take it, in their order.
+    pub nodes: Vec<NodeStory>,
+}
+
+/// Who owns a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ownership {
+    /// The node.
+    pub node: NodeName,
+    /// The interface that carries the addresses.
+    pub interface: Option<InterfaceName>,
+    /// Its MAC address.
+    pub mac: Option<String>,
+    /// Since when, by the owner's wall clock.
+    pub since: Option<String>,
+    /// Why it changed hands last.
+    pub cause: String,
+    /// How long that took, where it is known.
+    pub took: Option<String>,
+    /// How often the owner has changed.
+    pub transitions: i32,
+}
+
+/// What a node could do about a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStory {
+    /// The node.
+    pub node: NodeName,
+    /// What.
+    pub verdict: Verdict,
+    /// Why, in words.
+    pub reason: String,
+    /// Its place in the order in which nodes would take the claim, from 1.
+    pub rank: Option<usize>,
+    /// The interface that would carry the addresses.
+    pub interface: Option<InterfaceName>,
+}
+
+/// What a node could do about a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Verdict {
+    /// Owns it.
+    Owns,
+    /// Takes it, as nobody owns it.
+    Takes,
+    /// Would take it if those before it could not.
+    Candidate,
+    /// Nobody is to announce it.
+    Silent,
+    /// The policy does not select the node.
+    NotSelected,
+    /// A label or taint excludes the node.
+    Excluded,
+    /// `externalTrafficPolicy: Local` and no endpoint there.
+    NoEndpoint,
+    /// There is no such Node.
+    NoNode,
+    /// The node is cordoned.
+    Cordoned,
+    /// It is cordoned, and pods leave it.
+    Draining,
+    /// Its network is unavailable.
+    NetworkUnavailable,
+    /// It is being deleted.
+    Leaving,
+    /// Its speaker does not run.
+    NoSession,
+    /// People drain it.
+    Drained,
+    /// Its speaker restarts.
+    Restarting,
+    /// None of its interfaces can carry the addresses.
+    NoInterface,
+}
+
+/// Explains a Service; `None` where there is none of this name.
+pub fn explain(view: &View<'_>, service: &str) -> Option<Story> {
+    tell(view, service, true)
+}
+
+/// The same without what each node could do about what is owned: for many Services at once.
+pub fn outline(view: &View<'_>, service: &str) -> Option<Story> {
+    tell(view, service, false)
+}
+
+fn tell(view: &View<'_>, service: &str, in_full: bool) -> Option<Story> {
+    let (service, row) = view.world().services.get_key_value(service)?;
+    let mut story = Story {
+        service: service.clone(),
+        state: State::Pending,
+        summary: String::new(),
+        addresses: row.addresses.clone(),
+        pool: row.pool.clone(),
+        policy: view.rules().govern(service).map(|governance| governed(&governance)),
+        claims: Vec::new(),
+    };
+    if !row.ours {
+        (story.state, story.summary) = (State::NotOurs, not_ours(row));
+        return Some(story);
+    }
+    story.claims = row.claims.iter().map(|name| claim(view, row, name, in_full)).collect();
+    match story.claims.iter().max_by_key(|claim| claim.state) {
+        Some(worst) => (story.state, story.summary) = (worst.state, worst.summary.clone()),
+        None => story.summary = pending(row),
+    }
+    Some(story)
+}
+
+fn not_ours(row: &ServiceRow) -> String {
+    if row.kind != "LoadBalancer" {
+        return format!("it is of type {}, not LoadBalancer", row.kind);
+    }
+    match &row.class {
+        Some(class) => format!("its loadBalancerClass is {class}, not {LOAD_BALANCER_CLASS}"),
+        None => "it has no loadBalancerClass, and the operator has not taken it: it serves such \
+                 Services with --default-class"
+            .to_owned(),
+    }
+}
+
+fn pending(row: &ServiceRow) -> String {
+    match row.condition(ALLOCATED) {
+        Some(condition) => condition.message.clone(),
+        None => "the operator has not looked at it: is it running?".to_owned(),
+    }
+}
+
+fn governed(governance: &Governance<'_>) -> Governed {
+    match governance {
+        Governance::Default => {
+            Governed { policy: None, text: "no policy exists: the defaults apply".to_owned() }
+        }
+        Governance::None => {
+            Governed { policy: None, text: "policies exist, and none matches it".to_owned() }
+        }
+        Governance::Policy(policy) => {
+            let mode = match policy.mode {
+                AnnouncementMode::Layer2 => "",
+                AnnouncementMode::None => ", mode None: nobody announces",
+            };
+            let text = format!("{} (priority {}{mode})", policy.name, policy.priority);
+            Governed { policy: Some(policy.name.clone()), text }
+        }
+    }
+}
+
+fn claim(view: &View<'_>, row: &ServiceRow, name: &LeaseName, in_full: bool) -> ClaimStory {
+    let stored = view.world().claims.get(name);
+    let asked = view.desired().claims.get(name);
+    let owner = stored.and_then(|it| Some((it, view.owner(it)?)));
+    let wanted = asked.filter(|asked| in_full || owner.is_none() && asked.silence.is_none());
+    let nodes = wanted.map(|asked| nodes(view, name, asked, owner)).unwrap_or_default();
+    let takes = nodes.iter().find(|node| node.verdict == Verdict::Takes);
+    let silence = asked.and_then(|asked| asked.silence);
+    let (state, summary) = if let Some((_, owner)) = owner {
+        (State::Owned, format!("owned by {owner}"))
+    } else if let Some(silence) = silence {
+        let said = row.condition(ANNOUNCED).filter(|it| it.status == "False");
+        let said = said.map(|condition| condition.message.clone());
+        (State::Silent, said.unwrap_or_else(|| silence.text().to_owned()))
+    } else if asked.is_none() {
+        (State::Unowned, "its addresses are governed by the claim of another service".to_owned())
+    } else if !asked.is_some_and(|asked| lists(stored, asked)) {
+        let text = "the operator has not listed its addresses on its claim: is it running?";
+        (State::Unowned, text.to_owned())
+    } else if let Some(first) = takes {
+        (State::Unowned, format!("nobody owns it yet: {} is first in line", first.node))
+    } else {
+        (State::Unowned, "nobody owns it, and no node can take it".to_owned())
+    };
+    ClaimStory {
+        claim: name.clone(),
+        services: asked.map(|asked| asked.services.clone()).unwrap_or_default(),
+        addresses: asked.map(|asked| asked.addresses.clone()).unwrap_or_default(),
+        state,
+        summary,
+        owner: owner.map(|(claim, node)| ownership(claim, node)),
+        moving_to: stored.and_then(|it| it.move_to.clone()),
+        nodes,
+    }
+}
+
+/// Whether the lease lists any address that is asked for: until then there is nothing to take.
+fn lists(stored: Option<&ClaimRow>, asked: &DesiredClaim) -> bool {
+    stored.is_some_and(|it| !it.stored.record.addresses.is_disjoint(&asked.addresses))
+}
+
+fn ownership(claim: &ClaimRow, node: &NodeName) -> Ownership {
+    let record = &claim.stored.record;
+    Ownership {
+        node: node.clone(),
+        interface: record.interface.clone(),
+        mac: record.mac.map(|mac| mac.to_string()),
+        since: claim.stored.acquired.map(|time| time.to_string()),
+        cause: record.cause.clone(),
+        took: claim.took.clone(),
+        transitions: record.transitions,
+    }
+}
+
+/// What each node could do about a claim.
+fn nodes(
+    view: &View<'_>,
+    name: &LeaseName,
+    claim: &DesiredClaim,
+    owner: Option<(&ClaimRow, &NodeName)>,
+) -> Vec<NodeStory> {
+    let ranking = ranking(view, name, owner.map(|(_, node)| node));
+    let listed = lists(view.world().claims.get(name), claim);
+    let node = |node: &NodeName| {
+        let candidate = view.candidate(claim, node);
+        if let Some((stored, _)) = owner.filter(|(_, owner)| *owner == node) {
+            return owning(view, claim, stored, node, candidate.err());
+        }
+        let interface = match candidate {
+            Ok(interface) => interface.clone(),
+            Err(obstacle) => {
+                let (verdict, reason) = words::obstacle(view, claim, node, &obstacle);
+                return NodeStory {
+                    node: node.clone(),
+                    verdict,
+                    reason,
+                    rank: None,
+                    interface: None,
+                };
+            }
+        };
+        let rank = ranking.iter().position(|ranked| ranked == node).map(|at| at + 1);
+        let takes = owner.is_none() && listed && rank == Some(1);
+        let verdict = if takes { Verdict::Takes } else { Verdict::Candidate };
+        let reason = candidate_reason(view, node, rank, takes);
+        NodeStory { node: node.clone(), verdict, reason, rank, interface: Some(interface) }
+    };
+    let mut nodes: Vec<NodeStory> = view.world().snapshot.nodes.keys().map(node).collect();
+    nodes.sort_by_key(|node| {
+        let obstacle = node.verdict > Verdict::Candidate;
+        (obstacle, node.verdict != Verdict::Owns, node.rank, node.node.clone())
+    });
+    nodes
+}
+
+/// In which order nodes would take the claim: of an owned one, if its owner died.
+fn ranking(view: &View<'_>, name: &LeaseName, owner: Option<&NodeName>) -> Vec<NodeName> {
+    let dead: BTreeSet<NodeName> = owner.cloned().into_iter().collect();
+    // Claims that are orphans together are placed jointly.
+    let together = view.world().claims.keys().filter(|other| view.owner_of(other) == owner);
+    let together: BTreeSet<&LeaseName> = together.chain([name]).collect();
+    view.rank(&together, &dead).remove(name).unwrap_or_default()
+}
+
+fn candidate_reason(view: &View<'_>, node: &NodeName, rank: Option<usize>, takes: bool) -> String {
+    let load = view.loads().get(node).copied().unwrap_or(0);
+    let place = match (takes, rank) {
+        (true, _) => "takes it, as nobody owns it".to_owned(),
+        (false, Some(1)) => "would take it next".to_owned(),
+        (false, Some(rank)) => format!("would take it as number {rank}"),
+        (false, None) => "could take it".to_owned(),
+    };
+    let state = view.desired().nodes.get(node).copied().unwrap_or_default();
+    let state = match state {
+        NodeState::NotReady => format!("; {}", words::state_of(state)),
+        _ => String::new(),
+    };
+    let plural = if load == 1 { "" } else { "es" };
+    format!("{place}; has {load} address{plural} now{state}")
+}
+
+fn owning(
+    view: &View<'_>,
+    claim: &DesiredClaim,
+    stored: &ClaimRow,
+    node: &NodeName,
+    obstacle: Option<Obstacle>,
+) -> NodeStory {
+    let record = &stored.stored.record;
+    let mut reason = "owns it".to_owned();
+    if let Some(obstacle) = obstacle {
+        let (_, why) = words::obstacle(view, claim, node, &obstacle);
+        let then = words::keeps(claim, &obstacle).unwrap_or("gives it away if another can take it");
+        reason = format!("owns it, and {then}: {why}");
+    }
+    if let Some(successor) = &record.successor {
+        reason = format!("{reason}; is handing it over to {}", successor.node);
+    }
+    NodeStory {
+        node: node.clone(),
+        verdict: Verdict::Owns,
+        reason,
+        rank: None,
+        interface: record.interface.clone(),
+    }
+}

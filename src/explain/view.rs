@@ -1,0 +1,177 @@
+//! What follows from what is known: who owns what, who could, and in which order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::names::{InterfaceName, NodeName};
+
+use super::world::{ClaimRow, SessionRow, World};
+use crate::desired::{Desired, DesiredClaim, LeftOut, NodeState, Rules, build};
+use crate::lease::{Bar, Orphan, UNSTEADY, bar, has_subnet_of, rank};
+
+/// A cluster as its objects describe it.
+#[derive(Debug)]
+pub struct View<'a> {
+    world: &'a World,
+    desired: Desired,
+    rules: Rules<'a>,
+    loads: BTreeMap<NodeName, usize>,
+}
+
+/// Why a node cannot take a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Policies, labels or endpoints leave it out.
+    LeftOut(LeftOut),
+    /// Its state.
+    State(NodeState),
+    /// Its speaker has no session.
+    NoSession,
+    /// People drain it.
+    Drained,
+    /// Its speaker restarts.
+    Restarting,
+    /// No interface with a carrier can carry the addresses.
+    NoInterface,
+}
+
+impl<'a> View<'a> {
+    /// What follows from `world`.
+    pub fn new(world: &'a World) -> Self {
+        let (desired, _) = build(&world.snapshot);
+        let rules = Rules::new(&world.snapshot);
+        let mut view = Self { world, desired, rules, loads: BTreeMap::new() };
+        view.loads = view.count();
+        view
+    }
+
+    /// What is known.
+    pub const fn world(&self) -> &'a World {
+        self.world
+    }
+
+    /// What the cluster asks for.
+    pub const fn desired(&self) -> &Desired {
+        &self.desired
+    }
+
+    /// Its policies.
+    pub const fn rules(&self) -> &Rules<'a> {
+        &self.rules
+    }
+
+    /// The session that `node` holds.
+    pub fn live(&self, node: &NodeName) -> Option<&'a SessionRow> {
+        self.world.sessions.get(node).filter(|session| session.is_live())
+    }
+
+    /// Who owns `claim`: its holder, as long as the session lives under which it is held.
+    pub fn owner(&self, claim: &ClaimRow) -> Option<&'a NodeName> {
+        let record = &claim.stored.record;
+        let (node, session) = self
+            .world
+            .sessions
+            .get_key_value(record.holder.as_ref()?)
+            .filter(|(_, s)| s.is_live())?;
+        let id = record.session.as_ref()?;
+        let stored = &session.stored;
+        (stored.uid == id.uid && stored.record.transitions == id.transitions).then_some(node)
+    }
+
+    /// Who owns the claim of this name.
+    pub fn owner_of(&self, name: &LeaseName) -> Option<&'a NodeName> {
+        self.world.claims.get(name).and_then(|claim| self.owner(claim))
+    }
+
+    /// How many addresses each node with a session owns.
+    pub const fn loads(&self) -> &BTreeMap<NodeName, usize> {
+        &self.loads
+    }
+
+    fn count(&self) -> BTreeMap<NodeName, usize> {
+        let live = self.world.sessions.iter().filter(|(_, session)| session.is_live());
+        let mut loads: BTreeMap<NodeName, usize> =
+            live.map(|(node, _)| (node.clone(), 0)).collect();
+        for claim in self.world.claims.values() {
+            if let Some(load) = self.owner(claim).and_then(|owner| loads.get_mut(owner)) {
+                *load += claim.stored.record.addresses.len();
+            }
+        }
+        loads
+    }
+
+    /// Through which interface `node` could carry `claim`, or why it cannot.
+    pub fn candidate(
+        &self,
+        claim: &DesiredClaim,
+        node: &NodeName,
+    ) -> Result<&'a InterfaceName, Obstacle> {
+        if let Some(left_out) = self.rules.leaves_out(claim, node) {
+            return Err(Obstacle::LeftOut(left_out));
+        }
+        let state = self.desired.nodes.get(node).copied();
+        // A cordon counts whether the speaker runs or not.
+        if let Some(state) = state.filter(|state| !state.takes()) {
+            return Err(Obstacle::State(state));
+        }
+        let Some(session) = self.live(node) else { return Err(Obstacle::NoSession) };
+        if session.drain {
+            return Err(Obstacle::Drained);
+        }
+        let record = &session.stored.record;
+        bar(claim, node, state, record, |vip| self.is_in_a_subnet(vip)).map_err(|bar| match bar {
+            Bar::NotAllowed | Bar::NoNode => Obstacle::LeftOut(LeftOut::NoNode),
+            Bar::State(state) => Obstacle::State(state),
+            Bar::Restarting => Obstacle::Restarting,
+            Bar::NoInterface => Obstacle::NoInterface,
+        })
+    }
+
+    /// Whether an interface of any node has a subnet that holds `vip`.
+    pub fn is_in_a_subnet(&self, vip: IpAddr) -> bool {
+        self.world.sessions.values().any(|session| has_subnet_of(&session.stored.record, vip))
+    }
+
+    /// Who would take which of these claims, the first to act first, if nobody owned them and these
+    /// nodes were dead: what all speakers compute then.
+    pub fn rank(
+        &self,
+        names: &BTreeSet<&LeaseName>,
+        dead: &BTreeSet<NodeName>,
+    ) -> BTreeMap<LeaseName, Vec<NodeName>> {
+        let mut loads = self.loads.clone();
+        loads.retain(|node, _| !dead.contains(node));
+        let unsteady = |(node, session): (&'a NodeName, &SessionRow)| {
+            (session.is_live() && session.stored.record.fences >= UNSTEADY).then_some(node)
+        };
+        let unsteady: Vec<_> = self.world.sessions.iter().filter_map(unsteady).collect();
+        let owner = |name| self.owner_of(name).filter(|owner| !dead.contains(*owner));
+        let orphans: Vec<Orphan<'_>> = names
+            .iter()
+            .filter_map(|name| {
+                let (name, claim) = self.desired.claims.get_key_value(*name)?;
+                let holder =
+                    self.world.claims.get(name).and_then(|it| it.stored.record.holder.as_ref());
+                let last = unsteady.iter().copied().chain(self.desired.not_ready()).chain(holder);
+                let nodes = self.world.snapshot.nodes.keys().filter(|node| !dead.contains(*node));
+                Some(Orphan {
+                    name,
+                    addresses: claim.addresses.len(),
+                    candidates: nodes.filter(|node| self.candidate(claim, node).is_ok()).collect(),
+                    preference: &claim.preference,
+                    last: last.collect(),
+                    apart: claim.apart_from.iter().map(|other| (other, owner(other))).collect(),
+                })
+            })
+            .collect();
+        for name in names {
+            // Orphans are nobody's burden yet.
+            let load = self.owner_of(name).and_then(|owner| loads.get_mut(owner));
+            if let (Some(load), Some(claim)) = (load, self.world.claims.get(*name)) {
+                *load = load.saturating_sub(claim.stored.record.addresses.len());
+            }
+        }
+        rank(&orphans, &loads)
+    }
+}

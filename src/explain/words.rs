@@ -1,0 +1,112 @@
+//! Obstacles in words.
+
+use leasehold_crds::names::NodeName;
+
+use super::story::Verdict;
+use super::view::{Obstacle, View};
+use crate::desired::{DesiredClaim, LeftOut, NodeState};
+
+/// Which verdict an obstacle is, and why in words.
+pub fn obstacle(
+    view: &View<'_>,
+    claim: &DesiredClaim,
+    node: &NodeName,
+    obstacle: &Obstacle,
+) -> (Verdict, String) {
+    let text = |text: &str| text.to_owned();
+    match obstacle {
+        Obstacle::LeftOut(LeftOut::Silent(silence)) => (Verdict::Silent, text(silence.text())),
+        Obstacle::LeftOut(LeftOut::Excluded) => (
+            Verdict::Excluded,
+            text(
+                "excluded from load balancing, by the label \
+                 node.kubernetes.io/exclude-from-external-load-balancers or the taint out-of-service",
+            ),
+        ),
+        Obstacle::LeftOut(LeftOut::NotSelected(policy)) => {
+            (Verdict::NotSelected, format!("not selected by policy {policy}"))
+        }
+        Obstacle::LeftOut(LeftOut::NoEndpoint) => (
+            Verdict::NoEndpoint,
+            text("no endpoint here, and the service has externalTrafficPolicy: Local"),
+        ),
+        Obstacle::LeftOut(LeftOut::NoNode) => (Verdict::NoNode, text("there is no such Node")),
+        Obstacle::State(state) => (of_state(*state), text(state_of(*state))),
+        Obstacle::NoSession => (Verdict::NoSession, no_session(view, node)),
+        Obstacle::Drained => {
+            (Verdict::Drained, text("drained by annotation: `kubectl leasehold undrain` ends that"))
+        }
+        Obstacle::Restarting => (Verdict::Restarting, text("its speaker restarts")),
+        Obstacle::NoInterface => (Verdict::NoInterface, no_interface(view, claim, node)),
+    }
+}
+
+const fn of_state(state: NodeState) -> Verdict {
+    match state {
+        // Nodes in these states are candidates.
+        NodeState::Ready | NodeState::NotReady => Verdict::Candidate,
+        NodeState::Cordoned => Verdict::Cordoned,
+        NodeState::Draining => Verdict::Draining,
+        NodeState::NetworkUnavailable => Verdict::NetworkUnavailable,
+        NodeState::Leaving => Verdict::Leaving,
+    }
+}
+
+/// The state of a node in words.
+pub const fn state_of(state: NodeState) -> &'static str {
+    match state {
+        NodeState::Ready => "ready",
+        NodeState::NotReady => "not ready: takes only what no other node can",
+        NodeState::Cordoned => "cordoned: takes nothing",
+        NodeState::Draining => "cordoned, and pods leave it: gives away what it has",
+        NodeState::NetworkUnavailable => "its network is unavailable",
+        NodeState::Leaving => "being deleted",
+    }
+}
+
+/// Why an owner keeps what it would not take.
+pub fn keeps(claim: &DesiredClaim, obstacle: &Obstacle) -> Option<&'static str> {
+    match obstacle {
+        Obstacle::State(NodeState::Cordoned) if !claim.drain_on_cordon => {
+            Some("keeps it until pods leave it")
+        }
+        Obstacle::Restarting => Some("keeps it while its speaker restarts"),
+        _ => None,
+    }
+}
+
+fn no_session(view: &View<'_>, node: &NodeName) -> String {
+    match view.world().sessions.get(node) {
+        None => "no session: no speaker has run here".to_owned(),
+        Some(session) => {
+            let cause = &session.stored.record.cause;
+            let why = if cause.is_empty() { "it ended" } else { cause };
+            format!("no session, the speaker does not run: {why}")
+        }
+    }
+}
+
+fn no_interface(view: &View<'_>, claim: &DesiredClaim, node: &NodeName) -> String {
+    let Some(session) = view.live(node) else { return "no interface".to_owned() };
+    let record = &session.stored.record;
+    let macs: Vec<_> = record.links_down.iter().map(ToString::to_string).collect();
+    let down = format!("; without a carrier: the link with MAC address {}", macs.join(", "));
+    let down = if macs.is_empty() { String::new() } else { down };
+    let mut links = record.interfaces.iter();
+    let named = links.any(|it| claim.interfaces.iter().any(|pattern| pattern.matches(&it.name)));
+    if !claim.interfaces.is_empty() && !named {
+        let patterns: Vec<_> = claim.interfaces.iter().map(ToString::to_string).collect();
+        return format!("no interface that the policy names ({}){down}", patterns.join(", "));
+    }
+    let addresses: Vec<_> = claim.addresses.iter().map(ToString::to_string).collect();
+    let own: Vec<_> = record
+        .interfaces
+        .iter()
+        .map(|it| format!("{} {}", it.name, it.addresses.join(" ")))
+        .collect();
+    let own = if own.is_empty() { "none with a carrier".to_owned() } else { own.join("; ") };
+    format!(
+        "no interface whose subnet holds {} (its interfaces: {own}){down}",
+        addresses.join(", ")
+    )
+}

@@ -1,0 +1,170 @@
+//! What is known of a cluster, from its objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use leasehold_crds::lease::{Claim, LeaseName, Session, Stored, annotation};
+use leasehold_crds::names::NodeName;
+use leasehold_crds::service::{self, ALLOCATED};
+use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
+
+use crate::desired::{NodeObject, ServiceFacts, SliceFacts, Snapshot};
+
+/// The objects of a cluster, as the API server lists them.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    /// All Services.
+    pub services: Vec<Service>,
+    /// Their endpoints.
+    pub slices: Vec<EndpointSlice>,
+    /// All nodes.
+    pub nodes: Vec<Node>,
+    /// Policies.
+    pub policies: Vec<AnnouncementPolicy>,
+    /// Pools.
+    pub pools: Vec<IPAddressPool>,
+    /// The leases of the sessions' namespace.
+    pub sessions: Vec<Lease>,
+    /// The leases of the claims' namespace.
+    pub claims: Vec<Lease>,
+}
+
+/// What is known of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    /// What the speakers keep of its objects.
+    pub snapshot: Snapshot,
+    /// All Services, by `namespace/name`.
+    pub services: BTreeMap<String, ServiceRow>,
+    /// The sessions, by node.
+    pub sessions: BTreeMap<NodeName, SessionRow>,
+    /// The claims.
+    pub claims: BTreeMap<LeaseName, ClaimRow>,
+}
+
+/// What is known of a Service, beside what the speakers keep of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServiceRow {
+    /// `spec.type`.
+    pub kind: String,
+    /// `spec.loadBalancerClass`.
+    pub class: Option<String>,
+    /// Whether it asks Leasehold for an address, or was given one.
+    pub ours: bool,
+    /// The addresses in its status.
+    pub addresses: Vec<IpAddr>,
+    /// The claims that govern them.
+    pub claims: BTreeSet<LeaseName>,
+    /// The pool that they are from.
+    pub pool: Option<String>,
+    /// Its conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// A session as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRow {
+    /// The session.
+    pub stored: Stored<Session>,
+    /// Whether people want the node to own nothing.
+    pub drain: bool,
+}
+
+impl SessionRow {
+    /// Whether its node holds it.
+    pub fn is_live(&self) -> bool {
+        let session = &self.stored;
+        session.record.holder.as_ref().is_some_and(|node| node.as_str() == session.name.as_str())
+    }
+}
+
+/// A claim as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimRow {
+    /// The claim.
+    pub stored: Stored<Claim>,
+    /// How long its last change took, as its holder wrote it.
+    pub took: Option<String>,
+    /// To which node people want it to move.
+    pub move_to: Option<String>,
+}
+
+impl ClaimRow {
+    /// The claim of a lease; `None` for other leases.
+    pub fn of(lease: &Lease) -> Option<Self> {
+        let stored = Stored::<Claim>::from_lease(lease).filter(|it| it.name.is_claim())?;
+        let text = |key| lease.annotations().get(key).cloned();
+        let (took, move_to) = (text(annotation::TOOK), text(annotation::MOVE_TO));
+        Some(Self { stored, took, move_to })
+    }
+}
+
+impl SessionRow {
+    /// The session of a lease, and whose it is.
+    pub fn of(lease: &Lease) -> Option<(NodeName, Self)> {
+        let stored = Stored::<Session>::from_lease(lease)?;
+        let node = stored.name.as_str().parse().ok()?;
+        let drain = lease.annotations().get(annotation::DRAIN).is_some_and(|it| it == "true");
+        Some((node, Self { stored, drain }))
+    }
+}
+
+impl ServiceRow {
+    /// What is known of a Service.
+    pub fn of(object: &Service) -> (String, Self) {
+        let spec = object.spec.clone().unwrap_or_default();
+        let kind = spec.type_.unwrap_or_else(|| "ClusterIP".to_owned());
+        let conditions = object.status.clone().and_then(|status| status.conditions);
+        let conditions = conditions.unwrap_or_default();
+        let addresses: Vec<IpAddr> =
+            service::ingress_ips(object).filter_map(|ip| ip.parse().ok()).collect();
+        let recorded = service::Claims::of(object);
+        let marked = recorded.is_some() || conditions.iter().any(|it| it.type_ == ALLOCATED);
+        let claims = recorded
+            .map(|claims| claims.split(addresses.iter().copied()).into_keys().collect())
+            .unwrap_or_default();
+        let row = Self {
+            ours: kind == "LoadBalancer" && (marked || service::is_ours(object, false)),
+            kind,
+            class: spec.load_balancer_class,
+            addresses,
+            claims,
+            pool: service::allocated_from(object).map(str::to_owned),
+            conditions,
+        };
+        let namespace = object.namespace().unwrap_or_default();
+        (format!("{namespace}/{}", object.name_any()), row)
+    }
+
+    /// A condition of it.
+    pub fn condition(&self, type_: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.type_ == type_)
+    }
+}
+
+impl World {
+    /// What these objects say.
+    pub fn of(objects: &Objects) -> Self {
+        let mut snapshot = Snapshot::default();
+        snapshot.services.extend(objects.services.iter().filter_map(ServiceFacts::of));
+        snapshot.slices.extend(objects.slices.iter().filter_map(SliceFacts::of));
+        snapshot.nodes.extend(objects.nodes.iter().filter_map(NodeObject::of));
+        let policies = objects.policies.iter().map(|it| (it.name_any(), it.clone()));
+        snapshot.policies.extend(policies);
+        let pools = objects.pools.iter().map(|it| (it.name_any(), it.labels().clone()));
+        snapshot.pools.extend(pools);
+        snapshot.note_nodes();
+        let claims = objects.claims.iter().filter_map(ClaimRow::of);
+        Self {
+            snapshot,
+            services: objects.services.iter().map(ServiceRow::of).collect(),
+            sessions: objects.sessions.iter().filter_map(SessionRow::of).collect(),
+            claims: claims.map(|row| (row.stored.name.clone(), row)).collect(),
+        }
+    }
+}

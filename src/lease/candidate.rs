@@ -1,0 +1,46 @@
+//! Whether a node may take a claim, as far as everybody can tell: a pure function of the objects.
+
+use std::net::IpAddr;
+
+use leasehold_crds::lease::Session;
+use leasehold_crds::names::{InterfaceName, NodeName};
+
+use super::segment::{Segment, carrying};
+use crate::desired::{DesiredClaim, NodeState};
+
+/// Why a node whose session lives may not take a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bar {
+    /// The policy, a label or the endpoints leave it out.
+    NotAllowed,
+    /// There is no such Node.
+    NoNode,
+    /// Its state: cordoned, drained, ….
+    State(NodeState),
+    /// Its speaker restarts.
+    Restarting,
+    /// None of its interfaces that have a carrier can carry the addresses.
+    NoInterface,
+}
+
+/// Through which interface `node`, whose live session this is, may take `claim`, or why it may not.
+/// `is_in_a_subnet` says whether an interface of any node has a subnet that holds an address.
+pub fn bar<'a>(
+    claim: &DesiredClaim,
+    node: &NodeName,
+    state: Option<NodeState>,
+    session: &'a Session,
+    is_in_a_subnet: impl Fn(IpAddr) -> bool,
+) -> Result<&'a InterfaceName, Bar> {
+    if !claim.nodes.contains(node) {
+        return Err(Bar::NotAllowed);
+    }
+    let state = state.ok_or(Bar::NoNode)?;
+    if !state.takes() {
+        return Err(Bar::State(state));
+    }
+    if session.restarting {
+        return Err(Bar::Restarting);
+    }
+    carrying(claim, Segment::listed(session), is_in_a_subnet).ok_or(Bar::NoInterface)
+}

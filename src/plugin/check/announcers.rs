@@ -1,0 +1,167 @@
+//! Others that announce addresses of Services, as far as objects of the API tell.
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::{Api, ResourceExt};
+use leasehold_crds::IPAddressPool;
+use leasehold_crds::range::IpRange;
+
+use super::super::connect::Cluster;
+use super::super::error::PluginError;
+use super::super::read::list;
+use super::{Finding, or_none, skip};
+use crate::explain::View;
+
+const CHECK: &str = "announcers";
+const STRANGERS: &str = "strangers";
+const SYSTEM: &str = "kube-system";
+
+/// What is read for the check.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Announcers {
+    sets: Vec<DaemonSet>,
+    /// Static pods among them.
+    pods: Vec<Pod>,
+    /// The names of Cilium's policies for announcements on layer 2.
+    cilium: Vec<String>,
+}
+
+pub(super) async fn read(cluster: &Cluster) -> Result<Result<Announcers, String>, PluginError> {
+    let read = async {
+        let sets = list(cluster, Api::all(cluster.client.clone())).await?;
+        let pods = list(cluster, Api::namespaced(cluster.client.clone(), SYSTEM)).await?;
+        let kind = GroupVersionKind::gvk("cilium.io", "v2alpha1", "CiliumL2AnnouncementPolicy");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "ciliuml2announcementpolicies");
+        let policies: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
+        let params = kube::api::ListParams::default();
+        let policies = cluster.call("list Cilium's policies", policies.list(&params)).await;
+        let policies = or_none(policies.map(|list| list.items))?;
+        Ok(Announcers { sets, pods, cilium: policies.iter().map(ResourceExt::name_any).collect() })
+    };
+    skip(read.await)
+}
+
+/// Who else announces.
+pub(super) fn check(read: &Result<Announcers, String>) -> Vec<Finding> {
+    let announcers = match read {
+        Ok(announcers) => announcers,
+        Err(why) => return vec![Finding::skipped(CHECK, why)],
+    };
+    let of_set = |set: &DaemonSet| {
+        let place = format!("{}/{}", set.namespace().unwrap_or_default(), set.name_any());
+        let spec = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+        Some(format!("{} (DaemonSet {place})", known(set.labels(), spec)?))
+    };
+    let of_pod = |pod: &Pod| {
+        // Those of a DaemonSet are told by it.
+        let owners = pod.owner_references();
+        let static_pod = owners.is_empty() || owners.iter().any(|owner| owner.kind == "Node");
+        let name = known(pod.labels(), pod.spec.as_ref()).filter(|_| static_pod)?;
+        Some(format!("{name} (pod {SYSTEM}/{})", pod.name_any()))
+    };
+    let cilium =
+        announcers.cilium.iter().map(|it| format!("Cilium (CiliumL2AnnouncementPolicy {it})"));
+    let found = announcers.sets.iter().filter_map(of_set);
+    let found = found.chain(announcers.pods.iter().filter_map(of_pod)).chain(cilium);
+    let findings: Vec<Finding> = found
+        .map(|who| {
+            let fix = "have it announce none of the addresses of Leasehold's pools, by pools and classes \
+                       that do not overlap, or remove it";
+            Finding::warn(CHECK, format!("{who} announces addresses as well"), fix)
+        })
+        .collect();
+    if findings.is_empty() {
+        return vec![Finding::ok(CHECK, "no other load balancer is known to the API server")];
+    }
+    findings
+}
+
+/// Which load balancer these pods belong to.
+fn known(
+    labels: &std::collections::BTreeMap<String, String>,
+    spec: Option<&PodSpec>,
+) -> Option<&'static str> {
+    let label = |key: &str, value: &str| labels.get(key).is_some_and(|it| it == value);
+    let speaker = label("component", "speaker") || label("app.kubernetes.io/component", "speaker");
+    let metallb = label("app", "metallb") || label("app.kubernetes.io/name", "metallb");
+    let images = spec.into_iter().flat_map(|spec| &spec.containers);
+    let image = |part: &str| {
+        images.clone().any(|it| it.image.as_ref().is_some_and(|image| image.contains(part)))
+    };
+    if metallb && speaker {
+        Some("MetalLB")
+    } else if image("kube-vip/") || image("/kube-vip") {
+        Some("kube-vip")
+    } else if labels.contains_key("svccontroller.k3s.cattle.io/svcname") {
+        Some("ServiceLB of k3s")
+    } else if image("purelb/lbnodeagent") {
+        Some("PureLB")
+    } else if image("openelb/") {
+        Some("OpenELB")
+    } else {
+        None
+    }
+}
+
+/// Services that are not ours and have an address of a pool of ours in their status.
+pub(super) fn strangers(view: &View<'_>, pools: &[IPAddressPool]) -> Vec<Finding> {
+    let ranges = pools.iter().flat_map(|pool| &pool.spec.addresses);
+    let ranges: Vec<IpRange> = ranges.filter_map(|entry| entry.parse().ok()).collect();
+    let services = view.world().services.iter().filter(|(_, row)| !row.ours);
+    services
+        .filter_map(|(name, row)| {
+            let address =
+                row.addresses.iter().find(|ip| ranges.iter().any(|range| range.contains(**ip)))?;
+            let class = row.class.as_deref().unwrap_or("none");
+            let text = format!(
+                "Service {name} (loadBalancerClass {class}) has {address}, which is in a pool of \
+                 Leasehold, from somebody else"
+            );
+            let fix = "take the address out of the pool, or give the Service another";
+            Some(Finding::warn(STRANGERS, text, fix))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::Level;
+    use super::*;
+
+    fn set(name: &str, labels: &serde_json::Value, image: &str) -> DaemonSet {
+        serde_json::from_value(json!({
+            "metadata": { "name": name, "namespace": "lb", "labels": labels },
+            "spec": { "selector": {}, "template": { "spec": {
+                "containers": [{ "name": "c", "image": image }],
+            } } },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn other_load_balancers_are_told_by_labels_and_images() {
+        let none = json!({});
+        let metallb = json!({ "app": "metallb", "component": "speaker" });
+        let helm = json!({ "app.kubernetes.io/name": "metallb",
+            "app.kubernetes.io/component": "speaker" });
+        let frr = json!({ "app.kubernetes.io/name": "metallb",
+            "app.kubernetes.io/component": "frr-k8s" });
+        for (labels, image, expected) in [
+            (&metallb, "quay.io/metallb/speaker:v0.15", Some("MetalLB")),
+            (&helm, "quay.io/metallb/speaker:v0.15", Some("MetalLB")),
+            (&frr, "quay.io/metallb/frr-k8s", None),
+            (&none, "ghcr.io/kube-vip/kube-vip:v1", Some("kube-vip")),
+            (&none, "leasehold/speaker:0.1.0", None),
+        ] {
+            let sets = vec![set("it", labels, image)];
+            let found = check(&Ok(Announcers { sets, ..Announcers::default() }));
+            let named = expected.is_some_and(|name| found[0].message.starts_with(name));
+            assert!(named == (found[0].level == Level::Warn), "{image}: {found:?}");
+            assert_eq!(expected.is_some(), found[0].level == Level::Warn, "{image}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Sessions of the speakers, and interfaces for the addresses of the pools.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, ResourceExt};
+use leasehold_crds::IPAddressPool;
+use leasehold_crds::lease::Session;
+use leasehold_crds::names::NodeName;
+use leasehold_crds::range::IpRange;
+use tokio::time::{Instant, sleep};
+
+use super::super::connect::Cluster;
+use super::super::error::PluginError;
+use super::super::output::listed;
+use super::super::read::list;
+use super::Finding;
+use crate::explain::{SessionRow, View, World};
+use crate::lease::has_subnet_of;
+
+const SESSIONS: &str = "speakers";
+const INTERFACES: &str = "interfaces";
+
+/// How often the sessions are looked at.
+const LOOK: Duration = Duration::from_millis(500);
+/// For how long at most.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// The nodes whose sessions changed while they were looked at, for as long as one may go without: no
+/// clock of theirs is compared with any other.
+pub(super) async fn renewed(
+    cluster: &Cluster,
+    world: &World,
+) -> Result<BTreeSet<NodeName>, PluginError> {
+    let before: BTreeMap<&NodeName, &SessionRow> =
+        world.sessions.iter().filter(|(_, session)| session.is_live()).collect();
+    let longest = world.sessions.values().map(|it| it.stored.record.duration_seconds).max();
+    let longest = u64::try_from(longest.unwrap_or(0)).unwrap_or(0);
+    let until = Instant::now() + Duration::from_secs(longest).min(LONGEST);
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.sessions);
+    let mut renewed = BTreeSet::new();
+    while renewed.len() < before.len() && Instant::now() < until {
+        sleep(LOOK).await;
+        for lease in list(cluster, leases.clone()).await? {
+            let Some((node, now)) = SessionRow::of(&lease) else { continue };
+            // One that was fenced meanwhile has changed, too.
+            let changed = before.get(&node).is_some_and(|before| is_renewed(before, &now));
+            if changed {
+                renewed.insert(node);
+            }
+        }
+    }
+    Ok(renewed)
+}
+
+/// Whether a session is the same as before, and was written since.
+fn is_renewed(before: &SessionRow, now: &SessionRow) -> bool {
+    let (before, stored) = (&before.stored, &now.stored);
+    now.is_live()
+        && before.uid == stored.uid
+        && before.record.transitions == stored.record.transitions
+        && before.resource_version != stored.resource_version
+}
+
+/// The nodes that policies select, or all.
+fn selected<'a>(view: &View<'a>) -> Vec<&'a NodeName> {
+    let policies = view.rules().policies();
+    let none = policies.iter().next().is_none();
+    let nodes = view.world().snapshot.nodes.iter();
+    let may = nodes.filter(|(_, node)| {
+        !node.is_excluded() && (none || policies.iter().any(|it| it.allows_node(node.labels())))
+    });
+    may.map(|(name, _)| name).collect()
+}
+
+/// Whether a speaker lives on each node that may announce.
+pub(super) fn sessions(view: &View<'_>, renewed: &BTreeSet<NodeName>) -> Vec<Finding> {
+    let selected = selected(view);
+    let (mut without, mut still, mut restarting, mut drained) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for node in &selected {
+        match view.live(node) {
+            None => without.push(*node),
+            Some(session) if session.stored.record.restarting => restarting.push(*node),
+            Some(_) if !renewed.contains(*node) => still.push(*node),
+            Some(session) if session.drain => drained.push(*node),
+            Some(_) => {}
+        }
+    }
+    let mut findings = Vec::new();
+    if selected.is_empty() {
+        let fix = "kubectl get announcementpolicies; change their nodeSelectors";
+        findings.push(Finding::fail(SESSIONS, "no node may announce", fix));
+    } else if without.len() == selected.len() {
+        let fix = "kubectl get pods -n leasehold-system; their logs say why";
+        findings.push(Finding::fail(SESSIONS, "no node has a session: no speaker runs", fix));
+    } else if !without.is_empty() {
+        let text = format!("no session, so no running speaker: {}", listed(&without));
+        let fix = "run a speaker there, or leave the node out by a policy's nodeSelectors";
+        findings.push(Finding::warn(SESSIONS, text, fix));
+    }
+    if !still.is_empty() {
+        let text = format!("a session that is not renewed: {}", listed(&still));
+        let fix = "the speaker hangs, or cannot reach the API server: see its log";
+        findings.push(Finding::fail(SESSIONS, text, fix));
+    }
+    if !restarting.is_empty() {
+        let text = format!("the speaker restarts: {}", listed(&restarting));
+        findings.push(Finding::warn(SESSIONS, text, "look again in half a minute"));
+    }
+    if !drained.is_empty() {
+        let text = format!("drained by annotation: {}", listed(&drained));
+        findings.push(Finding::warn(SESSIONS, text, "kubectl leasehold undrain NODE"));
+    }
+    if findings.is_empty() {
+        let text = format!("{} of {0} nodes that may announce live", selected.len());
+        findings.push(Finding::ok(SESSIONS, text));
+    }
+    findings
+}
+
+/// Whether nodes have a subnet for the addresses of the pools.
+pub(super) fn interfaces(view: &View<'_>, pools: &[IPAddressPool]) -> Vec<Finding> {
+    let live: Vec<(&NodeName, &Session)> = selected(view)
+        .into_iter()
+        .filter_map(|node| Some((node, &view.live(node)?.stored.record)))
+        .collect();
+    let mut findings = Vec::new();
+    for pool in pools {
+        let name = pool.name_any();
+        let ranges = pool.spec.addresses.iter().filter_map(|it| it.parse().ok());
+        let ranges: Vec<IpRange> = ranges.collect();
+        let lacks = |session: &Session| ranges.iter().find(|range| !holds(session, range));
+        let lacking: Vec<_> =
+            live.iter().filter_map(|(node, session)| Some((*node, lacks(session)?))).collect();
+        let Some((_, range)) = lacking.first() else { continue };
+        findings.push(if lacking.len() == live.len() {
+            let text = format!(
+                "pool {name}: no node has an interface whose subnet holds {range}; such addresses are \
+                 announced where the default route leads"
+            );
+            let fix = "nothing, if they are routed there; else give the nodes an address in that subnet";
+            Finding::warn(INTERFACES, text, fix)
+        } else {
+            let nodes = listed(lacking.iter().map(|(node, _)| *node));
+            let text = format!("pool {name}: no interface whose subnet holds {range} on {nodes}");
+            let fix = "these nodes announce none of it: give them an address in that subnet, or leave \
+                       them out by a policy's nodeSelectors";
+            Finding::warn(INTERFACES, text, fix)
+        });
+    }
+    if findings.is_empty() && !live.is_empty() && !pools.is_empty() {
+        let text = "each node has a subnet for the addresses of each pool";
+        findings.push(Finding::ok(INTERFACES, text));
+    }
+    findings
+}
+
+/// Whether subnets of a node hold both ends of a range.
+fn holds(session: &Session, range: &IpRange) -> bool {
+    let ends: [IpAddr; 2] = [range.first(), range.last()];
+    ends.into_iter().all(|end| has_subnet_of(session, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_crds::lease::annotation;
+    use serde_json::{Value, json};
+
+    use super::super::Level;
+    use super::*;
+    use crate::explain::Objects;
+
+    fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn session(node: &str, address: &str, more: &[&str]) -> Lease {
+        let links = json!([{ "name": "eth0", "mac": "02:00:00:00:00:01", "addresses": [address] }]);
+        let mut annotations = json!({ annotation::INTERFACES: links.to_string() });
+        for key in more {
+            annotations[*key] = json!("true");
+        }
+        of(json!({
+            "metadata": { "name": node, "uid": node, "resourceVersion": "1",
+                "annotations": annotations },
+            "spec": { "holderIdentity": node, "leaseTransitions": 1 },
+        }))
+    }
+
+    fn world(nodes: &[&str], sessions: Vec<Lease>) -> World {
+        let node = |name: &&str| of(json!({ "metadata": { "name": name } }));
+        let nodes = nodes.iter().map(node).collect();
+        World::of(&Objects { nodes, sessions, ..Objects::default() })
+    }
+
+    #[test]
+    fn speakers_that_are_missing_hung_restarting_or_drained_are_named() {
+        let (here, drain, restarts) = ("192.0.2.250/24", annotation::DRAIN, annotation::RESTARTING);
+        let both = || vec![session("a", here, &[]), session("b", here, &[])];
+        for (what, sessions, renewed, expected) in [
+            ("all live", both(), &["a", "b"][..], (Level::Ok, "2 of 2 nodes")),
+            ("one hangs", both(), &["a"], (Level::Fail, "not renewed: b")),
+            ("one has none", vec![session("a", here, &[])], &["a"], (Level::Warn, "speaker: b")),
+            ("none runs", Vec::new(), &[], (Level::Fail, "no node has a session")),
+            (
+                "one is drained",
+                vec![session("a", here, &[]), session("b", here, &[drain])],
+                &["a", "b"],
+                (Level::Warn, "drained by annotation: b"),
+            ),
+            (
+                "one restarts",
+                vec![session("a", here, &[]), session("b", here, &[restarts])],
+                &["a"],
+                (Level::Warn, "the speaker restarts: b"),
+            ),
+        ] {
+            let world = world(&["a", "b"], sessions);
+            let renewed = renewed.iter().map(|name| name.parse().unwrap()).collect();
+            let found = super::sessions(&View::new(&world), &renewed);
+            let [finding] = &found[..] else { panic!("{what}: {found:?}") };
+            assert_eq!(finding.level, expected.0, "{what}");
+            assert!(finding.message.contains(expected.1), "{what}: {}", finding.message);
+        }
+        let nobody = world(&[], Vec::new());
+        let found = super::sessions(&View::new(&nobody), &BTreeSet::new());
+        assert_eq!(found[0].message, "no node may announce");
+    }
+
+    #[test]
+    fn pools_that_no_node_or_not_each_node_has_a_subnet_for_are_named() {
+        let pool: IPAddressPool = of(json!({
+            "apiVersion": "leasehold.dev/v1alpha1", "kind": "IPAddressPool",
+            "metadata": { "name": "lan" }, "spec": { "addresses": ["192.0.2.0/28"] },
+        }));
+        let (near, far) = ("192.0.2.250/24", "198.51.100.1/24");
+        for (a, b, expected) in [
+            (near, near, (Level::Ok, "each node has a subnet")),
+            (near, far, (Level::Warn, "no interface whose subnet holds 192.0.2.0-192.0.2.15 on b")),
+            (far, far, (Level::Warn, "no node has an interface whose subnet holds")),
+        ] {
+            let world = world(&["a", "b"], vec![session("a", a, &[]), session("b", b, &[])]);
+            let found = super::interfaces(&View::new(&world), std::slice::from_ref(&pool));
+            let [finding] = &found[..] else { panic!("{found:?}") };
+            assert_eq!(finding.level, expected.0, "{a} {b}");
+            assert!(finding.message.contains(expected.1), "{}", finding.message);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! From the API server to what is known of the cluster.
+
+use std::fmt::Debug;
+
+use futures::FutureExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::ListParams;
+use kube::{Api, Resource};
+use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
+use serde::de::DeserializeOwned;
+
+use super::connect::Cluster;
+use super::error::PluginError;
+use crate::explain::{Objects, World};
+
+/// Lists all objects of a kind.
+pub(super) async fn list<K>(cluster: &Cluster, api: Api<K>) -> Result<Vec<K>, PluginError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let doing = format!("list {}", K::plural(&()));
+    let params = ListParams::default();
+    Ok(cluster.call(doing, api.list(&params)).await?.items)
+}
+
+/// As [`list`], of a kind of ours, which the API server may not know.
+async fn list_ours<K>(
+    cluster: &Cluster,
+    api: Api<K>,
+    kind: &'static str,
+) -> Result<Vec<K>, PluginError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    list(cluster, api).await.map_err(|error| match error {
+        PluginError::Refused { code: 404, .. } => PluginError::NotInstalled(kind),
+        error => error,
+    })
+}
+
+/// All that is asked for and owned.
+pub(super) async fn objects(cluster: &Cluster) -> Result<Objects, PluginError> {
+    let client = || cluster.client.clone();
+    let policies: Api<AnnouncementPolicy> = Api::all(client());
+    let pools: Api<IPAddressPool> = Api::all(client());
+    // Boxed: together they would be a large future in each command.
+    let (services, slices, nodes, policies, pools, sessions, claims) = futures::try_join!(
+        list(cluster, Api::all(client())).boxed(),
+        list(cluster, Api::all(client())).boxed(),
+        list(cluster, Api::all(client())).boxed(),
+        list_ours(cluster, policies, "AnnouncementPolicies").boxed(),
+        list_ours(cluster, pools, "IPAddressPools").boxed(),
+        list::<Lease>(cluster, Api::namespaced(client(), &cluster.sessions)).boxed(),
+        list::<Lease>(cluster, Api::namespaced(client(), &cluster.system)).boxed(),
+    )?;
+    Ok(Objects { services, slices, nodes, policies, pools, sessions, claims })
+}
+
+/// What is known of the cluster.
+pub(super) async fn world(cluster: &Cluster) -> Result<World, PluginError> {
+    Ok(World::of(&objects(cluster).await?))
+}

@@ -1,0 +1,211 @@
+//! `status`: the cluster at a glance.
+
+use std::fmt::Write as _;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt;
+use leasehold_crds::names::NodeName;
+use serde::Serialize;
+
+use super::Outcome;
+use super::args::FormatArguments;
+use super::connect::Cluster;
+use super::error::PluginError;
+use super::table::{Cell, Table, Tone, fields};
+use super::{output, read};
+use crate::desired::{NodeObject, NodeState};
+use crate::explain::{Objects, State, View, World, outline, state_of};
+
+/// The lease by which one replica of the operator is elected.
+const OPERATOR: &str = "leasehold-operator";
+
+/// The cluster at a glance.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    /// The active replica of the operator.
+    operator: Option<String>,
+    services: Services,
+    nodes: Vec<NodeLine>,
+    pools: Vec<PoolLine>,
+    /// What is wrong, in words.
+    troubles: Vec<String>,
+}
+
+/// How many Services are in which state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Services {
+    total: usize,
+    owned: usize,
+    silent: usize,
+    unowned: usize,
+    pending: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeLine {
+    node: NodeName,
+    state: String,
+    /// `live`, `restarting`, `drained`, `ended` or `none`.
+    session: &'static str,
+    claims: usize,
+    addresses: usize,
+    interfaces: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PoolLine {
+    pool: String,
+    assigned_ipv4: i64,
+    available_ipv4: i64,
+    assigned_ipv6: i64,
+    available_ipv6: i64,
+}
+
+pub(super) async fn run(
+    cluster: &Cluster,
+    format: FormatArguments,
+) -> Result<Outcome, PluginError> {
+    let objects = read::objects(cluster).await?;
+    let world = World::of(&objects);
+    let status = status(&objects, &View::new(&world));
+    let text = match output::document(&status, format.output)? {
+        Some(document) => document,
+        None => text(&status),
+    };
+    output::print(&text)?;
+    Ok((status.services.unowned + status.services.pending == 0).into())
+}
+
+/// What there is to say.
+pub(super) fn status(objects: &Objects, view: &View<'_>) -> Status {
+    let mut status = Status { operator: operator(&objects.claims), ..Status::default() };
+    if status.operator.is_none() {
+        status.troubles.push("no replica of the operator is active".to_owned());
+    }
+    for (name, row) in &view.world().services {
+        let Some(story) = outline(view, name).filter(|_| row.ours) else { continue };
+        let services = &mut status.services;
+        services.total += 1;
+        let count = match story.state {
+            State::Owned => &mut services.owned,
+            State::Silent => &mut services.silent,
+            State::Unowned => &mut services.unowned,
+            State::Pending | State::NotOurs => &mut services.pending,
+        };
+        *count += 1;
+        if story.state != State::Owned {
+            status.troubles.push(format!("{name}: {}", story.summary));
+        }
+    }
+    status.nodes = view.world().snapshot.nodes.keys().map(|name| node(view, name)).collect();
+    status.pools = objects
+        .pools
+        .iter()
+        .map(|object| {
+            let counts = object.status.clone().unwrap_or_default();
+            PoolLine {
+                pool: object.name_any(),
+                assigned_ipv4: counts.assigned_ipv4,
+                available_ipv4: counts.available_ipv4,
+                assigned_ipv6: counts.assigned_ipv6,
+                available_ipv6: counts.available_ipv6,
+            }
+        })
+        .collect();
+    status
+}
+
+fn operator(leases: &[Lease]) -> Option<String> {
+    let lease = leases.iter().find(|lease| lease.name_any() == OPERATOR)?;
+    lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())
+}
+
+fn node(view: &View<'_>, name: &NodeName) -> NodeLine {
+    let row = view.world().sessions.get(name);
+    let session = match row {
+        None => "none",
+        Some(row) if !row.is_live() => "ended",
+        Some(row) if row.drain => "drained",
+        Some(row) if row.stored.record.restarting => "restarting",
+        Some(_) => "live",
+    };
+    let live = row.filter(|row| row.is_live());
+    let owned = || view.world().claims.values().filter(|claim| view.owner(claim) == Some(name));
+    let interface = |it: &leasehold_crds::lease::SessionInterface| {
+        format!("{} {}", it.name, it.addresses.join(" "))
+    };
+    let state = view.desired().nodes.get(name).copied().unwrap_or_default();
+    let excluded = view.world().snapshot.nodes.get(name).is_some_and(NodeObject::is_excluded);
+    let state = if excluded && state == NodeState::Ready { "excluded" } else { state_of(state) };
+    NodeLine {
+        node: name.clone(),
+        state: state.split(':').next().unwrap_or_default().to_owned(),
+        session,
+        claims: owned().count(),
+        addresses: owned().map(|claim| claim.stored.record.addresses.len()).sum(),
+        interfaces: live
+            .map(|row| row.stored.record.interfaces.iter())
+            .map(|links| links.filter(|it| !it.only_if_named).map(interface).collect())
+            .unwrap_or_default(),
+    }
+}
+
+fn text(status: &Status) -> String {
+    let Services { total, owned, silent, unowned, pending } = status.services;
+    let live = status.nodes.iter().filter(|node| node.session != "none" && node.session != "ended");
+    let mut parts = vec![format!("{owned} owned")];
+    for (count, word) in [(silent, "silent"), (unowned, "without owner"), (pending, "pending")] {
+        if count > 0 {
+            parts.push(format!("{count} {word}"));
+        }
+    }
+    let operator = status.operator.clone();
+    let operator =
+        operator.map_or_else(|| Tone::Bad.paint("none is active"), |it| format!("{it} is active"));
+    let lines = [
+        ("Operator", operator),
+        ("Speakers", format!("{} of {} nodes have a session", live.count(), status.nodes.len())),
+        ("Services", format!("{total}: {}", parts.join(", "))),
+    ];
+    let mut nodes = Table::new(&["NODE", "STATE", "SESSION", "CLAIMS", "ADDRESSES", "INTERFACES"]);
+    for node in &status.nodes {
+        let tone = match node.session {
+            "live" => Tone::Good,
+            "restarting" | "drained" => Tone::Warning,
+            "ended" => Tone::Bad,
+            _ => Tone::Dim,
+        };
+        let none = || vec!["-".to_owned()];
+        let interfaces = Some(node.interfaces.clone()).filter(|it| !it.is_empty());
+        let interfaces = interfaces.unwrap_or_else(none).join("; ");
+        let state = if node.state == "ready" { Tone::Plain } else { Tone::Warning };
+        nodes.row([
+            Cell::from(node.node.as_str()),
+            Cell::new(node.state.as_str(), state),
+            Cell::new(node.session, tone),
+            node.claims.to_string().into(),
+            node.addresses.to_string().into(),
+            Cell::from(interfaces),
+        ]);
+    }
+    let mut pools = Table::new(&["POOL", "IPV4 USED", "IPV4 FREE", "IPV6 USED", "IPV6 FREE"]);
+    for pool in &status.pools {
+        let counts =
+            [pool.assigned_ipv4, pool.available_ipv4, pool.assigned_ipv6, pool.available_ipv6];
+        let counts = counts.map(|count| Cell::from(count.to_string()));
+        pools.row(std::iter::once(Cell::from(pool.pool.as_str())).chain(counts));
+    }
+    let mut text = format!("{}\n{}\n{}", fields(&lines), nodes.text(), pools.text());
+    if !status.troubles.is_empty() {
+        text.push('\n');
+    }
+    for trouble in &status.troubles {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{} {trouble}", Tone::Warning.paint("!"));
+    }
+    text
+}
