@@ -60,7 +60,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         Readiness { ready: health.is_ready(), text: health.to_string() }
     };
     let (asker, questions) = ask::questions();
-    background.spawn(server::serve(listener, readiness, registry, page::routes(asker)));
+    let page = page::routes(asker, readiness.clone());
+    background.spawn(server::serve(listener, readiness, registry, page));
 
     let _lock = host::lock(&health).await?;
     let edge = Edge::start().await?;

@@ -57,8 +57,9 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         let health = health.read();
         Readiness { ready: health.is_ready(), text: format!("{health}\n") }
     };
+    let page = page::routes(asker, readiness.clone());
     let clean = tokio::select! {
-        () = server::serve(listener, readiness, registry, page::routes(asker)) => false,
+        () = server::serve(listener, readiness, registry, page) => false,
         error = stop_on_signal(&stop) => return Err(error).context("cannot listen for signals"),
         () = elector.contend() => false,
         clean = work(&context, tenure, stopped) => clean,

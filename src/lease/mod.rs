@@ -97,7 +97,7 @@ pub use event::{
     Action, Answer, Change, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Target,
     Write,
 };
-pub use overview::{ClaimView, SpeakerView};
+pub use overview::{ClaimView, Remark, SpeakerView};
 pub use peers::UNSTEADY;
 pub use place::{Held, Orphan, next_move, rank, weight};
 pub use record::{HeldClaim, OwnRecord};

@@ -27,18 +27,25 @@ pub struct SpeakerView {
     pub age: Duration,
     /// For how long it may stay unchanged.
     pub lasts: Duration,
-    /// Whether its addresses do not answer this node on the wire.
-    pub silent: bool,
-    /// Whether it restarts.
-    pub restarting: bool,
-    /// Whether people asked it to own nothing.
-    pub drained: bool,
+    /// What else is to be known of it.
+    pub remarks: Vec<Remark>,
     /// What its Node says; none: there is none.
     pub state: Option<NodeState>,
     /// The interfaces that can announce, with their addresses.
     pub interfaces: Vec<(InterfaceName, Vec<String>)>,
     /// Why its session last changed hands.
     pub cause: String,
+}
+
+/// What is to be known of a speaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// Its addresses do not answer this node on the wire.
+    Silent,
+    /// It restarts.
+    Restarting,
+    /// People asked it to own nothing.
+    Drained,
 }
 
 /// A claim, as this node sees it.
@@ -79,9 +86,14 @@ impl Election {
                 lives: record.holder.as_ref() == Some(&node),
                 age: now.saturating_since(entry.changed),
                 lasts: Duration::from_secs(seconds),
-                silent: self.is_silent(&node),
-                restarting: record.restarting,
-                drained: record.drain,
+                remarks: [
+                    (Remark::Drained, record.drain),
+                    (Remark::Restarting, record.restarting),
+                    (Remark::Silent, self.is_silent(&node)),
+                ]
+                .into_iter()
+                .filter_map(|(remark, holds)| holds.then_some(remark))
+                .collect(),
                 state: self.desired.as_ref().and_then(|it| it.nodes.get(&node).copied()),
                 interfaces: record
                     .interfaces

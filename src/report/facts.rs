@@ -36,7 +36,7 @@ pub(super) struct Notice {
 
 /// What the recorder's task is told.
 enum Told {
-    Notice(Notice),
+    Notice(Box<Notice>),
     Taken(Taken),
 }
 
@@ -59,7 +59,7 @@ impl Reports {
             self.send(Told::Taken(taken));
         }
         if let Some(notice) = notice(fact, &self.node) {
-            self.send(Told::Notice(notice));
+            self.send(Told::Notice(Box::new(notice)));
         }
     }
 
@@ -73,7 +73,8 @@ impl Reports {
         } else {
             tracing::info!("host protection works again");
         }
-        self.send(Told::Notice(exposure_notice(exposure.as_ref(), &self.node)));
+        let notice = exposure_notice(exposure.as_ref(), &self.node);
+        self.send(Told::Notice(Box::new(notice)));
         self.exposure = exposure;
     }
 
@@ -235,7 +236,7 @@ impl Notice {
 
     /// An event on a Node, which is referred to as the kubelet does: with its name for a uid.
     pub(super) fn of_node(
-        node: &NodeName,
+        on: &NodeName,
         type_: EventType,
         reason: &str,
         action: &str,
@@ -244,8 +245,8 @@ impl Notice {
         let object = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),
-            name: Some(node.to_string()),
-            uid: Some(node.to_string()),
+            name: Some(on.to_string()),
+            uid: Some(on.to_string()),
             ..ObjectReference::default()
         };
         Self { object, event: event(type_, reason, action, note) }
@@ -287,7 +288,7 @@ async fn record(
         };
         let notices = tokio::select! {
             told = told.recv() => match told {
-                Some(Told::Notice(notice)) => vec![notice],
+                Some(Told::Notice(notice)) => vec![*notice],
                 Some(Told::Taken(taken)) => {
                     takeovers.note(Instant::now(), taken);
                     continue;

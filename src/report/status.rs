@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::clock::Instant;
 use crate::desired::NodeState;
-use crate::lease::{Election, Fact, KernelView, Story};
+use crate::lease::{Election, Fact, KernelView, Remark, Story};
 
 /// How many moves are remembered.
 const MOVES: usize = 50;
@@ -216,9 +216,11 @@ fn speakers(now: Instant, election: &Election) -> Vec<Speaker> {
             Some(NodeState::Leaving) => Some("being deleted"),
         };
         remarks.extend(state);
-        remarks.extend(view.drained.then_some("drained by hand"));
-        remarks.extend(view.restarting.then_some("speaker restarts"));
-        remarks.extend(view.silent.then_some("does not answer on the wire"));
+        remarks.extend(view.remarks.iter().map(|remark| match remark {
+            Remark::Drained => "drained by hand",
+            Remark::Restarting => "speaker restarts",
+            Remark::Silent => "does not answer on the wire",
+        }));
         let mut without = BTreeMap::new();
         for taker in election.without(&view.node).into_values() {
             *without.entry(taker.map(|node| node.to_string()).unwrap_or_default()).or_insert(0) +=

@@ -189,14 +189,19 @@ fn rise(before: &BTreeMap<String, i32>, after: &BTreeMap<String, i32>, namespace
     own.map(|(name, now)| now - before.get(name).copied().unwrap_or(0)).sum()
 }
 
-/// A counter of all speakers, if they have it.
+/// A counter of all speakers, whatever its labels, if they have it.
 fn count(ground: &Ground, name: &str) -> Result<Option<u64>> {
-    let name = format!("leasehold_speaker_{name}_total ");
+    let name = format!("leasehold_speaker_{name}_total");
     let mut sum = None;
     for node in ground.cluster.nodes() {
         let page = node.speaker_http("/metrics")?;
-        let value = page.lines().find_map(|line| line.strip_prefix(&name)?.parse::<u64>().ok());
-        sum = value.map(|value| sum.unwrap_or(0) + value).or(sum);
+        let samples = page.lines().filter_map(|line| {
+            let sample = line.strip_prefix(&name)?.trim_start_matches(|c| c != ' ');
+            sample.trim().parse::<u64>().ok()
+        });
+        for value in samples {
+            sum = Some(sum.unwrap_or(0) + value);
+        }
     }
     Ok(sum)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use leasehold_lab::browser::{Browser, Colours};
 use leasehold_lab::{Lab, repository};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::scene::Scene;
 
@@ -73,11 +73,12 @@ pub async fn the_page_shows_a_failover_as_it_happens() -> Result<()> {
     for part in [&vip, "In this node's kernel", "taken from", owner.name()] {
         ensure!(theirs.contains(part), "{part}: {theirs}");
     }
-    let json: serde_json::Value = serde_json::from_str(&new.speaker_http("/status.json")?)?;
-    let moves = json["moves"].as_array().context("no moves")?;
-    let took = moves.iter().find(|one| one["from"] == owner.name()).context("no such move")?;
-    ensure!(took["took"].as_u64().is_some_and(|took| took > 0), "{took}");
-    let failover = took["failover"].as_str().context("no name")?;
+    let json: Value = serde_json::from_str(&new.speaker_http("/status.json")?)?;
+    let mut moves = json.get("moves").and_then(Value::as_array).into_iter().flatten();
+    let taken = moves.find(|one| one.get("from") == Some(&json!(owner.name())));
+    let taken = taken.context("no such move")?;
+    ensure!(taken.get("took").and_then(Value::as_u64).is_some_and(|took| took > 0), "{taken}");
+    let failover = taken.get("failover").and_then(Value::as_str).context("no name")?;
     ensure!(
         new.speaker()?.log().contains(&format!("failover={failover}")),
         "{failover} is not in the log"

@@ -33,6 +33,7 @@ use maud::{Markup, PreEscaped, html};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::report::ask::Asker;
+use crate::report::server::Readiness;
 
 /// How often an open page is looked after.
 const LOOK: Duration = Duration::from_millis(500);
@@ -86,12 +87,16 @@ pub trait Snapshot: serde::Serialize + Send + 'static {
     fn sections(&self) -> Vec<Section>;
 }
 
-/// The routes of a page that shows the snapshots of `asker`.
-pub fn routes<S: Snapshot>(asker: Asker<S>) -> Router {
+/// The routes of a page that shows the snapshots of `asker`; where there is none, what `/readyz` says.
+pub fn routes<S, F>(asker: Asker<S>, readiness: F) -> Router
+where
+    S: Snapshot,
+    F: Fn() -> Readiness + Clone + Send + Sync + 'static,
+{
     let (page, json) = (asker.clone(), asker.clone());
     let open = Arc::new(Semaphore::new(OPEN));
     Router::new()
-        .route("/", get(async move || whole(&page).await))
+        .route("/", get(async move || whole(&page, readiness()).await))
         .route("/status.json", get(async move || status(&json).await))
         .route(
             "/live",
@@ -113,19 +118,16 @@ fn refuse(why: &'static str) -> Response {
 }
 
 /// What is said where there is no snapshot.
-const SILENT: &str =
-    "the core does not answer: it has not begun, or cannot keep up. /readyz says more";
+const SILENT: &str = "there is nothing to be seen here now; /readyz says why";
 
-async fn whole<S: Snapshot>(asker: &Asker<S>) -> Response {
-    let (code, page) = match asker.ask().await {
-        Some(snapshot) => {
-            let sections = snapshot.sections().iter().map(Section::markup).collect::<Vec<_>>();
-            (StatusCode::OK, view::shell(&snapshot.title(), &html! { @for s in &sections { (s) } }))
-        }
-        None => {
-            let body = html! { section { p { (SILENT) } } };
-            (StatusCode::SERVICE_UNAVAILABLE, view::shell("Leasehold", &body))
-        }
+async fn whole<S: Snapshot>(asker: &Asker<S>, readiness: Readiness) -> Response {
+    let (code, page) = if let Some(snapshot) = asker.ask().await {
+        let sections = snapshot.sections().iter().map(Section::markup).collect::<Vec<_>>();
+        (StatusCode::OK, view::shell(&snapshot.title(), &html! { @for s in &sections { (s) } }))
+    } else {
+        let code = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let body = html! { section { p { (readiness.text) } } };
+        (code, view::shell("Leasehold", &body))
     };
     let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
     (code, SECURITY, kind, page.into_string()).into_response()

@@ -89,6 +89,8 @@ pub async fn of_several_operators_one_works_and_another_takes_over() -> Result<(
     replicas.is(&second, "standby: ", SOON).await?;
     ensure!(first.http("/metrics")?.contains("leasehold_operator_leader 1"));
     ensure!(second.http("/metrics")?.contains("leasehold_operator_leader 0"));
+    let (page, standby) = (first.http("/")?, second.http("/")?);
+    ensure!(page.contains("Who has what") && standby.contains("is active"), "{standby}");
     replicas.allocation("first", SOON).await?;
 
     // A release hands over at once.
