@@ -184,7 +184,7 @@ pub async fn a_failover_is_shown_while_it_happens() -> Result<()> {
         .until("the change is shown", async || {
             let output = watch.output();
             let mut lines = output.lines().filter_map(|it| serde_json::from_str::<Value>(it).ok());
-            let found = lines.rfind(|it| it["claim"] == json!(claim));
+            let found = lines.find(|it| it["claim"] == json!(claim) && it["from"] == old.name());
             line = found.unwrap_or_default();
             Ok(!line.is_null())
         })
