@@ -19,6 +19,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 
 /// What is to become of a claim's lease.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "taken apart as soon as it is made")]
 pub(crate) enum Work {
     Put(Change<Claim>),
     /// Its list is empty and nothing asks for it.
