@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use leasehold_lab::client::Probe;
 use leasehold_lab::{Cluster, Node, Report, Service, sandbox};
-use serde_json::json;
 use tokio::time::sleep;
 
 use super::story::{self, chapter, say, show};
@@ -194,10 +193,10 @@ impl<'a> Demo<'a> {
 
     async fn drain(&self, vip: IpAddr, table: &mut Table) -> Result<()> {
         let old = self.owner().await?;
-        chapter(&format!("6. {} is cordoned: the address moves before it leaves", old.name()));
+        chapter(&format!("6. {} is drained: the address moves before it leaves", old.name()));
         let probe = self.probe(vip)?;
         sleep(Duration::from_millis(500)).await;
-        show(self.cluster.lab(), &["cordon", old.name()])?;
+        self.leasehold("drain", old)?;
         let new = self.other_owner(old, vip).await?;
         sleep(AFTERWARDS).await;
         let report = probe.stop().await?;
@@ -206,7 +205,18 @@ impl<'a> Demo<'a> {
         self.describe()?;
         table.add("planned move: datagrams lost", lost(&report)?);
         table.add_time("... two owners at once", report.owners()?.two_owners());
-        old.patch(json!({ "spec": { "unschedulable": false } })).await
+        self.leasehold("undrain", old)
+    }
+
+    /// A command of the plugin about a node.
+    fn leasehold(&self, command: &str, node: &Node) -> Result<()> {
+        let arguments = [command, node.name()];
+        say(&format!("$ kubectl leasehold {}", arguments.join(" ")));
+        let answer = self.cluster.lab().plugin(&arguments)?.with_code(0)?;
+        for line in answer.text.lines() {
+            say(&format!("  {line}"));
+        }
+        Ok(())
     }
 
     fn memory(&self, table: &mut Table) -> Result<()> {
