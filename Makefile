@@ -25,6 +25,7 @@ lab-down: ## Ends what `make lab` left running
 
 .PHONY: test
 test: build control-plane ## Every test, the whole lab included
+	@tests/prerequisites test
 	$(CARGO) test --workspace
 
 # What is measured is what users run; the lab around it is not.

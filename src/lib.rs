@@ -11,7 +11,7 @@
 //!                     └────────┼─┼─┼──► guard/ (own thread) ┘ for nf_tables         │
 //!                              │ │ └────────────────────────────────────────────────┘
 //!                              │ └─ detect/ (own thread): do the other owners answer?
-//!  report/ ◄───────────────────┴── facts become logs, metrics, events, health
+//!  report/ ◄───────────────────┴── facts become logs, metrics, events, health; the page asks drive/
 //! ```
 //!
 //! | module | what |
@@ -27,7 +27,7 @@
 //! | [`drive`] | the task that owns the core: events in, actions out |
 //! | [`explain`] | why an address is where it is, and who would take it; pure, for people |
 //! | [`plugin`] | `kubectl leasehold`: a binary of its own, no part of the speaker |
-//! | [`report`] | logs, metrics, events, `/livez`, `/readyz` |
+//! | [`report`] | logs, metrics, events, the status page, `/livez`, `/readyz` |
 //! | [`host`] | identity and lock of the host, the record that outlives the process |
 //! | [`config`], [`run`] | flags; the wiring |
 //! | [`clock`] | the one clock that decisions use |

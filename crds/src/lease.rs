@@ -172,8 +172,8 @@ fn read_holder(spec: &LeaseSpec) -> Option<NodeName> {
     spec.holder_identity.as_deref().and_then(|name| name.parse().ok())
 }
 
-/// A duration in whole milliseconds: `118ms`.
-fn millis(duration: Duration) -> String {
+/// A duration as annotations have it, in whole milliseconds: `118ms`.
+pub fn millis(duration: Duration) -> String {
     format!("{}ms", duration.as_millis())
 }
 

@@ -258,7 +258,7 @@ fn claim(view: &View<'_>, row: &ServiceRow, name: &LeaseName, in_full: bool) -> 
         state,
         summary,
         owner: owner.map(|(claim, node)| ownership(claim, node)),
-        moving_to: stored.and_then(|it| it.move_to.clone()),
+        moving_to: stored.and_then(|it| it.stored.record.move_to.as_ref()).map(ToString::to_string),
         nodes,
     }
 }
@@ -276,7 +276,7 @@ fn ownership(claim: &ClaimRow, node: &NodeName) -> Ownership {
         mac: record.mac.map(|mac| mac.to_string()),
         since: claim.stored.acquired.map(|time| time.to_string()),
         cause: record.cause.clone(),
-        took: claim.took.clone(),
+        took: claim.took(),
         transitions: record.transitions,
     }
 }

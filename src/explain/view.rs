@@ -116,7 +116,7 @@ impl<'a> View<'a> {
             return Err(Obstacle::State(state));
         }
         let Some(session) = self.live(node) else { return Err(Obstacle::NoSession) };
-        if session.drain {
+        if session.stored.record.drain {
             return Err(Obstacle::Drained);
         }
         let record = &session.stored.record;

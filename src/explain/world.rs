@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
-use leasehold_crds::lease::{Claim, LeaseName, Session, Stored, annotation};
+use leasehold_crds::lease::{Claim, LeaseName, Session, Stored, millis};
 use leasehold_crds::names::NodeName;
 use leasehold_crds::service::{self, ALLOCATED};
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
@@ -71,8 +71,6 @@ pub struct ServiceRow {
 pub struct SessionRow {
     /// The session.
     pub stored: Stored<Session>,
-    /// Whether people want the node to own nothing.
-    pub drain: bool,
 }
 
 impl SessionRow {
@@ -88,19 +86,18 @@ impl SessionRow {
 pub struct ClaimRow {
     /// The claim.
     pub stored: Stored<Claim>,
-    /// How long its last change took, as its holder wrote it.
-    pub took: Option<String>,
-    /// To which node people want it to move.
-    pub move_to: Option<String>,
 }
 
 impl ClaimRow {
     /// The claim of a lease; `None` for other leases.
     pub fn of(lease: &Lease) -> Option<Self> {
         let stored = Stored::<Claim>::from_lease(lease).filter(|it| it.name.is_claim())?;
-        let text = |key| lease.annotations().get(key).cloned();
-        let (took, move_to) = (text(annotation::TOOK), text(annotation::MOVE_TO));
-        Some(Self { stored, took, move_to })
+        Some(Self { stored })
+    }
+
+    /// How long its last change took, as its holder wrote it.
+    pub fn took(&self) -> Option<String> {
+        self.stored.record.took.map(millis)
     }
 }
 
@@ -109,8 +106,7 @@ impl SessionRow {
     pub fn of(lease: &Lease) -> Option<(NodeName, Self)> {
         let stored = Stored::<Session>::from_lease(lease)?;
         let node = stored.name.as_str().parse().ok()?;
-        let drain = lease.annotations().get(annotation::DRAIN).is_some_and(|it| it == "true");
-        Some((node, Self { stored, drain }))
+        Some((node, Self { stored }))
     }
 }
 

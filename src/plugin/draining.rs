@@ -73,7 +73,7 @@ pub(super) async fn undrain(
     let world = read::world(cluster).await?;
     let node = target::node(&world, &asked.node)?;
     match world.sessions.get(&node) {
-        Some(session) if session.drain => {
+        Some(session) if session.stored.record.drain => {
             let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.sessions);
             annotate(cluster, &leases, node.as_str(), annotation::DRAIN, Value::Null).await?;
             output::print(&format!("{node} takes addresses again\n"))?;

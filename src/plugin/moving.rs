@@ -146,9 +146,9 @@ enum Progress {
 fn progress(plan: &Plan, claim: &ClaimRow) -> Progress {
     let record = &claim.stored.record;
     match &record.holder {
-        Some(holder) if *holder == plan.to => Progress::Done(claim.took.clone()),
+        Some(holder) if *holder == plan.to => Progress::Done(claim.took()),
         Some(holder) if *holder != plan.from => Progress::Elsewhere(holder.to_string()),
-        _ if claim.move_to.as_deref() == Some(plan.to.as_str()) => Progress::Asked,
+        _ if record.move_to.as_ref() == Some(&plan.to) => Progress::Asked,
         _ if record.successor.as_ref().is_some_and(|it| it.node == plan.to) => Progress::Asked,
         _ => Progress::Refused,
     }

@@ -129,7 +129,7 @@ fn node(view: &View<'_>, name: &NodeName) -> NodeLine {
     let session = match row {
         None => "none",
         Some(row) if !row.is_live() => "ended",
-        Some(row) if row.drain => "drained",
+        Some(row) if row.stored.record.drain => "drained",
         Some(row) if row.stored.record.restarting => "restarting",
         Some(_) => "live",
     };

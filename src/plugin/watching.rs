@@ -86,7 +86,7 @@ impl Moves {
         } else if transitions != Some(record.transitions) {
             return done;
         }
-        if let Some(took) = &claim.took {
+        if let Some(took) = claim.took() {
             let complete = self.take(|(_, waiting, _)| waiting == name);
             done.extend(complete.into_iter().map(|it| Change { took: Some(took.clone()), ..it }));
         }
@@ -214,7 +214,9 @@ mod tests {
     use super::*;
 
     fn claim(holder: Option<&str>, transitions: i32, took: Option<&str>) -> ClaimRow {
+        let millis = |text: &str| text.strip_suffix("ms").unwrap().parse().unwrap();
         let record = Claim {
+            took: took.map(|took| Duration::from_millis(millis(took))),
             holder: holder.map(|node| node.parse().unwrap()),
             transitions,
             services: vec!["web/shop".to_owned()],
@@ -228,7 +230,7 @@ mod tests {
             acquired: None,
             record,
         };
-        ClaimRow { stored, took: took.map(str::to_owned), move_to: None }
+        ClaimRow { stored }
     }
 
     fn says(changes: Vec<Change>) -> Vec<String> {

@@ -85,7 +85,7 @@ pub(super) fn sessions(view: &View<'_>, renewed: &BTreeSet<NodeName>) -> Vec<Fin
             None => without.push(*node),
             Some(session) if session.stored.record.restarting => restarting.push(*node),
             Some(_) if !renewed.contains(*node) => still.push(*node),
-            Some(session) if session.drain => drained.push(*node),
+            Some(session) if session.stored.record.drain => drained.push(*node),
             Some(_) => {}
         }
     }
