@@ -4,21 +4,61 @@
 //! goes down, or the policy, a subnet or a default route say something else, another one carries the
 //! addresses from then on, make before break and without a new owner; where there is none, the claim
 //! goes to another node.
+//!
+//! What subnets and default routes say counts once it has lasted: whoever replaces an address takes one off
+//! and puts one on, and the kernel reports an IPv6 address when it is usable, some time after it was added.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::InterfaceName;
 
 use super::election::Election;
-use super::event::Action;
+use super::event::{Action, Interface};
 use super::requests::Purpose;
 use super::segment::{Segment, names};
+use super::session::links;
 use super::tenure::Tenure;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 
+/// For how long a subnet or a default route has to be as it is before anything moves for it.
+const SETTLED: Duration = Duration::from_secs(1);
+
 impl Election {
+    /// The interfaces of this node are these.
+    pub(super) fn note_interfaces(
+        &mut self,
+        now: Instant,
+        interfaces: BTreeMap<InterfaceName, Interface>,
+    ) {
+        let readdressed = interfaces.iter().any(|(name, link)| {
+            let before = self.interfaces.get(name);
+            before.is_some_and(|before| {
+                before.addresses != link.addresses || before.default_route != link.default_route
+            })
+        });
+        if readdressed {
+            self.readdressed = Some(now);
+        }
+        self.links = links(&interfaces);
+        self.interfaces = interfaces;
+        self.open.note_all();
+    }
+
+    pub(super) fn readdressed_deadline(&self) -> Option<Instant> {
+        self.first_ahead(self.readdressed.map(|at| at + SETTLED))
+    }
+
+    /// Has what this node's addresses and default routes say count, once that has lasted.
+    pub(super) fn settle_readdressed(&mut self, now: Instant) {
+        if self.readdressed.take_if(|at| now >= *at + SETTLED).is_some() {
+            self.open.note_all();
+        }
+    }
+
     /// The interface that fits a claim of this node better than the one that carries it.
     pub(super) fn better_interface(
         &self,
@@ -29,6 +69,9 @@ impl Election {
         let (best, link) = self.local_interface(claim)?;
         let fit = Segment::of((best, link)).fit(claim);
         let carries = self.interfaces.get_key_value(present).filter(|(_, link)| link.carrier);
+        if carries.is_some() && self.readdressed.is_some() {
+            return None;
+        }
         let fits = carries.and_then(|carrying| Segment::of(carrying).fit(claim));
         (best != present && fits < fit).then_some(best)
     }
@@ -101,7 +144,8 @@ impl Election {
 
     /// Whether none of this node's interfaces can carry `claim` now.
     pub(super) fn is_uncarried(&self, claim: &DesiredClaim) -> bool {
-        !self.interfaces.is_empty() && self.local_interface(claim).is_none()
+        let uncarried = || self.local_interface(claim).is_none();
+        self.readdressed.is_none() && !self.interfaces.is_empty() && uncarried()
     }
 
     /// Whether the policy names interfaces, and not the one that carries the claim.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 
 use super::election::Election;
-use super::eligible::SEEN;
+use super::eligible::{REFUSED, SEEN};
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::handover::{Handover, Yielding};
 use super::listed::List;
@@ -49,7 +49,8 @@ impl Election {
                 deadlines.push(self.api_given_up(orphan.since));
                 deadlines.extend(tenure.ineligible.as_ref().map(|ineligible| ineligible.until));
             }
-            deadlines.extend(tenure.missing.map(|since| since + SEEN));
+            let missing = |patience| tenure.missing.map(|since| since + patience);
+            deadlines.extend(missing(REFUSED).into_iter().chain(missing(SEEN)));
             deadlines.extend(tenure.unasked.map(|since| since + UNASKED));
             deadlines.extend(tenure.unasked.map(|since| since + ELSEWHERE));
             deadlines.push(tenure.retry);

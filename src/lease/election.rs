@@ -24,7 +24,6 @@ use super::readiness::NotReady;
 use super::record::OwnRecord;
 use super::requests::{Pending, Purpose};
 use super::serving::{KernelView, Serving};
-use super::session::links;
 use super::silence::Silences;
 use super::speakers::Speakers;
 use super::tenure::Tenure;
@@ -66,6 +65,8 @@ pub struct Election {
     pub(super) interfaces: BTreeMap<InterfaceName, Interface>,
     /// Those of them that can announce, as the own session says it.
     pub(super) links: Vec<SessionInterface>,
+    /// When the addresses or the default routes of an interface changed, until that has lasted.
+    pub(super) readdressed: Option<Instant>,
     pub(super) hearing: BTreeMap<InterfaceName, Instant>,
     /// When it was last asked whether anybody answers.
     pub(super) asked_around: BTreeMap<InterfaceName, Instant>,
@@ -120,6 +121,7 @@ impl Election {
             desired: None,
             interfaces: BTreeMap::new(),
             links: Vec::new(),
+            readdressed: None,
             hearing: BTreeMap::new(),
             asked_around: BTreeMap::new(),
             kernel: KernelView::default(),
@@ -199,9 +201,7 @@ impl Election {
                 self.desired = Some(desired);
             }
             Event::Interfaces(interfaces) => {
-                self.open.note_all();
-                self.links = links(&interfaces);
-                self.interfaces = interfaces;
+                self.note_interfaces(now, interfaces);
             }
             Event::Hearing(hearing) => self.hearing = hearing,
             Event::Heard(heard) => self.heard(now, &heard, actions),
@@ -229,6 +229,7 @@ impl Election {
             self.claims_deadline(),
             self.conflicts_deadline(),
             self.not_ready_deadline(),
+            self.readdressed_deadline(),
             self.yields_deadline(),
         ]
         .into_iter()
@@ -318,6 +319,7 @@ impl Election {
             self.settle_provisional(now, actions);
             self.advance_silences(now, actions);
             self.advance_not_ready(now);
+            self.settle_readdressed(now);
             self.advance_claims(now, actions);
         }
         self.advance_conflicts(now, actions);

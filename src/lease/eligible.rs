@@ -21,8 +21,11 @@ use crate::desired::{DesiredClaim, OnApiOutage};
 const HEARING: Duration = Duration::from_secs(2);
 /// How soon hosts that should be there are asked again, while it matters.
 const ASK_AROUND: Duration = Duration::from_millis(50);
-/// How long after the claim the address must be seen in the kernel.
-pub(super) const SEEN: Duration = Duration::from_millis(200);
+/// How long after the claim an address that the kernel refuses is tried.
+pub(super) const REFUSED: Duration = Duration::from_millis(200);
+/// How long after the claim an address must be seen in the kernel that did not refuse it: on a node
+/// that is busy beyond measure the kernel's answer may be late.
+pub(super) const SEEN: Duration = Duration::from_secs(1);
 /// How long a node that could not serve is not eligible; doubles each time.
 const INELIGIBLE: Duration = Duration::from_secs(30);
 const INELIGIBLE_MAX: Duration = Duration::from_secs(600);
@@ -63,7 +66,8 @@ impl Election {
     /// Whether this node has addresses only for its default route, and a live one has their subnet.
     pub(super) fn is_misplaced(&self, claim: &DesiredClaim) -> bool {
         let fits = self.interfaces.iter().filter_map(|it| Segment::of(it).fit(claim));
-        if !claim.interfaces.is_empty() || fits.max() != Some(Fit::DefaultRoute) {
+        let off = claim.interfaces.is_empty() && fits.max() == Some(Fit::DefaultRoute);
+        if self.readdressed.is_some() || !off {
             return false;
         }
         let here = |vip| self.interfaces.iter().map(Segment::of).any(|it| it.holds(vip));
@@ -161,10 +165,11 @@ impl Election {
         if present {
             tenure.ineligible = None;
         }
-        if tenure.missing.is_none_or(|since| now < since + SEEN) {
+        let refusal = claim.addresses.iter().find_map(|address| self.kernel.refused.get(address));
+        let patience = if refusal.is_some() { REFUSED } else { SEEN };
+        if tenure.missing.is_none_or(|since| now < since + patience) {
             return false;
         }
-        let refusal = claim.addresses.iter().find_map(|address| self.kernel.refused.get(address));
         let cause = refusal.cloned().unwrap_or_else(|| "address is not in the kernel".to_owned());
         Self::report(Fact::AddressRefused { claim: name.clone(), cause: cause.clone() }, actions);
         self.exclude_self(now, name);

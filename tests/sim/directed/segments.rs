@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold::desired::{Detection, OnApiOutage};
 
@@ -154,6 +155,44 @@ fn what_loses_its_link_goes_to_another_interface_of_its_owner_that_fits() {
     world.assert_served();
 }
 
+/// An owner with the subnet of its address, among others that have it.
+fn world_with_the_subnet() -> (World, usize) {
+    let mut world = world();
+    for (id, last) in [(0, 1), (1, 2), (2, 3)] {
+        readdress(&mut world, id, IpAddr::from([192, 1, 255, last]));
+    }
+    world.run(secs(3));
+    let owner = world.owner_of(OFF).unwrap();
+    let id = world.hosts.id(&owner);
+    (world, id)
+}
+
+/// Replaces the address of `eth1`.
+fn readdress(world: &mut World, id: usize, address: IpAddr) {
+    world.hosts[id].nics[1].address = address;
+    world.set_carrier_of(id, 1, true);
+}
+
+fn an_owner_whose_own_address_is_replaced_keeps_what_it_has() {
+    let (mut world, id) = world_with_the_subnet();
+    let before = transitions(&world);
+    let address = world.hosts[id].nics[1].address;
+    readdress(&mut world, id, IpAddr::from([198, 51, 100, 1]));
+    world.run(Duration::from_millis(900));
+    readdress(&mut world, id, address);
+    run_answered(&mut world, secs(3));
+    assert_eq!(transitions(&world), before);
+}
+
+fn an_owner_that_loses_the_subnet_gives_to_one_that_has_it() {
+    let (mut world, id) = world_with_the_subnet();
+    let owner = world.owner_of(OFF);
+    readdress(&mut world, id, IpAddr::from([198, 51, 100, 1]));
+    run_answered(&mut world, secs(3));
+    assert_ne!(world.owner_of(OFF), owner);
+    world.assert_served();
+}
+
 pub(super) const RUNS: &[Run] = runs![
     an_address_in_no_subnet_is_announced_where_the_default_route_leads,
     an_address_in_no_subnet_and_without_a_default_route_is_nobodys,
@@ -161,4 +200,6 @@ pub(super) const RUNS: &[Run] = runs![
     an_interface_that_only_a_policy_may_choose_is_not_chosen_without_one,
     where_the_policy_names_another_interface_the_same_owner_goes_there,
     what_loses_its_link_goes_to_another_interface_of_its_owner_that_fits,
+    an_owner_whose_own_address_is_replaced_keeps_what_it_has,
+    an_owner_that_loses_the_subnet_gives_to_one_that_has_it,
 ];
