@@ -37,7 +37,7 @@ pub const ADDRESS_CLAIMS: &str = "leasehold.dev/address-claims";
 
 /// The condition on a Service that says whether it has the addresses that it asks for.
 pub const ALLOCATED: &str = "leasehold.dev/Allocated";
-/// The condition on a Service whose addresses no node announces; it says why.
+/// The condition on a Service that says which nodes announce its addresses, or why none does.
 pub const ANNOUNCED: &str = "leasehold.dev/Announced";
 
 /// Which claims govern the addresses of a service.

@@ -120,6 +120,17 @@ fn key(object: &impl ResourceExt) -> String {
 }
 
 impl ServiceFacts {
+    /// What placement needs to know of a Service: which of its addresses each of its claims governs,
+    /// their pool, its labels, and whether it has `externalTrafficPolicy: Local`.
+    pub const fn placed(
+        claims: BTreeMap<LeaseName, BTreeSet<IpAddr>>,
+        pool: Option<String>,
+        labels: BTreeMap<String, String>,
+        local: bool,
+    ) -> Self {
+        Self { claims, pool, labels, ports: BTreeSet::new(), local }
+    }
+
     /// The facts of a Service that has a claim and addresses; `None` for all others.
     pub fn of(object: &Service) -> Option<(String, Self)> {
         let spec = object.spec.as_ref()?;
@@ -141,6 +152,24 @@ impl ServiceFacts {
 }
 
 impl SliceFacts {
+    /// A slice of `service` with endpoints on these nodes, ready or merely serving; `any` says whether
+    /// any serves, on a node or elsewhere.
+    pub fn on(service: String, any: bool, nodes: impl Iterator<Item = (NodeName, bool)>) -> Self {
+        let (mut ready, mut serving) = (BTreeSet::new(), BTreeSet::new());
+        for (node, is_ready) in nodes {
+            if is_ready {
+                ready.insert(node.clone());
+            }
+            serving.insert(node);
+        }
+        Self { service, ready, serving, leaving: BTreeSet::new(), any }
+    }
+
+    /// The nodes with an endpoint that is ready or serves, and whether one is ready.
+    pub fn nodes(&self) -> impl Iterator<Item = (&NodeName, bool)> {
+        self.ready.union(&self.serving).map(|node| (node, self.ready.contains(node)))
+    }
+
     /// The service, as `namespace/name`.
     pub fn service(&self) -> &str {
         &self.service

@@ -14,8 +14,10 @@
 //! | `view` | what follows: owners, candidates, rankings |
 //! | `story` | one Service, explained |
 //! | `words` | obstacles in words |
+//! | `nobody` | why nobody owns a claim, in one sentence |
 //! | `simulate` | nodes that die |
 
+mod nobody;
 mod simulate;
 mod story;
 #[cfg(test)]
@@ -24,6 +26,7 @@ mod view;
 mod words;
 mod world;
 
+pub use nobody::nobody;
 pub use simulate::{Load, Move, Simulation, simulate};
 pub use story::{
     ClaimStory, Governed, NodeStory, Ownership, State, Story, Verdict, explain, outline,

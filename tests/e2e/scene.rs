@@ -221,8 +221,13 @@ pub fn annotation<'a>(lease: &'a Lease, name: &str) -> Option<&'a str> {
     Some(lease.metadata.annotations.as_ref()?.get(name)?.as_str())
 }
 
-/// What a Service says of why nobody announces it.
+/// What a Service says of why nobody announces it, if it does.
 pub async fn silence(service: &Service) -> Result<Option<Condition>> {
+    Ok(announced(service).await?.filter(|condition| condition.status == "False"))
+}
+
+/// What a Service says of who announces it.
+pub async fn announced(service: &Service) -> Result<Option<Condition>> {
     let status = service.get().await?.status.unwrap_or_default();
     let mut conditions = status.conditions.unwrap_or_default().into_iter();
     Ok(conditions.find(|condition| condition.type_ == "leasehold.dev/Announced"))

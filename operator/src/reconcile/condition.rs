@@ -5,13 +5,13 @@ use k8s_openapi::jiff::Timestamp;
 
 /// What a condition is to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
-    pub(super) type_: &'static str,
-    pub(super) status: bool,
-    pub(super) reason: &'static str,
-    pub(super) message: String,
+pub struct Verdict {
+    pub type_: &'static str,
+    pub status: bool,
+    pub reason: &'static str,
+    pub message: String,
     /// The generation of the object that it is about, for objects that have one.
-    pub(super) generation: Option<i64>,
+    pub generation: Option<i64>,
 }
 
 const fn status(verdict: &Verdict) -> &'static str {

@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use leasehold::desired::SliceFacts;
+use leasehold_crds::names::NodeName;
 
 use super::table::{Row, Table};
 use crate::allocate::ServiceKey;
@@ -22,6 +23,20 @@ const ABSENCE: Duration = Duration::from_secs(2);
 pub struct SliceRow {
     service: ServiceKey,
     serves: bool,
+    /// The nodes with an endpoint, and whether one is ready there.
+    nodes: Box<[(NodeName, bool)]>,
+}
+
+impl SliceRow {
+    /// What decides on which nodes its Service may be announced.
+    pub(super) fn facts(&self) -> SliceFacts {
+        SliceFacts::on(self.service.to_string(), self.serves, self.nodes.iter().cloned())
+    }
+
+    /// Its Service.
+    pub(super) const fn service(&self) -> &ServiceKey {
+        &self.service
+    }
 }
 
 impl Row for SliceRow {
@@ -32,7 +47,8 @@ impl Row for SliceRow {
         let (_, facts) = SliceFacts::of(slice)?;
         let (namespace, name) = facts.service().split_once('/')?;
         let service = ServiceKey { namespace: namespace.to_owned(), name: name.to_owned() };
-        Some(Self { service, serves: facts.serves() })
+        let nodes = facts.nodes().map(|(node, ready)| (node.clone(), ready)).collect();
+        Some(Self { service, serves: facts.serves(), nodes })
     }
 
     /// Its own namespace and name.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use leasehold::desired::NodeObject;
 use leasehold_crds::policy::{
     AnnouncementMode, AnnouncementPolicySpec, Governance, Policies, Policy, PoolLabels,
 };
@@ -56,14 +57,15 @@ impl Governing {
             self.policies = Policies::new(objects).0.of_pools(pools.clone());
             (self.specs, self.pools) = (specs, pools);
         }
+        let facts = || nodes.iter().map(|(_, node)| &node.facts);
         let announcing: Vec<&Labels> =
-            nodes.iter().filter(|(_, node)| !node.excluded).map(|(_, node)| &node.labels).collect();
+            facts().filter(|node| !node.is_excluded()).map(NodeObject::labels).collect();
         let deserted = self.policies.iter().filter(|policy| {
             policy.mode == AnnouncementMode::Layer2
                 && !announcing.iter().any(|labels| policy.allows_node(labels))
         });
         let deserted = deserted.map(|policy| policy.name.clone()).collect();
-        let labels: Vec<&Labels> = nodes.iter().map(|(_, node)| &node.labels).collect();
+        let labels: Vec<&Labels> = facts().map(NodeObject::labels).collect();
         self.unmatched = self
             .policies
             .iter()

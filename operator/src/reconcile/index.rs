@@ -14,15 +14,16 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::policy::{Governance, Spread};
 use leasehold_crds::service::Claims;
 
+use super::announcing::Handed;
 use super::endpoints::{Concerned, Endpoints};
-use super::governing::{Governing, Silence, announces_without_endpoints};
+use super::governing::Governing;
 use super::jobs::{Job, Target};
 use super::leases::{ClaimRow, NamespaceRow, NodeRow, SessionRow};
 use super::lists::Listing;
 use super::policy::PolicyRow;
 use super::pool::PoolRow;
 use super::resting::Resting;
-use super::service::ServiceRow;
+use super::service::{ServiceRow, Traffic};
 use super::settled::{Ledger, Rest};
 use super::table::Table;
 use super::watch::{Change, Kind};
@@ -75,7 +76,8 @@ pub struct Index {
     pool_gone: Option<Instant>,
     resting: Resting,
     territory: Territory,
-    governing: Governing,
+    pub(super) governing: Governing,
+    pub(super) handed: Handed,
     /// Which Services have endpoints.
     pub endpoints: Endpoints,
     /// When the last change came.
@@ -144,6 +146,7 @@ impl Index {
                 let changed = self.nodes.apply(*event);
                 if changed {
                     self.update_governing();
+                    self.open_unowned();
                 }
                 self.collect_node_addresses(changed)
             }
@@ -153,7 +156,15 @@ impl Index {
                     Event::Apply(lease) | Event::Delete(lease) => lease.name_any().parse().ok(),
                     Event::Init | Event::InitApply(_) | Event::InitDone => None,
                 };
+                let before = one.as_ref().map(|name| self.announcement(name));
                 let changed = self.claims.apply(*event);
+                match (&one, before) {
+                    (Some(name), Some(before)) if self.announcement(name) != before => {
+                        self.handed.note(name, now);
+                    }
+                    (None, _) if changed => self.note_unowned(),
+                    _ => {}
+                }
                 let before = self.listings.len();
                 self.resolve_listings();
                 match one {
@@ -163,24 +174,61 @@ impl Index {
                 }
                 changed || self.listings.len() < before
             }
-            Change::Session(event) => {
-                match event.as_ref() {
-                    Event::Apply(lease) | Event::InitApply(lease) => {
-                        if let Ok(name) = lease.name_any().parse() {
-                            self.session_changes.insert(name, now);
-                        }
-                    }
-                    Event::Delete(lease) => {
-                        if let Ok(name) = lease.name_any().parse::<LeaseName>() {
-                            self.session_changes.remove(&name);
-                        }
-                    }
-                    Event::Init | Event::InitDone => {}
-                }
-                let changed = self.sessions.apply(*event);
-                self.collect_node_addresses(changed)
-            }
+            Change::Session(event) => self.session(*event, now),
             Change::Failed(..) => false,
+        }
+    }
+
+    fn session(&mut self, event: Event<DeserializeGuard<Lease>>, now: Instant) -> bool {
+        let name = |lease: &DeserializeGuard<Lease>| lease.name_any().parse::<LeaseName>().ok();
+        let one = match &event {
+            Event::Apply(lease) | Event::InitApply(lease) => {
+                let name = name(lease);
+                self.session_changes.extend(name.clone().map(|name| (name, now)));
+                name.filter(|_| matches!(event, Event::Apply(_)))
+            }
+            Event::Delete(lease) => {
+                let name = name(lease);
+                if let Some(name) = &name {
+                    self.session_changes.remove(name);
+                }
+                name
+            }
+            Event::Init | Event::InitDone => None,
+        };
+        let live = |index: &Self, name| index.sessions.get(name).and_then(|row| row.live.clone());
+        let before = one.as_ref().map(|name| live(self, name));
+        let changed = self.sessions.apply(event);
+        match (&one, before) {
+            (Some(name), Some(before)) if live(self, name) != before => {
+                let theirs = self.claims.iter().filter(|(_, claim)| {
+                    claim.record.holder.as_ref().is_some_and(|it| it.as_str() == name.as_str())
+                });
+                for claim in theirs.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+                    self.handed.note(&claim, now);
+                    self.claim_changed(&claim);
+                }
+            }
+            (None, _) if changed => self.open_all(),
+            _ => {}
+        }
+        if changed {
+            self.open_unowned();
+        }
+        self.collect_node_addresses(changed)
+    }
+
+    /// Other nodes may be able to take what nobody owns now, or cannot for other reasons.
+    fn open_unowned(&mut self) {
+        self.note_unowned();
+        self.ledger.open_unowned(&self.territory);
+    }
+
+    /// Gives somebody time to take what nobody owns.
+    fn note_unowned(&mut self) {
+        let unowned = self.claims.iter().filter(|(_, claim)| !self.is_valid(claim));
+        for name in unowned.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.handed.note(&name, self.now);
         }
     }
 
@@ -264,6 +312,7 @@ impl Index {
     /// Policies, pools or nodes have changed.
     fn update_governing(&mut self) {
         if self.governing.update(&self.policies, &self.pools, &self.nodes) {
+            self.note_unowned();
             self.open_all();
         }
     }
@@ -276,6 +325,12 @@ impl Index {
             }
             Concerned::These(services) => {
                 for service in &services {
+                    let claims = self.services.get(service).and_then(ServiceRow::claims);
+                    for claim in
+                        claims.iter().flat_map(|it| it.by_address.iter().chain([&it.claim]))
+                    {
+                        self.handed.note(claim, self.now);
+                    }
                     self.service_changed(service);
                 }
                 !services.is_empty()
@@ -353,15 +408,20 @@ impl Index {
                     && !busy.contains(&Target::Service(key.clone()))
                     && !busy.contains(&Target::Claim(own.clone()))
             };
-            let told = || self.is_told(key, row, decision, now);
+            let told = || !self.tells_later(key, row, decision, now);
             let apart = || row.claims().is_some_and(|claims| !claims.by_address.is_empty());
             if decision.is_final(wish) && alone() && written() && told() && !apart() {
                 let policy = match self.governance(row, decision) {
                     Some(Governance::Policy(policy)) => Some(policy.name.clone()),
                     _ => None,
                 };
+                let unowned = self.announcer(own).is_none();
+                // Its endpoints decide then who may take it.
+                if unowned && row.traffic == Traffic::Local {
+                    continue;
+                }
                 let addresses = row.present.clone();
-                settled.push((key.clone(), Rest { addresses, policy }));
+                settled.push((key.clone(), Rest { addresses, policy, unowned }));
             }
         }
         for (key, rest) in settled {
@@ -425,6 +485,7 @@ impl Index {
     /// Forgets at `now` what was freed long ago.
     pub fn forget(&mut self, now: Instant) {
         self.resting.forget(now);
+        self.handed.forget(now);
     }
 
     /// Until when at most pools may be about to be created again.
@@ -576,7 +637,11 @@ impl Index {
     }
 
     /// What governs a Service that has an address.
-    fn governance(&self, row: &ServiceRow, decision: &Decision) -> Option<Governance<'_>> {
+    pub(super) fn governance(
+        &self,
+        row: &ServiceRow,
+        decision: &Decision,
+    ) -> Option<Governance<'_>> {
         let (wish, pool) = (self.wish(row)?, decision.allocated_from.as_deref()?);
         Some(self.governing.governs(&wish.labels, pool))
     }
@@ -598,40 +663,9 @@ impl Index {
         decision.addresses.iter().skip(1).map(|ip| LeaseName::address_claim(*ip)).collect()
     }
 
-    /// Why nobody announces a Service that has an address, as far as it is to be told at `now`.
-    pub fn silence(
-        &self,
-        key: &ServiceKey,
-        row: &ServiceRow,
-        decision: &Decision,
-        now: Instant,
-    ) -> Option<Silence<'_>> {
-        let governance = self.governance(row, decision)?;
-        let absent = || {
-            let told_at = self.endpoints.told_at(key)?;
-            let told = now >= told_at || row.is_told_of_no_endpoint();
-            (told && !announces_without_endpoints(governance)).then_some(Silence::NoEndpoint)
-        };
-        self.governing.silence(governance).or_else(absent)
-    }
-
-    /// Whether nothing is to be told later of what is known of a Service.
-    fn is_told(
-        &self,
-        key: &ServiceKey,
-        row: &ServiceRow,
-        decision: &Decision,
-        now: Instant,
-    ) -> bool {
-        let later = self.endpoints.told_at(key).filter(|at| *at > now);
-        later.is_none_or(|at| {
-            self.silence(key, row, decision, now) == self.silence(key, row, decision, at)
-        })
-    }
-
     /// When something is to be told of a Service next, after `now`.
-    pub fn silent_at(&self, now: Instant) -> Option<Instant> {
-        self.endpoints.next(now)
+    pub fn told_at(&self, now: Instant) -> Option<Instant> {
+        self.endpoints.next(now).into_iter().chain(self.handed.next(now)).min()
     }
 
     /// What of a policy matches nothing.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::Timestamp;
 use leasehold_crds::lease::LeaseName;
 
+use super::announcing::Telling;
 use super::index::Index;
 use super::leases::ClaimRow;
 use super::lists::{ListWrite, lists};
@@ -84,6 +85,11 @@ pub enum Job {
 }
 
 impl Job {
+    /// Whether it does no more than say who announces a Service.
+    pub fn only_tells(&self) -> bool {
+        matches!(self, Self::Service { write, .. } if write.only_tells)
+    }
+
     /// What it is about.
     pub fn target(&self) -> Target {
         match self {
@@ -97,10 +103,11 @@ impl Job {
 }
 
 /// All that differs between `plan` and what `index` knows of what is open; Services first, then
-/// claims.
+/// claims, and last what only tells who announces a Service.
 pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Job> {
-    let mut jobs = Vec::new();
+    let (mut jobs, mut tell) = (Vec::new(), Vec::new());
     let governed = index.governed(plan);
+    let mut tellings = index.tellings(plan, now);
     let replacing = index.replaced_by().is_some_and(|at| now < at);
     for (key, version, row, decision) in index.decided(plan) {
         let untold;
@@ -111,10 +118,11 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
             }
             decision => decision,
         };
-        let silence = decision.and_then(|decision| index.silence(key, row, decision, now));
+        let telling = tellings.remove(key).unwrap_or(Telling::Nothing);
         let apart = decision.map(|decision| index.by_address(row, decision)).unwrap_or_default();
-        if let Some(write) = row.write(key, version, decision, apart, silence, time) {
-            jobs.push(Job::Service { key: key.clone(), version, write: Box::new(write) });
+        if let Some(write) = row.write(key, version, decision, apart, telling, time) {
+            let queue = if write.only_tells { &mut tell } else { &mut jobs };
+            queue.push(Job::Service { key: key.clone(), version, write: Box::new(write) });
         }
     }
     let lists = lists(index, plan).into_iter();
@@ -132,6 +140,7 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
         }
     }
     jobs.extend(outlived(index, plan, now));
+    jobs.extend(tell);
     jobs
 }
 

@@ -37,6 +37,8 @@ use crate::report::status::{ClusterStatus, Moves};
 
 /// Calls at a time.
 const MAX_IN_FLIGHT: usize = 16;
+/// Of these, writes that only tell who announces a Service.
+const MAX_TELLING: usize = 4;
 /// Events that wait to be published; more are dropped, the conditions say the same.
 const MAX_NOTICES: usize = 512;
 /// The least time from a change to the plan that takes it into account.
@@ -88,6 +90,8 @@ struct Leader<'a> {
     progress: BTreeMap<Target, Progress>,
     queue: VecDeque<Job>,
     in_flight: FuturesUnordered<BoxFuture<'static, Done>>,
+    /// How many of them only tell who announces a Service.
+    telling: usize,
     notices: FuturesUnordered<BoxFuture<'static, ()>>,
     /// The watches that fail, with the time of the last failure.
     troubles: BTreeMap<Kind, Instant>,
@@ -124,6 +128,7 @@ pub async fn lead(
         progress: BTreeMap::new(),
         queue: VecDeque::new(),
         in_flight: FuturesUnordered::new(),
+        telling: 0,
         notices: FuturesUnordered::new(),
         troubles: BTreeMap::new(),
         plan_at: clock::now(),
@@ -272,7 +277,7 @@ impl Leader<'_> {
         }
         self.index.forget(begin);
         let replaced = self.index.replaced_by().filter(|at| begin < *at);
-        for at in replaced.into_iter().chain(self.index.silent_at(begin)) {
+        for at in replaced.into_iter().chain(self.index.told_at(begin)) {
             self.plan_by(at);
         }
         let plan = self.index.plan();
@@ -315,6 +320,14 @@ impl Leader<'_> {
             if !self.tenure.borrow().permits(self.term, clock::now()) {
                 return;
             }
+            let Some(job) = self.queue.front() else { return };
+            if job.only_tells() {
+                // Those are last in the queue.
+                if self.telling >= MAX_TELLING {
+                    return;
+                }
+                self.telling += 1;
+            }
             let Some(job) = self.queue.pop_front() else { return };
             if let Job::Service { key, version, write } = &job {
                 let pending = Pending {
@@ -347,6 +360,7 @@ impl Leader<'_> {
     fn finished(&mut self, done: Done) {
         let Done { job, result, service, claim } = done;
         let target = job.target();
+        self.telling -= usize::from(job.only_tells());
         let outcome = match &result {
             Ok(()) => "done",
             Err(CallError::Conflict) => "conflict",

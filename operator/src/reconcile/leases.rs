@@ -19,10 +19,8 @@ use crate::allocate::{Labels, ServiceKey};
 pub struct NodeRow {
     /// All that are IP addresses.
     pub addresses: Vec<IpAddr>,
-    /// Its labels.
-    pub labels: Labels,
-    /// Whether it announces nothing at all.
-    pub excluded: bool,
+    /// What decides whether it may announce.
+    pub facts: NodeObject,
 }
 
 impl Row for NodeRow {
@@ -33,7 +31,7 @@ impl Row for NodeRow {
         let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
         let addresses = addresses.filter_map(|entry| entry.address.parse().ok()).collect();
         let (_, facts) = NodeObject::of(node)?;
-        Some(Self { addresses, labels: facts.labels().clone(), excluded: facts.is_excluded() })
+        Some(Self { addresses, facts })
     }
 
     fn key(meta: &ObjectMeta) -> Option<String> {
@@ -116,10 +114,8 @@ pub struct SessionRow {
     pub live: Option<SessionId>,
     /// The uid of the lease.
     pub uid: String,
-    /// People asked for it to own nothing.
-    pub drained: bool,
-    /// Its speaker restarts.
-    pub restarting: bool,
+    /// What it says.
+    pub record: Session,
     /// L.
     pub duration: Duration,
     /// The addresses of the node's interfaces.
@@ -138,12 +134,11 @@ impl Row for SessionRow {
         // `192.0.2.250/24`
         let addresses = texts.filter_map(|text| text.split('/').next()?.parse().ok()).collect();
         Some(Self {
-            drained: record.drain,
-            restarting: record.restarting,
-            live: record.holder.map(|_| id),
+            live: record.holder.as_ref().map(|_| id),
             uid,
             duration: Duration::from_secs(seconds),
             addresses,
+            record,
         })
     }
 

@@ -9,6 +9,7 @@
 //! | `settled` | which part of it something may have to be done about |
 //! | [`service`], [`pool`], [`policy`], [`leases`] | what is kept of each kind, and what is written to it |
 //! | [`endpoints`] | which Services have endpoints |
+//! | [`announcing`] | who announces a Service, or why nobody does |
 //! | `governing` | which policy governs which Service |
 //! | `wish` | what a Service asks for |
 //! | `tell` | what people are told about a Service |
@@ -18,6 +19,7 @@
 //! | [`mod@write`] | one call |
 //! | [`lead`] | the loop of the active replica |
 
+pub mod announcing;
 mod condition;
 pub mod endpoints;
 mod governing;

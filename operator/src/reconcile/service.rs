@@ -14,8 +14,8 @@ use leasehold_crds::service::{
 pub use leasehold_crds::service::{ALLOCATED, ANNOUNCED};
 use serde_json::json;
 
+use super::announcing::Telling;
 use super::condition;
-use super::governing::Silence;
 use super::table::Row;
 use super::tell;
 use super::wish::{recorded_claims, wish};
@@ -39,8 +39,19 @@ pub struct ServiceRow {
     /// Whether its status has the addresses as we write them.
     plain: bool,
     condition: Option<Condition>,
-    /// What it says of why nobody announces it.
-    silence: Option<Condition>,
+    /// What it says of who announces it.
+    announced: Option<Condition>,
+    /// `spec.externalTrafficPolicy`.
+    pub traffic: Traffic,
+}
+
+/// From which nodes the endpoints of a Service are reached by its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// From all.
+    Cluster,
+    /// From those on which they are.
+    Local,
 }
 
 impl Row for ServiceRow {
@@ -73,7 +84,11 @@ impl Row for ServiceRow {
             plain: ingress(status).iter().eq(present.iter().map(vip).collect::<Vec<_>>().iter()),
             present,
             condition: condition.cloned(),
-            silence: said(ANNOUNCED).cloned(),
+            announced: said(ANNOUNCED).cloned(),
+            traffic: match spec.external_traffic_policy.as_deref() {
+                Some("Local") => Traffic::Local,
+                _ => Traffic::Cluster,
+            },
         })
     }
 
@@ -128,6 +143,8 @@ pub struct ServiceWrite {
     pub failure: Option<&'static str>,
     /// Whether it gives addresses.
     pub assigns: bool,
+    /// Whether it does no more than say who announces them.
+    pub only_tells: bool,
 }
 
 impl ServiceWrite {
@@ -158,30 +175,29 @@ impl ServiceRow {
 
     /// What its conditions say of why it lacks an address, or nobody announces it.
     pub fn trouble(&self) -> Option<String> {
-        let conditions = [&self.condition, &self.silence].into_iter().flatten();
+        let conditions = [&self.condition, &self.announced].into_iter().flatten();
         let mut wrong = conditions.filter(|condition| condition.status == "False");
         wrong.next().map(|condition| condition.message.clone())
     }
 
     /// Whether it says already that it has no endpoint.
     pub fn is_told_of_no_endpoint(&self) -> bool {
-        self.silence.as_ref().is_some_and(|condition| condition.reason == tell::NO_ENDPOINT)
+        self.announced.as_ref().is_some_and(|condition| condition.reason == tell::NO_ENDPOINT)
     }
 
     /// The write that makes the Service what `decision` says, or without one takes everything back
-    /// that is ours. `None` if it is so already. These addresses have claims of their own, and `silence`
-    /// is why nobody announces them.
+    /// that is ours. `None` if it is so already. These addresses have claims of their own.
     pub fn write(
         &self,
         key: &ServiceKey,
         version: u64,
         decision: Option<&Decision>,
         by_address: BTreeSet<LeaseName>,
-        silence: Option<Silence<'_>>,
+        announced: Telling,
         now: Timestamp,
     ) -> Option<ServiceWrite> {
         match decision {
-            Some(decision) => self.assign(key, version, decision, by_address, silence, now),
+            Some(decision) => self.assign(key, version, decision, by_address, announced, now),
             None => self.marked.then(|| self.release(key, version)),
         }
     }
@@ -192,34 +208,40 @@ impl ServiceRow {
         version: u64,
         decision: &Decision,
         by_address: BTreeSet<LeaseName>,
-        silence: Option<Silence<'_>>,
+        announced: Telling,
         now: Timestamp,
     ) -> Option<ServiceWrite> {
         let wish = self.wish.as_ref()?;
         let old = self.condition.as_ref();
         let said = old.is_some_and(|old| tell::says(old, key, decision));
-        let silence = silence.map(tell::silence);
-        let silent_before = self.silence.as_ref();
-        let told = match (silent_before, &silence) {
-            (Some(before), Some(silence)) => condition::says(before, silence),
-            (before, silence) => before.is_none() && silence.is_none(),
+        let before = self.announced.as_ref();
+        let told = match (before, &announced) {
+            (_, Telling::Later) => true,
+            (Some(before), Telling::Now(verdict)) => condition::says(before, verdict),
+            (before, Telling::Nothing) => before.is_none(),
+            (None, Telling::Now(_)) => false,
         };
         // A name that somebody wrote to a Service without an address governs nothing, and is theirs.
         let claims = decision.claim.clone().map(|claim| Claims { claim, by_address });
         let governed = claims.is_none() || claims == self.claims;
-        if said
-            && told
+        let decided = said
             && governed
             && self.plain
             && self.present == decision.addresses
-            && wish.allocated_from == decision.allocated_from
-        {
+            && wish.allocated_from == decision.allocated_from;
+        if decided && told {
             return None;
         }
         let mut notices = tell::notices(key, &self.present, decision, old, said);
-        notices.extend(silence.as_ref().filter(|_| !told).map(tell::of_silence));
         let mut conditions = vec![condition::dated(tell::verdict(key, decision), old, now)];
-        conditions.extend(silence.map(|it| condition::dated(it, silent_before, now)));
+        match announced {
+            Telling::Nothing => {}
+            Telling::Later => conditions.extend(before.cloned()),
+            Telling::Now(verdict) => {
+                notices.extend(tell::of_announcement(&verdict, decision, before));
+                conditions.push(condition::dated(verdict, before, now));
+            }
+        }
         let messages = conditions.iter().map(|condition| condition.message.as_str());
         let message = messages.collect::<Vec<_>>().join("; ");
         let ingress: Vec<_> = decision.addresses.iter().map(vip).collect();
@@ -246,6 +268,7 @@ impl ServiceRow {
             assigns: notices.iter().any(|notice| notice.reason == tell::ASSIGNED),
             notices,
             failure: failure.map(Failure::reason),
+            only_tells: decided,
         })
     }
 
@@ -260,6 +283,7 @@ impl ServiceRow {
             notices: tell::released(&self.present).into_iter().collect(),
             failure: None,
             assigns: false,
+            only_tells: false,
         }
     }
 

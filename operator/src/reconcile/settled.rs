@@ -21,6 +21,8 @@ pub(super) struct Rest {
     pub(super) addresses: Vec<IpAddr>,
     /// The policy that governs it.
     pub(super) policy: Option<String>,
+    /// Nobody owns its claim.
+    pub(super) unowned: bool,
 }
 
 /// What is open, and what is settled.
@@ -80,6 +82,14 @@ impl Ledger {
         let keys = self.settled.range(first..).map(|(key, _)| key);
         let keys: Vec<_> = keys.take_while(|key| key.namespace == namespace).cloned().collect();
         for key in keys {
+            self.open_again(&key, territory);
+        }
+    }
+
+    /// Opens the Services that nobody announces: somebody may be able to now, or cannot for another reason.
+    pub(super) fn open_unowned(&mut self, territory: &Territory) {
+        let keys = self.settled.iter().filter(|(_, rest)| rest.unowned).map(|(key, _)| key);
+        for key in keys.cloned().collect::<Vec<_>>() {
             self.open_again(&key, territory);
         }
     }

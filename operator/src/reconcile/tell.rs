@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::announcing::Part;
 use super::condition::{self, Verdict};
 use super::governing::Silence;
 use super::service::{ALLOCATED, ANNOUNCED};
@@ -17,6 +18,10 @@ pub(super) const ASSIGNED: &str = "AddressAssigned";
 /// out any more.
 pub(super) const KEPT: &str = "AddressKept";
 
+/// The reason of the condition while all addresses are announced.
+const ALL_ANNOUNCED: &str = "Announced";
+/// The reason of the condition while nobody owns an address that somebody is to have.
+const NO_OWNER: &str = "NoOwner";
 /// The reason of the event that tells that nobody announces.
 const SILENT: &str = "NotAnnounced";
 /// The reason of the condition while that is so for want of an endpoint.
@@ -76,13 +81,55 @@ pub(super) fn silence(silence: Silence<'_>) -> Verdict {
                 .to_owned(),
         ),
     };
-    let message = format!("no node announces its addresses: {why}");
+    not_announced(reason, format!("no node announces its addresses: {why}"))
+}
+
+const fn not_announced(reason: &'static str, message: String) -> Verdict {
     Verdict { type_: ANNOUNCED, status: false, reason, message, generation: None }
 }
 
-/// The event for that.
-pub(super) fn of_silence(silence: &Verdict) -> Notice {
-    Notice { warning: false, reason: SILENT, action: "Announce", note: silence.message.clone() }
+/// What the condition says of a Service that has no address: that for `decision`'s failure.
+pub(super) fn nothing_to_announce(decision: &Decision) -> Option<Verdict> {
+    let failure = decision.failure.as_ref().filter(|failure| !failure.passes())?;
+    Some(not_announced(failure.reason(), format!("it has no address: {failure}")))
+}
+
+/// What the condition says of who announces the addresses.
+pub(super) fn announced(parts: &[Part<'_>]) -> Verdict {
+    let text = |part: &Part<'_>| {
+        let addresses = part.addresses.iter().copied().collect::<Vec<_>>();
+        let addresses = list(&addresses);
+        match &part.by {
+            Ok((node, interface)) => {
+                let on = interface.map(|name| format!(" on {name}")).unwrap_or_default();
+                format!("{node} announces {addresses}{on}")
+            }
+            Err(why) => format!("no node announces {addresses}: {why}"),
+        }
+    };
+    let message = parts.iter().map(text).collect::<Vec<_>>().join("; ");
+    if parts.iter().all(|part| part.by.is_ok()) {
+        let reason = ALL_ANNOUNCED;
+        return Verdict { type_: ANNOUNCED, status: true, reason, message, generation: None };
+    }
+    not_announced(NO_OWNER, message)
+}
+
+/// The event for what the condition says now and `before`: none for a reason that it gave already, or
+/// that another event tells.
+pub(super) fn of_announcement(
+    verdict: &Verdict,
+    decision: &Decision,
+    before: Option<&Condition>,
+) -> Option<Notice> {
+    let same = before.is_some_and(|it| it.status == "False" && it.reason == verdict.reason);
+    let news = !verdict.status && !same && !decision.addresses.is_empty();
+    news.then(|| Notice {
+        warning: verdict.reason == NO_OWNER,
+        reason: SILENT,
+        action: "Announce",
+        note: verdict.message.clone(),
+    })
 }
 
 /// The events for the change from what a Service has, and its condition says, to `decision`.

@@ -184,12 +184,12 @@ fn nodes(index: &Index, now: Instant) -> BTreeMap<String, Node> {
         node.lives = session.live.is_some();
         node.age = index.session_age(name, now).map(millis);
         node.remarks.extend((!known).then_some("there is no such Node"));
-        node.remarks.extend(session.drained.then_some("drained by hand"));
-        node.remarks.extend(session.restarting.then_some("speaker restarts"));
+        node.remarks.extend(session.record.drain.then_some("drained by hand"));
+        node.remarks.extend(session.record.restarting.then_some("speaker restarts"));
     }
     for (name, row) in index.nodes.iter() {
         if let Some(node) = nodes.get_mut(name) {
-            node.remarks.extend(row.excluded.then_some("excluded"));
+            node.remarks.extend(row.facts.is_excluded().then_some("excluded"));
         }
     }
     nodes

@@ -241,9 +241,11 @@ fn a_service_that_nobody_announces_says_by_which_policy_and_only_as_long() {
     index.apply(Change::Service(applied(told.clone())), START);
     assert!(service_jobs(&index).is_empty(), "it is told once");
 
+    // From then on somebody may take it, and is given the time to.
     index.apply(Change::Policy(applied(policy("Layer2", 23))), START);
-    let (_, patch, notices) = service_jobs(&index).remove(0);
+    own(&mut index, "web.shop", "10.0.0.0", 24, START);
+    assert!(service_jobs(&index).is_empty());
+    let (_, patch, notices) = service_jobs_at(&index, START + Duration::from_secs(1)).remove(0);
     assert!(notices.is_empty());
-    let conditions = patch["status"]["conditions"].as_array().unwrap();
-    assert_eq!(conditions.len(), 1, "{conditions:?}");
+    assert_eq!(patch["status"]["conditions"][1]["status"], "True");
 }

@@ -17,6 +17,7 @@ use super::watch::{Change, Observed};
 use crate::allocate::ServiceKey;
 use crate::clock::Instant;
 
+mod announcing;
 mod kept;
 mod settled;
 mod sharing;
@@ -305,6 +306,17 @@ fn lease(
     })
 }
 
+/// Has the session of node-1 own this claim, which lists this address.
+fn own(index: &mut Index, claim: &str, address: &str, version: u64, now: Instant) {
+    let session = lease("node-1", version, Some("node-1"), 3, &json!({}));
+    index.apply(Change::Session(applied(session)), now);
+    let says = json!({
+        "leasehold.dev/addresses": address, "leasehold.dev/session": "uid of node-1/3",
+    });
+    let claim = lease(claim, version, Some("node-1"), 1, &says);
+    index.apply(Change::Claim(applied(claim)), now);
+}
+
 fn claim(session: &str) -> Value {
     let says = json!({"leasehold.dev/addresses": "10.0.0.0", "leasehold.dev/session": session});
     lease("web.gone", 20, Some("node-1"), 1, &says)
@@ -540,7 +552,7 @@ fn a_service_that_stays_without_an_endpoint_says_so_and_one_whose_pods_are_repla
         index.apply(Change::Slice(applied(slice("shop", version, serve))), after(at))
     };
     assert!(pods(&mut index, 2, false, 10));
-    assert_eq!(index.silent_at(after(10)), Some(after(12)));
+    assert_eq!(index.told_at(after(11)), Some(after(12)));
     assert!(service_jobs_at(&index, after(11)).is_empty());
     assert!(pods(&mut index, 3, true, 11));
     assert!(service_jobs_at(&index, after(99)).is_empty());
@@ -576,11 +588,13 @@ fn a_service_that_stays_without_an_endpoint_says_so_and_one_whose_pods_are_repla
     let node = json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "n", "resourceVersion": "31"}});
     index.apply(Change::Node(applied(node)), after(31));
-    assert_eq!(silence(&service_jobs_at(&index, after(31))), Some((String::new(), vec![])));
-    index.apply(Change::Policy(deleted(policy)), after(32));
-    assert!(service_jobs_at(&index, after(32)).is_empty(), "it says so still");
-    assert!(pods(&mut index, 33, true, 33));
-    assert_eq!(silence(&service_jobs_at(&index, after(33))), Some((String::new(), vec![])));
+    own(&mut index, "web.shop", "10.0.0.0", 31, after(31));
+    let announced = ("Announced: node-1 announces 10.0.0.0".to_owned(), vec![]);
+    assert_eq!(silence(&service_jobs_at(&index, after(32))), Some(announced.clone()));
+    index.apply(Change::Policy(deleted(policy)), after(33));
+    assert!(service_jobs_at(&index, after(33)).is_empty(), "it says so still");
+    assert!(pods(&mut index, 34, true, 34));
+    assert_eq!(silence(&service_jobs_at(&index, after(35))), Some(announced));
 }
 
 #[test]

@@ -1,0 +1,241 @@
+//! Who announces the addresses of a Service, for its condition.
+//!
+//! It is not told at once: writes to Services are to stay out of the way of a failover, an owner that has
+//! just changed may change again, and where nobody owns an address somebody is about to take it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use leasehold::desired::ServiceFacts;
+use leasehold::explain::{self, View, nobody};
+use leasehold_crds::lease::{LeaseName, Stored};
+use leasehold_crds::names::{InterfaceName, NodeName};
+
+use super::condition::Verdict;
+use super::governing::Silence;
+use super::governing::announces_without_endpoints;
+use super::index::Index;
+use super::service::{ServiceRow, Traffic};
+use super::tell;
+use crate::allocate::{Decision, Plan, ServiceKey};
+use crate::clock::Instant;
+
+/// For how long a claim has its owner before that is told.
+const OWNED: Duration = Duration::from_secs(1);
+/// For how long nobody has a claim before that is told.
+const UNOWNED: Duration = Duration::from_secs(2);
+
+/// What the condition is to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Telling {
+    /// There is to be none.
+    Nothing,
+    /// What it says already: something else is known later.
+    Later,
+    /// This.
+    Now(Verdict),
+}
+
+/// Who announces some of the addresses of a Service, and on which interface, or why nobody does.
+pub(super) struct Part<'a> {
+    pub(super) addresses: &'a BTreeSet<IpAddr>,
+    pub(super) by: Result<(&'a NodeName, Option<&'a InterfaceName>), String>,
+}
+
+/// The owner of a claim, and the interface that carries its addresses.
+pub(super) type Announcer = Option<(NodeName, Option<InterfaceName>)>;
+
+/// The claims that have changed hands of late.
+#[derive(Debug, Default)]
+pub(super) struct Handed {
+    since: BTreeMap<LeaseName, Instant>,
+}
+
+impl Handed {
+    /// A claim has another owner at `now`, or none.
+    pub(super) fn note(&mut self, name: &LeaseName, now: Instant) {
+        self.since.insert(name.clone(), now);
+    }
+
+    /// From when on it is to be told who owns a claim, or that nobody does; none: since long ago.
+    fn told_at(&self, name: &LeaseName, owned: bool) -> Option<Instant> {
+        self.since.get(name).map(|since| *since + if owned { OWNED } else { UNOWNED })
+    }
+
+    /// When something is to be told next, after `now`.
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        let times = self.since.values().flat_map(|since| [*since + OWNED, *since + UNOWNED]);
+        times.filter(|at| *at > now).min()
+    }
+
+    /// Forgets what was to be told by `now`.
+    pub(super) fn forget(&mut self, now: Instant) {
+        self.since.retain(|_, since| *since + UNOWNED > now);
+    }
+}
+
+/// What is known of a Service.
+enum Known<'a> {
+    Telling(Telling),
+    /// Under these claims it has these addresses, and they may be told.
+    Split(BTreeMap<LeaseName, BTreeSet<IpAddr>>, &'a ServiceRow),
+}
+
+impl Index {
+    /// Who owns the claim of this name.
+    pub(super) fn announcer(&self, name: &LeaseName) -> Announcer {
+        let claim = self.claims.get(name).filter(|claim| self.is_valid(claim))?;
+        Some((claim.record.holder.clone()?, claim.record.interface.clone()))
+    }
+
+    /// Who announces what under the claim of this name; none: there is no such lease.
+    pub(super) fn announcement(&self, name: &LeaseName) -> Option<(Announcer, BTreeSet<IpAddr>)> {
+        let addresses = self.claims.get(name)?.record.addresses.clone();
+        Some((self.announcer(name), addresses))
+    }
+
+    /// What the condition of each open Service is to say of who announces it.
+    pub fn tellings(&self, plan: &Plan, now: Instant) -> BTreeMap<ServiceKey, Telling> {
+        let decided = self.decided(plan);
+        let known: Vec<_> = decided
+            .filter_map(|(key, _, row, decision)| Some((key, self.known(key, row, decision?, now))))
+            .collect();
+        let unowned = |name: &LeaseName| self.announcer(name).is_none();
+        let unannounced = known.iter().filter_map(|(key, known)| match known {
+            Known::Split(split, row) => split.keys().any(unowned).then_some((*key, split, *row)),
+            Known::Telling(_) => None,
+        });
+        let world = self.world(unannounced);
+        let view = View::new(&world);
+        let tell = |(key, known): (&ServiceKey, Known<'_>)| {
+            let telling = match known {
+                Known::Telling(telling) => telling,
+                Known::Split(split, _) => {
+                    let parts = split.iter().map(|(name, addresses)| Part {
+                        addresses,
+                        by: match self.claims.get(name).filter(|it| self.is_valid(it)) {
+                            Some(claim) => claim
+                                .record
+                                .holder
+                                .as_ref()
+                                .map(|node| (node, claim.record.interface.as_ref()))
+                                .ok_or_else(String::new),
+                            None => Err(nobody(&view, name)),
+                        },
+                    });
+                    Telling::Now(tell::announced(&parts.collect::<Vec<_>>()))
+                }
+            };
+            (key.clone(), telling)
+        };
+        known.into_iter().map(tell).collect()
+    }
+
+    fn known<'a>(
+        &self,
+        key: &ServiceKey,
+        row: &'a ServiceRow,
+        decision: &Decision,
+        now: Instant,
+    ) -> Known<'a> {
+        if decision.addresses.is_empty() {
+            let telling =
+                tell::nothing_to_announce(decision).map_or(Telling::Nothing, Telling::Now);
+            return Known::Telling(telling);
+        }
+        if let Some(silence) = self.silence(key, row, decision, now) {
+            return Known::Telling(Telling::Now(tell::silence(silence)));
+        }
+        let later = Known::Telling(Telling::Later);
+        let absent = self.endpoints.told_at(key).is_some_and(|at| at > now);
+        let claims = row.claims().filter(|_| row.present == decision.addresses);
+        let (Some(claims), false) = (claims, absent) else { return later };
+        let split = claims.split(row.present.iter().copied());
+        let known = |(name, addresses): (&LeaseName, &BTreeSet<IpAddr>)| {
+            let told_at = self.handed.told_at(name, self.announcer(name).is_some());
+            // What is not listed is about to be.
+            let claim = self.claims.get(name);
+            claim.is_some_and(|claim| claim.record.addresses.is_superset(addresses))
+                && told_at.is_none_or(|at| now >= at)
+        };
+        if split.iter().all(known) { Known::Split(split, row) } else { later }
+    }
+
+    /// Whether it is to be told later who announces a Service.
+    pub(super) fn tells_later(
+        &self,
+        key: &ServiceKey,
+        row: &ServiceRow,
+        decision: &Decision,
+        now: Instant,
+    ) -> bool {
+        matches!(self.known(key, row, decision, now), Known::Telling(Telling::Later))
+    }
+
+    /// Why nobody is to announce a Service that has an address, as far as it is to be told at `now`.
+    fn silence(
+        &self,
+        key: &ServiceKey,
+        row: &ServiceRow,
+        decision: &Decision,
+        now: Instant,
+    ) -> Option<Silence<'_>> {
+        let governance = self.governance(row, decision)?;
+        let absent = || {
+            let told_at = self.endpoints.told_at(key)?;
+            let told = now >= told_at || row.is_told_of_no_endpoint();
+            (told && !announces_without_endpoints(governance)).then_some(Silence::NoEndpoint)
+        };
+        self.governing.silence(governance).or_else(absent)
+    }
+
+    /// What decides who may announce these Services.
+    fn world<'a>(
+        &self,
+        services: impl Iterator<
+            Item = (&'a ServiceKey, &'a BTreeMap<LeaseName, BTreeSet<IpAddr>>, &'a ServiceRow),
+        >,
+    ) -> explain::World {
+        let mut world = explain::World::default();
+        let mut keys = BTreeSet::new();
+        for (key, split, row) in services {
+            let wish = self.wish(row);
+            let labels = wish.map(|wish| wish.labels.clone()).unwrap_or_default();
+            let pool = wish.and_then(|wish| wish.allocated_from.clone());
+            let facts =
+                ServiceFacts::placed(split.clone(), pool, labels, row.traffic == Traffic::Local);
+            world.snapshot.services.insert(key.to_string(), facts);
+            keys.insert(key);
+        }
+        if keys.is_empty() {
+            return world;
+        }
+        let slices = self.endpoints.slices.iter().filter(|(_, row)| keys.contains(row.service()));
+        world.snapshot.slices = slices.map(|(key, row)| (key.to_string(), row.facts())).collect();
+        let nodes = self
+            .nodes
+            .iter()
+            .filter_map(|(name, row)| Some((name.parse::<NodeName>().ok()?, row.facts.clone())));
+        world.snapshot.nodes = nodes.collect();
+        let policies = self.policies.iter();
+        world.snapshot.policies =
+            policies.map(|(name, row)| (name.clone(), row.object.clone())).collect();
+        let pools = self.pools.iter();
+        world.snapshot.pools =
+            pools.map(|(name, row)| (name.clone(), row.labels.clone())).collect();
+        world.snapshot.note_nodes();
+        let sessions = self.sessions.iter().filter_map(|(name, row)| {
+            let stored = Stored {
+                name: name.clone(),
+                uid: row.uid.clone(),
+                resource_version: String::new(),
+                acquired: None,
+                record: row.record.clone(),
+            };
+            Some((name.as_str().parse().ok()?, explain::SessionRow { stored }))
+        });
+        world.sessions = sessions.collect();
+        world
+    }
+}

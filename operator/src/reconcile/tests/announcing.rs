@@ -1,0 +1,161 @@
+//! What the condition says of who announces a Service.
+
+use super::*;
+
+/// A Service with an address, and the nodes of the cluster.
+struct Scene {
+    index: Index,
+    shop: Value,
+    version: u64,
+}
+
+fn after(milliseconds: u64) -> Instant {
+    START + Duration::from_millis(milliseconds)
+}
+
+fn node(name: &str, version: u64, cordoned: bool) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "resourceVersion": version.to_string()},
+        "spec": {"unschedulable": cordoned},
+    })
+}
+
+impl Scene {
+    fn new() -> Self {
+        let nodes = ["node-1", "node-2", "node-3"].map(|name| node(name, 1, name == "node-3"));
+        let pools = vec![pool("lan", &["10.0.0.0/30"])];
+        let services = vec![service("shop", 7)];
+        let mut index = World { services, pools, nodes: nodes.into(), ..World::default() }.index();
+        let (_, patch, _) = service_jobs(&index).remove(0);
+        let shop = patched(service("shop", 7), &patch, 8);
+        index.apply(Change::Service(applied(shop.clone())), START);
+        own(&mut index, "web.shop", "10.0.0.0", 9, START);
+        Self { index, shop, version: 50 }
+    }
+
+    /// The session of this node lives, or ends.
+    fn session(&mut self, name: &str, transitions: i32, lives: bool, now: Instant) {
+        self.version += 1;
+        let says = json!({
+            "leasehold.dev/interfaces":
+                r#"[{"name":"eth0","mac":"02:00:00:00:00:01","addresses":["10.0.0.9/24"]}]"#,
+        });
+        let lease = lease(name, self.version, lives.then_some(name), transitions, &says);
+        self.index.apply(Change::Session(applied(lease)), now);
+    }
+
+    fn node(&mut self, name: &str, cordoned: bool, now: Instant) {
+        self.version += 1;
+        self.index.apply(Change::Node(applied(node(name, self.version, cordoned))), now);
+    }
+
+    /// What is written at `now`, which is done.
+    fn told(&mut self, now: Instant) -> Option<(String, Vec<String>)> {
+        let jobs = service_jobs_at(&self.index, now);
+        let (_, patch, _) = jobs.first()?;
+        self.version += 1;
+        self.shop = patched(self.shop.clone(), patch, self.version);
+        self.index.apply(Change::Service(applied(self.shop.clone())), now);
+        silence(&jobs)
+    }
+}
+
+#[test]
+fn who_announces_a_service_is_told_a_second_after_it_has_changed() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.index.told_at(START), Some(after(1000)));
+    assert_eq!(scene.told(after(999)), None);
+    let says = "Announced: node-1 announces 10.0.0.0";
+    assert_eq!(scene.told(after(1000)), Some((says.to_owned(), vec![])));
+    assert_eq!(scene.told(after(1001)), None);
+    // Renewed, it is no news.
+    scene.session("node-1", 3, true, after(5000));
+    assert_eq!(scene.told(after(9000)), None);
+}
+
+#[test]
+fn where_nobody_owns_an_address_each_node_says_why_not() {
+    let mut scene = Scene::new();
+    scene.told(after(1000));
+    scene.session("node-1", 4, false, after(3000));
+    assert_eq!(scene.told(after(4999)), None, "somebody may take it");
+    let says = "no node announces 10.0.0.0: node-1: no session, the speaker does not run: it ended; \
+                node-2: no session: no speaker has run here; node-3: cordoned: takes nothing";
+    let told = scene.told(after(5000));
+    let events = vec![format!("NotAnnounced: {says}")];
+    assert_eq!(told, Some((format!("NoOwner: {says}"), events)));
+    assert_eq!(scene.told(after(9000)), None);
+
+    // For another reason now, which is no event.
+    scene.node("node-2", true, after(10_000));
+    let says = "NoOwner: no node announces 10.0.0.0: node-1: no session, the speaker does not run: it \
+                ended; node-2, node-3: cordoned: takes nothing";
+    assert_eq!(scene.told(after(12_000)), Some((says.to_owned(), vec![])));
+
+    // One can, and does not.
+    scene.node("node-2", false, after(20_000));
+    scene.session("node-2", 1, true, after(20_000));
+    assert_eq!(scene.told(after(21_999)), None);
+    let says = "NoOwner: no node announces 10.0.0.0: node-2 could take them and did not: see the logs \
+                there";
+    assert_eq!(scene.told(after(22_000)), Some((says.to_owned(), vec![])));
+
+    scene.session("node-1", 3, true, after(30_000));
+    let says = "Announced: node-1 announces 10.0.0.0";
+    assert_eq!(scene.told(after(31_000)), Some((says.to_owned(), vec![])));
+}
+
+#[test]
+fn what_is_settled_and_unowned_is_looked_at_again_when_nodes_or_sessions_change() {
+    let mut scene = Scene::new();
+    let settle = |scene: &mut Scene, now| {
+        let plan = scene.index.plan();
+        let jobs = jobs(&scene.index, &plan, now, Timestamp::UNIX_EPOCH);
+        scene.index.settle(&plan, &jobs, now);
+        scene.index.settled()
+    };
+    // The claim has to list what it governs, and for whom.
+    for job in jobs_at(&scene.index, after(1000)) {
+        if let Job::List(name, write) = job {
+            assert_eq!(write.record.services, ["web/shop"]);
+            let says = json!({
+                "leasehold.dev/addresses": "10.0.0.0", "leasehold.dev/services": "web/shop",
+                "leasehold.dev/session": "uid of node-1/3",
+            });
+            let lease = lease(name.as_str(), 30, Some("node-1"), 1, &says);
+            scene.index.apply(Change::Claim(applied(lease)), after(1000));
+        }
+    }
+    assert_eq!(settle(&mut scene, after(1000)), 0, "it is not told yet");
+    scene.told(after(1000));
+    assert_eq!(settle(&mut scene, after(1000)), 1);
+    scene.session("node-1", 4, false, after(2000));
+    assert_eq!(scene.index.settled(), 0);
+    scene.told(after(4000));
+    assert_eq!(settle(&mut scene, after(4000)), 1);
+    scene.session("node-2", 1, true, after(5000));
+    assert_eq!(scene.index.settled(), 0);
+    scene.told(after(7000));
+    assert_eq!(settle(&mut scene, after(7000)), 1);
+    scene.node("node-2", true, after(8000));
+    assert_eq!(scene.index.settled(), 0);
+}
+
+#[test]
+fn a_service_without_an_address_is_announced_by_nobody() {
+    let pools = vec![pool("lan", &["10.0.0.0/32"])];
+    let services = vec![service("a", 7), service("b", 8)];
+    let index = World { services, pools, ..World::default() }.index();
+    let jobs = service_jobs(&index);
+    let (_, patch, notices) = &jobs[1];
+    let condition = &patch["status"]["conditions"][1];
+    let failure =
+        "no IPv4 address is free in pool lan: add addresses, or delete services that need none";
+    assert_eq!(condition["type"], "leasehold.dev/Announced");
+    assert_eq!(
+        (&condition["reason"], condition["message"].as_str().unwrap()),
+        (&patch["status"]["conditions"][0]["reason"], &*format!("it has no address: {failure}"))
+    );
+    assert_eq!(*notices, [format!("AllocationFailed: web/b gets no address: {failure}")]);
+}

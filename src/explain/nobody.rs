@@ -1,0 +1,49 @@
+//! Why nobody owns a claim, in one sentence.
+
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::names::NodeName;
+
+use super::view::View;
+use super::words;
+
+/// How many nodes are named for each reason, and how many reasons.
+const SHOWN: usize = 5;
+
+/// Which nodes could take the claim of this name, or else why each cannot: nodes with the same obstacle
+/// together. The order of the nodes does not matter to it.
+pub fn nobody(view: &View<'_>, name: &LeaseName) -> String {
+    let Some(claim) = view.desired().claims.get(name) else {
+        return "its addresses are governed by the claim of another service".to_owned();
+    };
+    let mut able = Vec::new();
+    let mut unable: Vec<(String, Vec<&NodeName>)> = Vec::new();
+    for node in view.world().snapshot.nodes.keys() {
+        let Err(obstacle) = view.candidate(claim, node) else {
+            able.push(node);
+            continue;
+        };
+        let (_, reason) = words::obstacle(view, claim, node, &obstacle);
+        match unable.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, nodes)) => nodes.push(node),
+            None => unable.push((reason, vec![node])),
+        }
+    }
+    if !able.is_empty() {
+        return format!("{} could take them and did not: see the logs there", first(&able, ", "));
+    }
+    if unable.is_empty() {
+        return "there is no Node".to_owned();
+    }
+    let reasons = unable.iter().map(|(reason, nodes)| format!("{}: {reason}", first(nodes, ", ")));
+    first(&reasons.collect::<Vec<_>>(), "; ")
+}
+
+/// The first of `items`, and how many there are beside.
+fn first(items: &[impl ToString], separator: &str) -> String {
+    let shown = items.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>();
+    let shown = shown.join(separator);
+    match items.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown}{separator}and {more} more"),
+    }
+}
