@@ -45,6 +45,7 @@ use crate::report::ask::Questions;
 use crate::report::facts::Reports;
 use crate::report::gauges::Delivered;
 use crate::report::health::Health;
+use crate::report::log::Log;
 use crate::report::metrics::{Metrics, Observed, RequestKind};
 use crate::report::status::{Moves, Sources, Status};
 
@@ -99,6 +100,8 @@ pub struct Driver {
     pub questions: Questions<Status>,
     /// When watches delivered, for the page.
     pub delivered: Arc<Delivered>,
+    /// What is logged.
+    pub log: Log,
     /// Requests that have not been answered.
     pub requests: JoinSet<Completed>,
     /// The `DaemonSet` that runs this process, if one does.
@@ -224,6 +227,7 @@ impl Driver {
                     return Ok(());
                 }
             }
+            self.log.follow(self.election.log_filter());
             self.publish();
         }
     }
@@ -382,6 +386,7 @@ fn interfaces(links: &Links) -> BTreeMap<InterfaceName, Interface> {
                 .collect();
             let interface = Interface {
                 mac: link.mac,
+                mtu: link.mtu,
                 carrier: link.carrier,
                 addresses,
                 default_route: link.default_route,

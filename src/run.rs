@@ -23,6 +23,7 @@ use crate::report::ask;
 use crate::report::facts::Reports;
 use crate::report::gauges::{Delivered, Gauges};
 use crate::report::health::Health;
+use crate::report::log::Log;
 use crate::report::metrics::Metrics;
 use crate::report::page;
 use crate::report::server::{self, Readiness};
@@ -37,7 +38,7 @@ const RESTART_GRACE: Duration = Duration::from_secs(30);
 const EVENTS: usize = 1024;
 
 /// Runs the speaker until it is asked to end.
-pub async fn run(config: Config) -> anyhow::Result<()> {
+pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     host::check_capabilities()?;
     // From here on a signal is an event, not the end.
     let signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
@@ -105,6 +106,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         questions,
         delivered,
         requests: JoinSet::new(),
+        log,
         daemon_set,
         state,
         restores: false,

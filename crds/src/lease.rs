@@ -57,6 +57,12 @@ pub mod annotation {
     /// Session: `true` while the node is to own nothing; written and removed by people (`kubectl
     /// leasehold drain`).
     pub const DRAIN: &str = "leasehold.dev/drain";
+    /// Session: addresses of services that hosts announced that are no speakers, and their MAC addresses,
+    /// as `<address> <MAC>` separated by commas: those that were heard in the last ten minutes.
+    pub const FOREIGN: &str = "leasehold.dev/foreign-announcers";
+    /// Session, and the operator's election lease: what is logged instead of what the process was started
+    /// with, as tracing filters; written and removed by people.
+    pub const LOG: &str = "leasehold.dev/log";
     /// Session that was fenced: which sign of life was missing, `wire` or `lease`, and for how long,
     /// as `wire 83ms`.
     pub const SILENCE: &str = "leasehold.dev/silence";
@@ -220,6 +226,7 @@ mod tests {
             interfaces: vec![SessionInterface {
                 name: "eth0".parse().unwrap(),
                 mac: "02:00:00:00:00:01".parse().unwrap(),
+                mtu: Some(9000),
                 addresses: vec!["192.0.2.250/24".to_owned()],
                 default_route: true,
                 only_if_named: false,
@@ -228,6 +235,11 @@ mod tests {
             restarting: true,
             fences: 2,
             drain: true,
+            log: Some("debug".to_owned()),
+            foreign: vec![
+                ("192.0.2.1".parse().unwrap(), "02:00:00:00:00:03".parse().unwrap()),
+                ("2001:db8::1".parse().unwrap(), "02:00:00:00:00:04".parse().unwrap()),
+            ],
             silence: Some(Silenced { evidence: Evidence::Wire, lasted: Duration::from_millis(83) }),
             cause: "restarting".to_owned(),
         }

@@ -1,6 +1,7 @@
 //! `leasehold-operator`: parses, initialises, runs.
 
 use clap::Parser;
+use leasehold::report::log::Log;
 use leasehold_operator::config::{Command, Config};
 use leasehold_operator::{migrate, run};
 
@@ -13,8 +14,8 @@ fn main() -> anyhow::Result<()> {
             runtime.block_on(migrate::run(arguments, config.kubeconfig.as_deref()))
         }
         None => {
-            leasehold::report::start_log(&config.log, config.log_format)?;
-            runtime.block_on(run::run(config))
+            let log = Log::start(&config.log, config.log_format)?;
+            runtime.block_on(run::run(config, log))
         }
     }
 }

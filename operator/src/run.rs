@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use leasehold::api::client;
+use leasehold::report::log::Log;
 use leasehold::report::server::{self, Readiness};
 use leasehold::report::{ask, page};
 use prometheus_client::registry::Registry;
@@ -27,7 +28,7 @@ use crate::report::health::HealthBoard;
 use crate::report::metrics::Metrics;
 
 /// Runs until a signal says to stop.
-pub async fn run(config: Config) -> anyhow::Result<()> {
+pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     let (health, metrics, mut registry) =
         (HealthBoard::default(), Metrics::default(), Registry::default());
     metrics.register(&mut registry);
@@ -41,7 +42,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         namespace = config.namespace,
         "contending for the election lease"
     );
-    let mut elector = Elector::new(client.clone(), &config.namespace, identity, health.clone());
+    let mut elector =
+        Elector::new(client.clone(), &config.namespace, identity, health.clone(), log);
     let (asker, questions) = ask::questions();
     let context = Context {
         events: EventSink::new(client.clone(), name),

@@ -280,6 +280,7 @@ mod tests {
             index,
             name: name.parse().unwrap(),
             mac: MacAddr(2, 0, 0, 0, 0, 1),
+            mtu: 1500,
             carrier: true,
             kind: None,
             master: None,

@@ -192,6 +192,7 @@ mod tests {
                 index: 2,
                 name: interface.clone(),
                 mac: MacAddr(2, 0, 0, 0, 0, 1),
+                mtu: 1500,
                 carrier: true,
                 kind: None,
                 master: None,

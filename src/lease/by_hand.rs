@@ -1,5 +1,5 @@
 //! What people ask for by annotations of leases: that a claim moves to a node, that a node owns
-//! nothing. Nobody needs more rights for it than to edit leases.
+//! nothing, that a speaker logs more. Nobody needs more rights for it than to edit leases.
 
 use std::sync::Arc;
 
@@ -16,6 +16,11 @@ use crate::desired::{Desired, DesiredClaim, NodeState};
 pub(super) const BY_HAND: &str = "moved by hand";
 
 impl Election {
+    /// What the speaker is to log instead of what it was started with.
+    pub fn log_filter(&self) -> Option<&str> {
+        self.sessions.get(&self.own_name)?.record.log.as_deref()
+    }
+
     /// The state of a node, as its Node says it and people ask for it.
     pub(super) fn state_of(&self, node: &NodeName, desired: &Desired) -> Option<NodeState> {
         let state = *desired.nodes.get(node)?;

@@ -32,6 +32,9 @@ const PROBED_LATE: Duration = Duration::from_millis(200);
 const DEFEND: Duration = Duration::from_secs(10);
 /// After how many defences the conflict is reported.
 const DEFENCES: u32 = 3;
+/// For how long it is told that a host that is no speaker announced an address of ours, and of how many.
+const FOREIGN_FOR: Duration = Duration::from_secs(600);
+const FOREIGN: usize = 8;
 /// How often a claim is read anew where a speaker announces its address, and that speaker is told. It
 /// yields as soon as it hears that another has read that it is the owner; a defence may have been lost
 /// on the wire.
@@ -50,9 +53,23 @@ pub(super) struct Conflicts {
     /// The MAC addresses of speakers that were heard, ever.
     speakers: BTreeSet<MacAddr>,
     disputes: BTreeMap<LeaseName, Dispute>,
+    /// Addresses of ours that hosts announced that are no speakers, and when.
+    foreign: BTreeMap<(IpAddr, MacAddr), Instant>,
 }
 
 impl Conflicts {
+    /// Addresses of ours that hosts announced of late that are no speakers.
+    pub(super) fn foreign(&self) -> Vec<(IpAddr, MacAddr)> {
+        self.foreign.keys().copied().collect()
+    }
+
+    fn note_foreign(&mut self, now: Instant, ip: IpAddr, mac: MacAddr) {
+        let is_known = self.foreign.contains_key(&(ip, mac));
+        if !self.speakers.contains(&mac) && (is_known || self.foreign.len() < FOREIGN) {
+            self.foreign.insert((ip, mac), now);
+        }
+    }
+
     pub(super) fn has_heard(&self, mac: MacAddr) -> bool {
         self.speakers.contains(&mac)
     }
@@ -127,6 +144,7 @@ impl Election {
         self.advance_yielded(now, actions);
         let tenures = &self.tenures;
         self.conflicts.disputes.retain(|name, _| tenures.get(name).is_some_and(|t| t.mine));
+        self.conflicts.foreign.retain(|_, at| now < *at + FOREIGN_FOR);
     }
 
     fn advance_probes(&mut self, now: Instant, actions: &mut Vec<Action>) {
@@ -184,6 +202,9 @@ impl Election {
         let address = heard.frame.ip;
         let claims = self.claims_of(address);
         self.open.stale |= !claims.is_empty();
+        if !claims.is_empty() && !speaker {
+            self.conflicts.note_foreign(now, address, mac);
+        }
         for name in claims {
             let Some(tenure) = self.tenures.get_mut(&name) else { continue };
             if tenure.yielding.as_ref().is_some_and(|yielding| yielding.is_served_by(mac)) {

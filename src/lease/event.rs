@@ -74,6 +74,8 @@ pub enum Event {
 pub struct Interface {
     /// Its MAC address.
     pub mac: MacAddr,
+    /// The largest packet that it sends, in bytes.
+    pub mtu: u32,
     /// Whether it has a carrier and is up.
     pub carrier: bool,
     /// The node's own addresses on it.

@@ -153,6 +153,7 @@ mod tests {
         ] {
             let interface = Interface {
                 mac: MacAddr::zero(),
+                mtu: 1500,
                 carrier: true,
                 addresses: own.iter().map(|net| net.parse().unwrap()).collect(),
                 default_route,

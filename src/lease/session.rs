@@ -35,6 +35,7 @@ pub(super) fn links(interfaces: &BTreeMap<InterfaceName, Interface>) -> Vec<Sess
         .map(|(name, interface)| SessionInterface {
             name: name.clone(),
             mac: interface.mac,
+            mtu: Some(interface.mtu),
             addresses: interface.addresses.iter().map(ToString::to_string).collect(),
             default_route: interface.default_route,
             only_if_named: interface.only_if_named,
@@ -149,6 +150,8 @@ impl Election {
             restarting: false,
             fences: self.own.fences,
             drain: self.own_stored().is_some_and(|stored| stored.record.drain),
+            log: self.log_filter().map(str::to_owned),
+            foreign: self.conflicts.foreign(),
             silence: None,
             cause: cause.to_owned(),
         }

@@ -296,6 +296,7 @@ mod tests {
             index: 2,
             name: eth0(),
             mac: MacAddr(2, 0, 0, 0, 0, 1),
+            mtu: 1500,
             carrier,
             kind: None,
             master: None,

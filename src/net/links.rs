@@ -46,6 +46,8 @@ pub struct Link {
     pub name: InterfaceName,
     /// Its Ethernet address; zero for a link that has none.
     pub mac: MacAddr,
+    /// The largest packet that it sends, in bytes.
+    pub mtu: u32,
     /// Whether it is up and can carry traffic.
     pub carrier: bool,
     /// Its kind as iproute2 writes it (`veth`, `bridge`, …); none for a physical device.

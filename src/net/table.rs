@@ -184,6 +184,7 @@ fn parse_link(message: &LinkMessage) -> Option<Link> {
     let flags = message.header.flags;
     let mut name = None;
     let mut mac = MacAddr::zero();
+    let mut mtu = 0;
     let mut state = State::Unknown;
     let mut kind = None;
     let mut master = None;
@@ -197,6 +198,7 @@ fn parse_link(message: &LinkMessage) -> Option<Link> {
                     mac = bytes.into();
                 }
             }
+            LinkAttribute::Mtu(bytes) => mtu = *bytes,
             LinkAttribute::OperState(reported) => state = *reported,
             LinkAttribute::Controller(index) => master = Some(*index).filter(|index| *index != 0),
             LinkAttribute::Link(index) => lower = Some(*index).filter(|index| *index != 0),
@@ -216,6 +218,7 @@ fn parse_link(message: &LinkMessage) -> Option<Link> {
         index: message.header.index,
         name: name?,
         mac,
+        mtu,
         carrier: flags.contains(LinkFlags::Up | LinkFlags::LowerUp) && operational,
         kind,
         master,

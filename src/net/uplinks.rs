@@ -94,6 +94,7 @@ mod tests {
                 index: index(name.as_str()).unwrap(),
                 name: name.clone(),
                 mac: MacAddr::new(2, 0, 0, 0, 0, 1),
+                mtu: 1500,
                 carrier: true,
                 kind: (!kind.is_empty()).then(|| (*kind).to_owned()),
                 master: index(master),

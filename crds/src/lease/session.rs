@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -35,6 +36,11 @@ pub struct Session {
     pub fences: u32,
     /// The node is to own nothing, as people asked.
     pub drain: bool,
+    /// What the speaker logs instead of what it was started with, as people asked: tracing filters.
+    pub log: Option<String>,
+    /// Addresses of services that hosts announced that are no speakers, and their MAC addresses: those
+    /// that were heard in the last ten minutes.
+    pub foreign: Vec<(IpAddr, MacAddr)>,
     /// Why it is over, where another ended it because its holder gave no sign of life.
     pub silence: Option<Silenced>,
     /// Why the session last changed hands, for people.
@@ -93,6 +99,9 @@ pub struct SessionInterface {
     /// Its MAC address.
     #[serde(with = "mac")]
     pub mac: MacAddr,
+    /// The largest packet that it sends, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
     /// The node's own addresses on it, with prefix length: `192.0.2.250/24`.
     pub addresses: Vec<String>,
     /// Whether the node's default route leads through it.
@@ -127,6 +136,13 @@ impl Record for Session {
             restarting: text(annotation::RESTARTING) == Some("true"),
             fences: text(annotation::FENCES).and_then(|count| count.parse().ok()).unwrap_or(0),
             drain: text(annotation::DRAIN) == Some("true"),
+            foreign: text(annotation::FOREIGN)
+                .into_iter()
+                .flat_map(|list| list.split(','))
+                .filter_map(|entry| entry.split_once(' '))
+                .filter_map(|(ip, mac)| Some((ip.parse().ok()?, mac.parse().ok()?)))
+                .collect(),
+            log: text(annotation::LOG).map(str::to_owned),
             silence: text(annotation::SILENCE).and_then(|silence| silence.parse().ok()),
             cause: text(annotation::CAUSE).unwrap_or_default().to_owned(),
         }
@@ -165,6 +181,13 @@ impl Record for Session {
         }
         if self.drain {
             set(annotation::DRAIN, "true".to_owned());
+        }
+        if !self.foreign.is_empty() {
+            let entries = self.foreign.iter().map(|(ip, mac)| format!("{ip} {mac}"));
+            set(annotation::FOREIGN, entries.collect::<Vec<_>>().join(","));
+        }
+        if let Some(log) = &self.log {
+            set(annotation::LOG, log.clone());
         }
         if let Some(silence) = &self.silence {
             set(annotation::SILENCE, silence.to_string());

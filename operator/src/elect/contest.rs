@@ -4,6 +4,7 @@
 //! has not seen the record change for its duration; the own one counts from the *sending* of the
 //! last renewal that was answered.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -20,6 +21,8 @@ pub(super) struct Record {
     pub(super) transitions: i32,
     pub(super) duration: Duration,
     pub(super) acquired: Option<MicroTime>,
+    /// What people write there stays.
+    pub(super) annotations: Option<BTreeMap<String, String>>,
 }
 
 /// Which process this is.
@@ -206,6 +209,7 @@ mod tests {
             transitions: 1,
             duration: seconds(15),
             acquired: None,
+            annotations: None,
         }
     }
 

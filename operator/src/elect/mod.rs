@@ -19,6 +19,8 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use leasehold::api::pause::Pause;
+use leasehold::report::log::Log;
+use leasehold_crds::lease::annotation;
 use tokio::sync::watch;
 
 use crate::client::{CALL_TIMEOUT, CallError, WATCH_SECONDS, call};
@@ -76,17 +78,25 @@ pub struct Elector {
     contest: Contest,
     tenure: watch::Sender<Tenure>,
     health: HealthBoard,
+    log: Log,
 }
 
 impl Elector {
-    /// Contends under the name of `identity`.
-    pub fn new(client: Client, namespace: &str, identity: Identity, health: HealthBoard) -> Self {
+    /// Contends under the name of `identity`, and logs what the lease asks for.
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        identity: Identity,
+        health: HealthBoard,
+        log: Log,
+    ) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
             namespace: namespace.to_owned(),
             contest: Contest::new(identity, DURATION, RENEWAL, MARGIN),
             tenure: watch::Sender::new(Tenure::Standby),
             health,
+            log,
         }
     }
 
@@ -155,6 +165,8 @@ impl Elector {
     /// Reads the lease and does what is due; returns when to look again.
     async fn step(&mut self) -> Result<Instant, CallError> {
         let lease = call(self.api.get_opt(LEASE)).await?;
+        let annotations = lease.as_ref().and_then(|lease| lease.metadata.annotations.as_ref());
+        self.log.follow(annotations.and_then(|it| it.get(annotation::LOG)).map(String::as_str));
         self.contest.observed(clock::now(), lease.as_ref().and_then(read));
         let me = self.contest.identity().to_owned();
         let lease = match self.contest.next(clock::now()) {
@@ -195,6 +207,7 @@ impl Elector {
                 // With the uid, a lease that was deleted is not created again by a late write.
                 uid: old.map(|old| old.uid.clone()),
                 resource_version: old.map(|old| old.resource_version.clone()),
+                annotations: old.and_then(|old| old.annotations.clone()),
                 ..ObjectMeta::default()
             },
             spec: Some(LeaseSpec {
@@ -234,5 +247,6 @@ fn read(lease: &Lease) -> Option<Record> {
         transitions: spec.lease_transitions.unwrap_or(0),
         duration: Duration::from_secs(seconds.unwrap_or(0)),
         acquired: spec.acquire_time,
+        annotations: lease.metadata.annotations.clone(),
     })
 }

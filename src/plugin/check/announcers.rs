@@ -1,4 +1,7 @@
-//! Others that announce addresses of Services, as far as objects of the API tell.
+//! Others that announce addresses of Services, as far as objects of the API and the speakers tell.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
@@ -6,15 +9,19 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use leasehold_crds::IPAddressPool;
+use leasehold_crds::names::NodeName;
 use leasehold_crds::range::IpRange;
+use pnet_base::MacAddr;
 
 use super::super::connect::Cluster;
 use super::super::error::PluginError;
+use super::super::output::listed;
 use super::super::read::list;
 use super::{Finding, or_none, skip};
 use crate::explain::View;
 
 const CHECK: &str = "announcers";
+const HEARD: &str = "heard";
 const STRANGERS: &str = "strangers";
 const SYSTEM: &str = "kube-system";
 
@@ -79,10 +86,7 @@ pub(super) fn check(read: &Result<Announcers, String>) -> Vec<Finding> {
 }
 
 /// Which load balancer these pods belong to.
-fn known(
-    labels: &std::collections::BTreeMap<String, String>,
-    spec: Option<&PodSpec>,
-) -> Option<&'static str> {
+fn known(labels: &BTreeMap<String, String>, spec: Option<&PodSpec>) -> Option<&'static str> {
     let label = |key: &str, value: &str| labels.get(key).is_some_and(|it| it == value);
     let speaker = label("component", "speaker") || label("app.kubernetes.io/component", "speaker");
     let metallb = label("app", "metallb") || label("app.kubernetes.io/name", "metallb");
@@ -103,6 +107,32 @@ fn known(
     } else {
         None
     }
+}
+
+/// Hosts that the speakers heard announce addresses of Services, and that are no speakers.
+pub(super) fn heard(view: &View<'_>) -> Vec<Finding> {
+    let mut heard: BTreeMap<(IpAddr, MacAddr), Vec<&NodeName>> = BTreeMap::new();
+    for node in view.world().sessions.keys() {
+        for entry in view.live(node).iter().flat_map(|it| &it.stored.record.foreign) {
+            heard.entry(*entry).or_default().push(node);
+        }
+    }
+    if heard.is_empty() {
+        return vec![Finding::ok(
+            HEARD,
+            "no other host announced an address in the last ten minutes",
+        )];
+    }
+    let finding = |((address, mac), nodes): (_, Vec<&NodeName>)| {
+        let text = format!(
+            "the host with MAC address {mac} announced {address}: heard by {}",
+            listed(&nodes)
+        );
+        let fix = "find it by its MAC address (the switch's table, `ip neigh` on hosts) and take the address \
+                   from it, or out of the pool";
+        Finding::warn(HEARD, text, fix)
+    };
+    heard.into_iter().map(finding).collect()
 }
 
 /// Services that are not ours and have an address of a pool of ours in their status.

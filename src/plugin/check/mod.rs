@@ -8,7 +8,7 @@
 //! | `rights` | what the service accounts may do, by the roles in `deploy/base` |
 //! | `proxy` | kube-proxy in IPVS mode |
 //! | `webhooks` | webhooks that would delay or refuse leases |
-//! | `speakers` | sessions, and interfaces for the addresses of the pools |
+//! | `speakers` | sessions, interfaces for the addresses of the pools, and their MTUs |
 //! | `announcers` | others that announce addresses |
 
 mod announcers;
@@ -106,6 +106,8 @@ pub(super) async fn findings(cluster: &Cluster) -> Result<Vec<Finding>, PluginEr
     let renewed = speakers::renewed(cluster, &world).await?;
     findings.extend(speakers::sessions(&view, &renewed));
     findings.extend(speakers::interfaces(&view, &objects.pools));
+    findings.extend(speakers::mtus(&view));
+    findings.extend(announcers::heard(&view));
     findings.extend(announcers::check(&announcers::read(cluster).await?));
     findings.extend(announcers::strangers(&view, &objects.pools));
     Ok(findings)

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt};
 use leasehold_crds::IPAddressPool;
@@ -22,6 +23,7 @@ use crate::lease::has_subnet_of;
 
 const SESSIONS: &str = "speakers";
 const INTERFACES: &str = "interfaces";
+const MTU: &str = "mtu";
 
 /// How often the sessions are looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -117,6 +119,36 @@ pub(super) fn sessions(view: &View<'_>, renewed: &BTreeSet<NodeName>) -> Vec<Fin
     if findings.is_empty() {
         let text = format!("{} of {0} nodes that may announce live", selected.len());
         findings.push(Finding::ok(SESSIONS, text));
+    }
+    findings
+}
+
+/// Whether all interfaces in one subnet have the same MTU: what moves to a node with a smaller one, or to
+/// clients behind it, loses the larger packets.
+pub(super) fn mtus(view: &View<'_>) -> Vec<Finding> {
+    let mut subnets: BTreeMap<IpNet, BTreeMap<u32, Vec<String>>> = BTreeMap::new();
+    for node in view.world().sessions.keys() {
+        let Some(session) = view.live(node) else { continue };
+        for interface in &session.stored.record.interfaces {
+            let Some(mtu) = interface.mtu else { continue };
+            let nets = interface.addresses.iter().filter_map(|net| net.parse::<IpNet>().ok());
+            let wide = nets.filter(|net| net.prefix_len() < net.max_prefix_len());
+            for subnet in wide.map(|net| net.trunc()).collect::<BTreeSet<_>>() {
+                let place = format!("{node} {}", interface.name);
+                subnets.entry(subnet).or_default().entry(mtu).or_default().push(place);
+            }
+        }
+    }
+    let mut findings = Vec::new();
+    for (subnet, mtus) in subnets.iter().filter(|(_, mtus)| mtus.len() > 1) {
+        let of = |(mtu, places): (&u32, &Vec<String>)| format!("{mtu} on {}", listed(places));
+        let text = mtus.iter().map(of).collect::<Vec<_>>().join("; ");
+        let fix =
+            "give all interfaces of the segment the same MTU (ip link set dev INTERFACE mtu BYTES)";
+        findings.push(Finding::warn(MTU, format!("{subnet}: the MTU is {text}"), fix));
+    }
+    if findings.is_empty() && !subnets.is_empty() {
+        findings.push(Finding::ok(MTU, "the same on all interfaces of each subnet"));
     }
     findings
 }

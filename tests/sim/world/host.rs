@@ -225,6 +225,7 @@ impl Host {
                 index: nic.index,
                 name: nic.name.clone(),
                 mac: nic.mac,
+                mtu: 1500,
                 carrier: nic.carrier,
                 kind: None,
                 master: None,
@@ -244,6 +245,7 @@ impl Host {
             let net = IpNet::new(nic.address, 16).unwrap();
             let interface = Interface {
                 mac: nic.mac,
+                mtu: 1500,
                 carrier: nic.carrier,
                 addresses: vec![net],
                 default_route: nic.default_route,

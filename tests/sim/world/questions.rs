@@ -55,6 +55,12 @@ impl World {
     /// The same, once what is on its way to a better node has arrived.
     pub(crate) fn assert_served_soon(&mut self) {
         let until = self.now + Duration::from_secs(2);
+        // Its new owner may have it in the store a moment before it has the address.
+        let moves = |world: &Self, ip: &IpAddr| {
+            let have = world.having(*ip);
+            have.len() > 1
+                || have.into_iter().next().is_some_and(|it| world.owner_of(*ip) != Some(it))
+        };
         let moves = |world: &Self| {
             world.store.claims.values().any(|stored| stored.record.successor.is_some())
                 || world
@@ -62,7 +68,7 @@ impl World {
                     .claims
                     .values()
                     .flat_map(|claim| &claim.addresses)
-                    .any(|ip| world.having(*ip).len() > 1)
+                    .any(|ip| moves(world, ip))
         };
         while self.now < until && moves(self) {
             self.run(Duration::from_millis(10));
