@@ -243,6 +243,7 @@ impl Driver {
 
     /// Carries out one action; returns whether it was the last.
     fn carry_out(&mut self, action: Action) -> bool {
+        tracing::debug!(?action, "decided");
         match action {
             Action::Write { request, write } => {
                 let (leases, kind, sent) =

@@ -24,8 +24,8 @@ use super::table::Tone;
 use crate::api::watch_trouble;
 use crate::explain::ClaimRow;
 
-/// How long a change waits for its owner to write how long it took.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a change waits for its owner to write how long it took: owners write one each 1.5 s.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One change of ownership.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -32,6 +32,7 @@ mod scene;
 mod sharing;
 mod spread;
 mod uninstall;
+mod walk;
 
 use std::process::ExitCode;
 
@@ -96,6 +97,8 @@ fn main() -> ExitCode {
         policies::an_address_is_announced_as_often_as_the_policy_says,
         policies::what_a_deleted_policy_governed_goes_to_the_next_one_and_then_to_nobody,
         uninstall::what_was_changed_on_a_node_is_undone_when_leasehold_goes_and_not_in_an_upgrade,
+        walk::a_node_has_died_and_each_place_tells_of_it,
+        walk::what_is_logged_changes_while_processes_run,
         nodes::a_cordoned_node_keeps_its_addresses_until_pods_leave_it,
         nodes::a_node_that_is_not_ready_out_of_service_or_without_a_network_gives_its_addresses_away,
         nodes::a_service_without_an_endpoint_is_announced_by_nobody_and_says_so,

@@ -24,6 +24,7 @@ use super::index::{Index, Pending};
 use super::jobs::{Job, Target, jobs};
 use super::lists::Listing;
 use super::service::ServiceWrite;
+use super::tell::SILENT;
 use super::watch::{Change, Kind, changes};
 use super::write::{Done, Writer};
 use crate::allocate::Usage;
@@ -41,6 +42,10 @@ const MAX_IN_FLIGHT: usize = 16;
 const MAX_TELLING: usize = 4;
 /// Events that wait to be published; more are dropped, the conditions say the same.
 const MAX_NOTICES: usize = 512;
+/// Events that tell that nobody announces a Service, within [`SILENT_TIME`]: a policy, or the end of all
+/// speakers, silences thousands at once. The conditions tell it of each.
+const MAX_SILENT: usize = 10;
+const SILENT_TIME: Duration = Duration::from_secs(60);
 /// The least time from a change to the plan that takes it into account.
 const DEBOUNCE: Duration = Duration::from_millis(5);
 /// The longest time between two plans.
@@ -105,6 +110,8 @@ struct Leader<'a> {
     /// How much of each pool was in use then.
     usage: BTreeMap<String, Usage>,
     moves: Moves,
+    /// When events were last published that tell that nobody announces a Service.
+    silent: VecDeque<Instant>,
 }
 
 /// Does the work of the active replica until `end`, and then waits for the calls under way; returns
@@ -137,6 +144,7 @@ pub async fn lead(
         plan_cost: Duration::ZERO,
         usage: BTreeMap::new(),
         moves: Moves::default(),
+        silent: VecDeque::new(),
     };
     let mut questions = context.questions.lock().await;
     loop {
@@ -329,6 +337,7 @@ impl Leader<'_> {
                 self.telling += 1;
             }
             let Some(job) = self.queue.pop_front() else { return };
+            tracing::debug!(kind = job.target().kind(), name = job.target().name(), "writing");
             if let Job::Service { key, version, write } = &job {
                 let pending = Pending {
                     version: *version,
@@ -485,12 +494,15 @@ impl Leader<'_> {
     }
 
     fn publish(
-        &self,
+        &mut self,
         object: &str,
         notices: &[Notice],
         reference: &k8s_openapi::api::core::v1::ObjectReference,
     ) {
         for notice in notices {
+            if notice.reason == SILENT && !self.may_tell_of_silence() {
+                continue;
+            }
             tracing::info!(object, reason = notice.reason, "{}", notice.note);
             if self.notices.len() < MAX_NOTICES {
                 let (events, notice) = (self.context.events.clone(), notice.clone());
@@ -498,6 +510,18 @@ impl Leader<'_> {
                 self.notices.push(async move { events.publish(&notice, &reference).await }.boxed());
             }
         }
+    }
+
+    fn may_tell_of_silence(&mut self) -> bool {
+        let now = clock::now();
+        while self.silent.front().is_some_and(|at| *at + SILENT_TIME <= now) {
+            self.silent.pop_front();
+        }
+        let may = self.silent.len() < MAX_SILENT;
+        if may {
+            self.silent.push_back(now);
+        }
+        may
     }
 
     /// Waits for the calls under way; returns whether the outcome of each write to a Service or a list is

@@ -23,7 +23,7 @@ const ALL_ANNOUNCED: &str = "Announced";
 /// The reason of the condition while nobody owns an address that somebody is to have.
 const NO_OWNER: &str = "NoOwner";
 /// The reason of the event that tells that nobody announces.
-const SILENT: &str = "NotAnnounced";
+pub(super) const SILENT: &str = "NotAnnounced";
 /// The reason of the condition while that is so for want of an endpoint.
 pub(super) const NO_ENDPOINT: &str = "NoEndpoint";
 

@@ -263,6 +263,37 @@ mod tests {
     }
 
     #[test]
+    fn interfaces_of_one_subnet_that_differ_in_mtu_are_named() {
+        let links = |address: &str, mtu: Option<u32>| {
+            json!([{ "name": "eth0", "mac": "02:00:00:00:00:01", "addresses": [address],
+                "mtu": mtu }])
+        };
+        let session = |node: &str, address: &str, mtu| {
+            let annotations = json!({ annotation::INTERFACES: links(address, mtu).to_string() });
+            of(json!({
+                "metadata": { "name": node, "uid": node, "resourceVersion": "1",
+                    "annotations": annotations },
+                "spec": { "holderIdentity": node, "leaseTransitions": 1 },
+            }))
+        };
+        let (near, also, far) = ("192.0.2.250/24", "192.0.2.251/24", "198.51.100.1/24");
+        let differ = "192.0.2.0/24: the MTU is 1500 on a eth0; 9000 on b eth0";
+        let same = "the same on all interfaces of each subnet";
+        for (other, mtu, expected) in [
+            (also, Some(9000), Some((Level::Warn, differ))),
+            (also, Some(1500), Some((Level::Ok, same))),
+            (also, None, Some((Level::Ok, same))),
+            (far, Some(9000), Some((Level::Ok, same))),
+        ] {
+            let sessions = vec![session("a", near, Some(1500)), session("b", other, mtu)];
+            let world = world(&["a", "b"], sessions);
+            let found = super::mtus(&View::new(&world));
+            let found = found.first().map(|it| (it.level, it.message.as_str()));
+            assert_eq!(found, expected, "{other} {mtu:?}");
+        }
+    }
+
+    #[test]
     fn pools_that_no_node_or_not_each_node_has_a_subnet_for_are_named() {
         let pool: IPAddressPool = of(json!({
             "apiVersion": "leasehold.dev/v1alpha1", "kind": "IPAddressPool",

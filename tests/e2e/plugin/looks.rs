@@ -64,6 +64,8 @@ pub async fn a_check_finds_pools_that_overlap_and_webhooks_on_leases() -> Result
         ("webhooks", "none"),
         ("speakers", "of 3 nodes"),
         ("interfaces", "each node has a subnet"),
+        ("mtu", "the same on all"),
+        ("heard", "no other host"),
         ("announcers", "no other load balancer"),
     ] {
         let ok = found(&well, check, "ok", &[word]);
@@ -95,6 +97,29 @@ pub async fn a_check_finds_pools_that_overlap_and_webhooks_on_leases() -> Result
     let words = ["pool far", "no node has an interface whose subnet holds 198.51.100.0-"];
     ensure!(found(&unreachable, "interfaces", "warn", &words), "{unreachable:#?}");
     lab.delete(&far).await?;
+
+    let node = scene.cluster.node(0);
+    node.namespace().ip("link set dev eth0 mtu 1400\n")?;
+    let place = format!("1400 on {} eth0", node.name());
+    scene
+        .until("different MTUs are found", async || {
+            Ok(found(&findings(lab, 0)?, "mtu", "warn", &[&place, "1500 on"]))
+        })
+        .await?;
+    node.namespace().ip("link set dev eth0 mtu 1500\n")?;
+
+    // A host that is no speaker says that it has the address; its owner hears it.
+    let (stranger, vip) = ("02:1e:a5:00:00:77", scene.vip.to_string());
+    let client = scene.cluster.client().namespace();
+    // With this, Linux announces what a link has when its MAC address changes.
+    client.sysctl(&[("net.ipv4.conf.eth0.arp_notify", "1")])?;
+    client.ip(&format!("address add {vip}/32 dev eth0\nlink set dev eth0 address {stranger}\n"))?;
+    scene
+        .until("somebody else announces", async || {
+            Ok(found(&findings(lab, 0)?, "heard", "warn", &[&vip, stranger]))
+        })
+        .await?;
+    client.ip(&format!("address del {vip}/32 dev eth0\n"))?;
 
     // A speaker that hangs renews nothing.
     scene.cluster.node(0).speaker()?.freeze()?;
