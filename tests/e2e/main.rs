@@ -27,6 +27,7 @@ mod placement;
 mod plugin;
 mod policies;
 mod restart;
+mod rights;
 mod sandbox;
 mod scene;
 mod sharing;
@@ -127,6 +128,7 @@ fn main() -> ExitCode {
         restart::a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices,
         restart::an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection,
         restart::all_speakers_are_upgraded_one_after_another_and_nothing_moves,
+        rights::each_right_is_used_and_nothing_else_is_asked_for,
         sandbox::nothing_outlives_a_lab_that_is_killed,
         sharing::services_that_share_an_address_have_one_owner_and_move_together,
         sharing::a_local_service_that_joins_an_address_interrupts_nothing,

@@ -29,7 +29,7 @@ fn has_table(node: &Node) -> Result<bool> {
 }
 
 /// A `DaemonSet` as `deploy/base` has it; nothing in the lab makes pods of it.
-async fn daemon_sets(scene: &Scene) -> Result<Api<DaemonSet>> {
+pub async fn daemon_sets(scene: &Scene) -> Result<Api<DaemonSet>> {
     let daemon_sets: Api<DaemonSet> = Api::namespaced(scene.lab().admin(), SYSTEM_NAMESPACE);
     let labels = json!({ "app": NAME });
     let object = serde_json::from_value(json!({

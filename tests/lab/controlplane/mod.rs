@@ -28,6 +28,8 @@ pub use self::programs::Programs;
 use crate::process::{Process, Signal};
 use crate::shell;
 
+/// Where the API server logs what was asked for.
+const AUDIT_LOG: &str = "audit.log";
 /// The API server's port on its address.
 const PORT: u16 = 6443;
 /// What the API server is given to end after SIGTERM.
@@ -38,6 +40,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CONTROLLERS: &str = "endpointslice-controller,endpointslice-mirroring-controller,\
     endpoints-controller,serviceaccount-controller,serviceaccount-token-controller,\
     root-ca-certificate-publisher-controller,garbage-collector-controller,namespace-controller";
+
+/// What Leasehold's service accounts ask for is logged: who, which verb on what, and the answer.
+const AUDIT_POLICY: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: Metadata
+    userGroups: [\"system:serviceaccounts:leasehold-system\"]
+  - level: None
+";
 
 /// A running control plane.
 pub struct ControlPlane {
@@ -60,6 +73,7 @@ impl ControlPlane {
         let address = Ipv4Addr::new(172, 31, 0, number);
         crate::management::add_address(address)?;
         credentials::write(folder, address)?;
+        fs::write(folder.join("audit-policy.yaml"), AUDIT_POLICY)?;
         let config = Kubeconfig::read_from(folder.join("admin.kubeconfig"))?;
         let config =
             kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
@@ -98,6 +112,12 @@ impl ControlPlane {
     /// The programs it was made of.
     pub fn programs(&self) -> &Programs {
         &self.programs
+    }
+
+    /// What Leasehold's service accounts have asked for so far: one JSON object per line
+    /// (`audit.k8s.io/v1`, `Event`).
+    pub fn audit_log(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.folder.join(AUDIT_LOG))?)
     }
 
     /// A kubeconfig file by name: `admin` or `kube-proxy`.
@@ -142,6 +162,8 @@ impl ControlPlane {
             .arg(format!("--service-account-key-file={}", at("service-account.pub")))
             .arg(format!("--cert-dir={}", at("api-server")))
             .args(["--service-account-issuer=https://kubernetes.default.svc"])
+            .arg(format!("--audit-policy-file={}", at("audit-policy.yaml")))
+            .arg(format!("--audit-log-path={}", at(AUDIT_LOG)))
             .args(["--authorization-mode=RBAC", "--profiling=false"])
             .args(["--service-cluster-ip-range=10.96.0.0/16,fd1e:a5e:0:96::/112"])
             // Pods here are made by hand, on Nodes that no controller marks as ready.

@@ -1,0 +1,212 @@
+//! Least privilege: what the service accounts may do, and what they do, by the API server's audit log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Node as NodeObject;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use leasehold_lab::{
+    Lab, OPERATOR_ACCOUNT, SESSION_NAMESPACE, SPEAKER_ACCOUNT, SYSTEM_NAMESPACE, Service,
+};
+use serde_json::Value;
+
+use crate::scene::Scene;
+use crate::uninstall::daemon_sets;
+
+/// One verb on one resource, in one namespace or (empty) in all.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    account: String,
+    namespace: String,
+    group: String,
+    /// With the subresource, as in roles: `services/status`.
+    resource: String,
+    verb: String,
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { account, namespace, group, resource, verb } = self;
+        let place = if namespace.is_empty() { "all namespaces" } else { namespace };
+        write!(f, "{account}: {verb} {resource}.{group} in {place}")
+    }
+}
+
+/// All that these rules allow.
+fn rights(account: &str, namespace: &str, rules: &[PolicyRule]) -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    for rule in rules {
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                rights.extend(rule.verbs.iter().map(|verb| Right {
+                    account: account.to_owned(),
+                    namespace: namespace.to_owned(),
+                    group: group.clone(),
+                    resource: resource.clone(),
+                    verb: verb.clone(),
+                }));
+            }
+        }
+    }
+    rights
+}
+
+/// What the shipped roles allow; they are named after the accounts that have them.
+async fn granted(lab: &Lab) -> Result<BTreeSet<Right>> {
+    let mut granted = BTreeSet::new();
+    for account in [SPEAKER_ACCOUNT, OPERATOR_ACCOUNT] {
+        let all: Api<ClusterRole> = Api::all(lab.admin());
+        granted.extend(rights(account, "", &all.get(account).await?.rules.unwrap_or_default()));
+        for namespace in [SYSTEM_NAMESPACE, SESSION_NAMESPACE] {
+            let roles: Api<Role> = Api::namespaced(lab.admin(), namespace);
+            let rules = roles.get(account).await?.rules.unwrap_or_default();
+            granted.extend(rights(account, namespace, &rules));
+        }
+    }
+    Ok(granted)
+}
+
+/// What was asked for, and whether it was forbidden.
+fn asked(log: &str) -> Result<BTreeMap<Right, bool>> {
+    let mut asked = BTreeMap::new();
+    for line in log.lines() {
+        let event: Value = serde_json::from_str(line)?;
+        let text = |path: &str| event.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        // What every account may ask for, such as the API server's version.
+        if text("/objectRef/resource").is_empty() {
+            continue;
+        }
+        let account = text("/user/username").rsplit(':').next().unwrap_or_default();
+        let subresource = text("/objectRef/subresource");
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        let right = Right {
+            account: account.to_owned(),
+            namespace: text("/objectRef/namespace").to_owned(),
+            group: text("/objectRef/apiGroup").to_owned(),
+            resource: format!("{}{slash}{subresource}", text("/objectRef/resource")),
+            verb: text("/verb").to_owned(),
+        };
+        let forbidden = text("/annotations/authorization.k8s.io~1decision") != "allow";
+        *asked.entry(right).or_default() |= forbidden;
+    }
+    Ok(asked)
+}
+
+pub async fn each_right_is_used_and_nothing_else_is_asked_for() -> Result<()> {
+    let lab = Lab::start().await?;
+    lab.start_operator(&[])?;
+    let scene = Scene::before(lab.cluster("rights"), |cluster| {
+        for node in cluster.nodes() {
+            node.speaker()?.reconfigure(|options| {
+                options.arguments.extend(["--daemon-set", SPEAKER_ACCOUNT].map(str::to_owned));
+            });
+        }
+        Ok(())
+    })
+    .await?;
+    daemon_sets(&scene).await?;
+    what_happens_to_clusters(&scene).await?;
+
+    let (granted, asked) = (granted(&lab).await?, asked(&lab.plane().audit_log()?)?);
+    let forbidden = asked.iter().filter(|(_, forbidden)| **forbidden).map(|(right, _)| right);
+    let forbidden: Vec<_> = forbidden.map(ToString::to_string).collect();
+    ensure!(forbidden.is_empty(), "asked for and forbidden: {forbidden:#?}");
+    // A request in one namespace uses a right for all.
+    let used = |right: &Right| {
+        asked.keys().any(|it| {
+            let place = right.namespace.is_empty() || right.namespace == it.namespace;
+            place && Right { namespace: right.namespace.clone(), ..it.clone() } == *right
+        })
+    };
+    let unused: Vec<_> = granted.iter().filter(|it| !used(it)).map(ToString::to_string).collect();
+    ensure!(unused.is_empty(), "granted and never used: {unused:#?}");
+    println!("    {} rights are granted, each is used; nothing was forbidden", granted.len());
+
+    // The rest is denied: what is not granted is refused for each verb that a rule names with others.
+    denied(&lab).await
+}
+
+/// Services that come, wait, move, share and go; nodes that drain, die and go; processes that end.
+async fn what_happens_to_clusters(scene: &Scene) -> Result<()> {
+    let (lab, cluster) = (scene.lab(), &scene.cluster);
+    let second = cluster.service("second").pods_of(&scene.service).vip(1).create().await?;
+    cluster.ready(&second).await?;
+    // From node to node and back: the second time the same events are told as a series.
+    let service = format!("{}/web", cluster.namespace());
+    for _ in 0..2 {
+        for node in cluster.nodes() {
+            if scene.owner().await?.name() != node.name() {
+                lab.plugin(&["move", &service, "--to", node.name()])?.with_code(0)?;
+            }
+        }
+    }
+    gone(scene, second).await?;
+
+    let upgraded = scene.owner().await?;
+    ensure!(upgraded.speaker()?.terminate().await?.success());
+    upgraded.start_speaker()?;
+    let dead = scene.owner().await?;
+    dead.dies()?;
+    dead.speaker()?.kill().await?;
+    scene.moved_from(dead).await?;
+    let nodes: Api<NodeObject> = Api::all(lab.admin());
+    nodes.delete(dead.name(), &DeleteParams::default()).await?;
+    scene
+        .until("its session is deleted", async || Ok(cluster.session(dead.name()).await?.is_none()))
+        .await?;
+    ensure!(lab.operator()?.terminate().await?.success());
+    Ok(())
+}
+
+/// A Service goes, and its claim with it.
+async fn gone(scene: &Scene, service: Service) -> Result<()> {
+    let claim = service.claim();
+    service.delete().await?;
+    let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+        Api::namespaced(scene.lab().admin(), SYSTEM_NAMESPACE);
+    scene
+        .until("its claim is deleted", async || {
+            let all = leases.list(&ListParams::default()).await?;
+            Ok(!all.iter().any(|lease| lease.name_any() == claim))
+        })
+        .await
+}
+
+/// What a stolen token of each account must not do.
+async fn denied(lab: &Lab) -> Result<()> {
+    for account in [SPEAKER_ACCOUNT, OPERATOR_ACCOUNT] {
+        let who = format!("--as=system:serviceaccount:{SYSTEM_NAMESPACE}:{account}");
+        for (verb, resource, namespace) in [
+            ("get", "secrets", SYSTEM_NAMESPACE),
+            ("list", "secrets", "kube-system"),
+            ("get", "configmaps", "kube-system"),
+            ("create", "pods", SYSTEM_NAMESPACE),
+            ("create", "serviceaccounts/token", SYSTEM_NAMESPACE),
+            ("update", "services", "default"),
+            ("delete", "services", "default"),
+            ("patch", "nodes", ""),
+            ("patch", "daemonsets.apps", SYSTEM_NAMESPACE),
+            ("update", "leases.coordination.k8s.io", "kube-node-lease"),
+            ("update", "leases.coordination.k8s.io", "kube-system"),
+            ("deletecollection", "leases.coordination.k8s.io", SYSTEM_NAMESPACE),
+            ("update", "ipaddresspools.leasehold.dev", ""),
+            ("update", "announcementpolicies.leasehold.dev", ""),
+            ("create", "clusterrolebindings.rbac.authorization.k8s.io", ""),
+        ] {
+            let mut arguments = vec!["auth", "can-i", verb, resource, &who];
+            if !namespace.is_empty() {
+                arguments.extend(["--namespace", namespace]);
+            }
+            let kubectl = lab.plane().kubectl(&arguments);
+            // It ends with 1 where the answer is no.
+            ensure!(kubectl.is_err(), "{account} may {verb} {resource} in {namespace:?}");
+        }
+        let arguments = ["auth", "can-i", "list", "services", &who, "--all-namespaces"];
+        let may = lab.plane().kubectl(&arguments).context("the question works")?;
+        ensure!(may.trim() == "yes", "{may}");
+    }
+    Ok(())
+}
