@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::api::{DeleteParams, ListParams};
@@ -11,9 +12,9 @@ use kube::{Api, ResourceExt};
 use leasehold_lab::{
     Lab, OPERATOR_ACCOUNT, SESSION_NAMESPACE, SPEAKER_ACCOUNT, SYSTEM_NAMESPACE, Service,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::scene::Scene;
+use crate::scene::{Scene, annotation, cordon, edit_lease};
 use crate::uninstall::daemon_sets;
 
 /// One verb on one resource, in one namespace or (empty) in all.
@@ -61,8 +62,8 @@ async fn granted(lab: &Lab) -> Result<BTreeSet<Right>> {
         let all: Api<ClusterRole> = Api::all(lab.admin());
         granted.extend(rights(account, "", &all.get(account).await?.rules.unwrap_or_default()));
         for namespace in [SYSTEM_NAMESPACE, SESSION_NAMESPACE] {
-            let roles: Api<Role> = Api::namespaced(lab.admin(), namespace);
-            let rules = roles.get(account).await?.rules.unwrap_or_default();
+            let api: Api<Role> = Api::namespaced(lab.admin(), namespace);
+            let rules = api.get(account).await?.rules.unwrap_or_default();
             granted.extend(rights(account, namespace, &rules));
         }
     }
@@ -126,7 +127,7 @@ pub async fn each_right_is_used_and_nothing_else_is_asked_for() -> Result<()> {
     println!("    {} rights are granted, each is used; nothing was forbidden", granted.len());
 
     // The rest is denied: what is not granted is refused for each verb that a rule names with others.
-    denied(&lab).await
+    denied(&lab)
 }
 
 /// Services that come, wait, move, share and go; nodes that drain, die and go; processes that end.
@@ -143,11 +144,29 @@ async fn what_happens_to_clusters(scene: &Scene) -> Result<()> {
             }
         }
     }
-    gone(scene, second).await?;
+    contended(scene, &second).await?;
+    gone(scene, &second).await?;
+
+    // Somebody deletes the lease under its owner, who has it again.
+    let leases: Api<Lease> = Api::namespaced(lab.admin(), SYSTEM_NAMESPACE);
+    leases.delete(&scene.service.claim(), &DeleteParams::default()).await?;
+    scene
+        .until("its owner has it again", async || {
+            let claim = cluster.claim(&scene.service).await?;
+            let holder = claim.and_then(|it| it.spec?.holder_identity);
+            Ok(holder.is_some() && scene.service.answers(cluster, scene.vip)?)
+        })
+        .await?;
 
     let upgraded = scene.owner().await?;
     ensure!(upgraded.speaker()?.terminate().await?.success());
     upgraded.start_speaker()?;
+    scene
+        .until("it has its session again", async || {
+            let session = scene.session(upgraded).await?;
+            Ok(annotation(&session, "leasehold.dev/restarting").is_none())
+        })
+        .await?;
     let dead = scene.owner().await?;
     dead.dies()?;
     dead.speaker()?.kill().await?;
@@ -157,16 +176,62 @@ async fn what_happens_to_clusters(scene: &Scene) -> Result<()> {
     scene
         .until("its session is deleted", async || Ok(cluster.session(dead.name()).await?.is_none()))
         .await?;
+
+    // A Service goes whose owner has died, and of which nobody could take the address.
+    let owner = scene.owner().await?;
+    for other in
+        cluster.nodes().iter().filter(|it| ![dead.name(), owner.name()].contains(&it.name()))
+    {
+        cordon(other, true).await?;
+    }
+    owner.dies()?;
+    owner.speaker()?.kill().await?;
+    scene
+        .until("its session is over", async || {
+            let session = scene.session(owner).await?.spec.unwrap_or_default();
+            Ok(session.holder_identity.unwrap_or_default().is_empty())
+        })
+        .await?;
+    gone(scene, &scene.service).await?;
     ensure!(lab.operator()?.terminate().await?.success());
     Ok(())
 }
 
+/// Somebody writes to a Service all the time while its address has to change, and to a session: writes
+/// conflict.
+async fn contended(scene: &Scene, service: &Service) -> Result<()> {
+    let plan = scene.cluster.addresses();
+    let (node, mut number) = (scene.owner().await?, 0_u64);
+    scene
+        .until("conflicts are looked into", async || {
+            for _ in 0..50 {
+                number += 1;
+                let vip = plan.vip(1 + u8::from((number / 10).is_multiple_of(2))).0.to_string();
+                service
+                    .patch(json!({ "metadata": {
+                        "labels": { "number": number.to_string() },
+                        "annotations": { "leasehold.dev/addresses": vip },
+                    } }))
+                    .await?;
+                let edit = json!({ "metadata": { "labels": { "number": number.to_string() } } });
+                edit_lease(scene.lab(), SESSION_NAMESPACE, node.name(), edit).await?;
+            }
+            let asked = asked(&scene.lab().plane().audit_log()?)?;
+            let read = |resource: &str, namespace: &str| {
+                asked.keys().any(|it| {
+                    it.verb == "get" && it.resource == resource && it.namespace == namespace
+                })
+            };
+            Ok(read("services", scene.cluster.namespace()) && read("leases", SESSION_NAMESPACE))
+        })
+        .await
+}
+
 /// A Service goes, and its claim with it.
-async fn gone(scene: &Scene, service: Service) -> Result<()> {
+async fn gone(scene: &Scene, service: &Service) -> Result<()> {
     let claim = service.claim();
     service.delete().await?;
-    let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
-        Api::namespaced(scene.lab().admin(), SYSTEM_NAMESPACE);
+    let leases: Api<Lease> = Api::namespaced(scene.lab().admin(), SYSTEM_NAMESPACE);
     scene
         .until("its claim is deleted", async || {
             let all = leases.list(&ListParams::default()).await?;
@@ -176,7 +241,7 @@ async fn gone(scene: &Scene, service: Service) -> Result<()> {
 }
 
 /// What a stolen token of each account must not do.
-async fn denied(lab: &Lab) -> Result<()> {
+fn denied(lab: &Lab) -> Result<()> {
     for account in [SPEAKER_ACCOUNT, OPERATOR_ACCOUNT] {
         let who = format!("--as=system:serviceaccount:{SYSTEM_NAMESPACE}:{account}");
         for (verb, resource, namespace) in [
