@@ -11,7 +11,7 @@ import sys
 import types
 import typing
 
-from grafana_foundation_sdk.cog import encoder, plugins
+from grafana_foundation_sdk.cog import encoder, plugins, runtime
 from grafana_foundation_sdk.models import dashboard
 
 # Panels and queries are declared as `object`, and decoded to what their type says.
@@ -81,6 +81,13 @@ def lost(path, written, decoded):
         yield f"{path} is {written!r}, and was read as {decoded!r}"
 
 
+def unknown_types(panels):
+    """Panels of no known type, whose options nothing has looked at."""
+    for panel in panels:
+        if runtime.panelcfg_config(panel["type"]) is None:
+            yield f"panel {panel['title']!r} is of the unknown type {panel['type']!r}"
+
+
 def panels_overlap(panels):
     """Panels that lie on others, or beyond the 24 columns of a page."""
     taken = {}
@@ -101,6 +108,7 @@ def problems(written):
     decoded = dashboard.Dashboard.from_json(written)
     yield from mistyped("dashboard", decoded, dashboard.Dashboard)
     yield from lost("dashboard", written, json.loads(encoder.JSONEncoder().encode(decoded)))
+    yield from unknown_types(written["panels"])
     yield from panels_overlap(written["panels"])
 
 
