@@ -24,7 +24,7 @@ use crate::process::Process;
 use crate::{SYSTEM_NAMESPACE, metrics, repository, shell, waiting};
 
 /// From one scrape, and one look at the alerts, to the next: what the test waits for anyway.
-const INTERVAL: &str = "500ms";
+const INTERVAL: &str = "1s";
 /// The service account by which it finds pods.
 const ACCOUNT: &str = "prometheus";
 /// How long it may take to start.
