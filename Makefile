@@ -26,6 +26,7 @@ lab-down: ## Ends what `make lab` left running
 .PHONY: test
 test: build control-plane ## Every test, the whole lab included
 	@tests/prerequisites test
+	@tests/prometheus/build >/dev/null
 	$(CARGO) test --workspace
 
 # What is measured is what users run; the lab around it is not.
@@ -88,6 +89,14 @@ lint: ## Format, clippy and docs, warnings as errors
 .PHONY: crds
 crds: ## Generates crds/generated from the Rust types
 	$(CARGO) run --quiet --package leasehold-crds --bin generate-crds
+
+.PHONY: alerts
+RULE := deploy/monitoring/prometheus-rule.yaml
+alerts: ## Wraps deploy/monitoring/alerts.yaml for the Prometheus Operator
+	@printf '%s\n' '# Written by `make alerts` from alerts.yaml.' \
+		'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' 'metadata:' '  name: leasehold' \
+		'  namespace: leasehold-system' '  labels:' '    app.kubernetes.io/name: leasehold' 'spec:' >$(RULE)
+	@sed '/^#/d; s/^./  &/' deploy/monitoring/alerts.yaml >>$(RULE)
 
 .PHONY: clean
 clean: ## Removes what was built; the control plane stays in the user's cache

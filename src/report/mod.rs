@@ -3,6 +3,7 @@
 //! Every stage writes facts; nothing here decides anything.
 
 pub mod ask;
+mod exposition;
 pub mod facts;
 pub mod gauges;
 pub mod health;

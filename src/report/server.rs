@@ -4,16 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
+use super::exposition::Exposition;
 use crate::config::BindAddress;
-
-/// The content type of the `OpenMetrics` text format.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The port for health and metrics is not free, or not allowed.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +49,7 @@ where
     let router = page
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(async move || answer(readiness())))
-        .route("/metrics", get(async move || metrics(&registry)));
+        .route("/metrics", get(async move |headers: HeaderMap| metrics(&registry, &headers)));
     if let Err(error) = axum::serve(listener, router).await {
         tracing::error!(%error, "the server for health and metrics has ended");
     }
@@ -62,10 +60,10 @@ fn answer(readiness: Readiness) -> (StatusCode, String) {
     (code, readiness.text)
 }
 
-fn metrics(registry: &Registry) -> impl IntoResponse + use<> {
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, registry) {
-        Ok(()) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], text),
+fn metrics(registry: &Registry, headers: &HeaderMap) -> impl IntoResponse + use<> {
+    let exposition = Exposition::accepted(headers);
+    match exposition.encode(registry) {
+        Ok(text) => (StatusCode::OK, [(header::CONTENT_TYPE, exposition.content_type())], text),
         Err(error) => (
             StatusCode::INTERNAL_SERVER_ERROR,
             [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],

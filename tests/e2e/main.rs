@@ -17,6 +17,7 @@ mod interfaces;
 mod leases;
 mod links;
 mod migration;
+mod monitoring;
 mod moves;
 mod nodes;
 mod outage;
@@ -90,6 +91,10 @@ fn main() -> ExitCode {
         links::a_node_whose_own_addresses_change_goes_on,
         links::a_mac_address_that_changes_is_announced_at_once,
         migration::a_move_from_metallb_keeps_every_address,
+        monitoring::prometheus_finds_all_metrics_that_alerts_and_dashboard_name_and_no_alert_fires,
+        monitoring::alerts_and_dashboard_pass_the_checks_of_prometheus_and_grafana,
+        monitoring::an_address_without_an_owner_and_a_pool_that_is_nearly_full_raise_alerts,
+        monitoring::a_session_that_flaps_and_an_api_server_that_does_not_answer_raise_alerts,
         leases::describing_the_lease_of_a_service_says_who_owns_it_where_and_since_when,
         moves::a_cordoned_node_hands_its_addresses_over_and_keeps_none,
         policies::the_addresses_of_a_service_are_on_different_nodes_where_the_policy_says_so,

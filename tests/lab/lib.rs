@@ -18,6 +18,7 @@
 //! | [`browser`] | headless Chromium |
 //! | [`operator`] | the operator's process |
 //! | [`plugin`] | `kubectl leasehold`, as the admin |
+//! | [`prometheus`] | Prometheus, which scrapes speakers and operator, and promtool |
 //! | [`cluster`] | nodes and a client of one test; services |
 //! | [`client`] | probes and their reports |
 //! | [`hogs`] | busy cores |
@@ -43,6 +44,7 @@ pub mod operator;
 pub mod plugin;
 pub mod pod_server;
 pub mod process;
+pub mod prometheus;
 pub mod sandbox;
 pub mod service;
 mod shell;
@@ -67,6 +69,7 @@ pub use crate::network::Direction;
 pub use crate::node::{Node, ProxyMode, SpeakerOptions};
 use crate::operator::Operator;
 pub use crate::service::Service;
+pub use crate::waiting::eventually;
 
 /// Where speakers and operator live, and the claims.
 pub const SYSTEM_NAMESPACE: &str = "leasehold-system";

@@ -53,6 +53,11 @@ impl Operator {
         self.process.terminate(PATIENCE).await
     }
 
+    /// Where its HTTP server is, in the sandbox.
+    pub fn socket(&self) -> SocketAddr {
+        self.metrics
+    }
+
     /// Where one of its HTTP paths is, for a browser in the sandbox.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.metrics)

@@ -8,7 +8,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::ListParams;
 
-pub(crate) async fn eventually(
+/// Waits for a condition; when it does not come within `patience`, the error says which, and what `dump` shows.
+pub async fn eventually(
     what: &str,
     patience: Duration,
     mut condition: impl AsyncFnMut() -> Result<bool>,

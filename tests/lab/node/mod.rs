@@ -6,7 +6,7 @@ mod speaker;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -270,6 +270,11 @@ impl Node {
     pub fn speaker_http(&self, path: &str) -> Result<String> {
         self.speaker()?;
         metrics::get(&self.namespace, speaker::METRICS, path)
+    }
+
+    /// Where its speaker's HTTP server is, as the API server's machine reaches it.
+    pub fn speaker_socket(&self) -> SocketAddr {
+        SocketAddr::from((self.network.plan().management(self.number), speaker::METRICS))
     }
 
     /// Patches the Node object (a strategic merge): `{"spec": {"unschedulable": true}}` cordons it.

@@ -122,7 +122,7 @@ impl Speaker {
             .arg(kubeconfig)
             .args(["--node-name", options.node_name.as_deref().unwrap_or(&self.node)])
             .args(["--namespace", crate::SYSTEM_NAMESPACE])
-            .args(["--metrics-bind-address", &format!("127.0.0.1:{metrics}")])
+            .args(["--metrics-bind-address", &format!(":{metrics}")])
             .arg("--state-dir")
             .arg(self.folder.join("state"))
             .args(&options.arguments)
