@@ -216,6 +216,9 @@ impl Driver {
             };
             let mut actions = Vec::new();
             for event in events {
+                if let Event::Interfaces(interfaces) = &event {
+                    self.metrics.note_interfaces(interfaces.keys());
+                }
                 if let Event::Desired(desired) = &event {
                     // Before anything is served that follows from it.
                     self.guard.desired.send_replace(Some(Arc::clone(desired)));

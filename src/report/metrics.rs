@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_crds::lease::Evidence;
+use leasehold_crds::names::InterfaceName;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -378,6 +379,14 @@ impl Metrics {
         set(&self.protected, guarded.protected.len());
         set(&self.exposed, exposed);
         catch_up(&self.repairs, guarded.repairs);
+    }
+
+    /// These interfaces are there: none is blind until something else is said.
+    pub fn note_interfaces<'a>(&self, names: impl Iterator<Item = &'a InterfaceName>) {
+        for name in names {
+            let on = OnInterface { interface: name.to_string() };
+            drop(self.wire_blind.get_or_create(&on));
+        }
     }
 
     /// Sets what is known of the core.

@@ -13,6 +13,7 @@ mod death;
 mod examples;
 mod faults;
 mod host_protection;
+mod install;
 mod interfaces;
 mod leases;
 mod links;
@@ -39,15 +40,18 @@ mod walk;
 use std::process::ExitCode;
 
 use leasehold_lab::{harness, trials};
+use libtest_mimic::Trial;
 
 fn main() -> ExitCode {
     let mut trials = allocation::trials();
-    trials.extend(trials![
-        bad_input::a_speaker_that_cannot_work_ends_and_says_why_and_no_address_is_lost,
-        bad_input::a_speaker_under_the_name_of_no_node_waits_and_says_so,
-        bad_input::a_speaker_without_an_api_server_waits_says_so_and_works_when_it_comes,
-        bad_input::a_second_speaker_on_a_host_waits_and_takes_over_when_the_first_ends,
-        bad_input::detection_settings_are_refused_with_what_to_write_and_have_defaults,
+    trials.extend(elections());
+    trials.extend(operation());
+    harness::main(trials)
+}
+
+/// Who owns what, and what clients feel of it.
+fn elections() -> Vec<Trial> {
+    trials![
         chaos::an_owner_that_clients_cannot_hear_is_replaced_at_once_and_yields_when_it_is_back,
         chaos::a_parted_segment_has_one_owner_again_as_soon_as_it_is_joined,
         chaos::an_owner_cut_from_the_api_server_hands_over_without_a_gap,
@@ -72,14 +76,8 @@ fn main() -> ExitCode {
         death::a_node_that_was_cut_off_comes_back_and_does_not_answer_for_what_it_lost,
         death::a_speaker_that_hangs_loses_its_addresses_and_takes_none_back,
         death::an_owner_without_a_carrier_gives_up_at_once_and_gets_nothing_back,
-        examples::every_example_is_accepted_by_the_api_server,
-        examples::every_manifest_is_accepted_by_the_api_server,
         faults::links_are_cut_one_way_and_lose_their_carrier,
         faults::the_api_server_freezes_dies_and_comes_back_with_its_data,
-        host_protection::a_port_scan_of_an_address_finds_the_ports_of_its_service_and_nothing_else,
-        host_protection::a_port_scan_finds_no_more_where_kube_proxy_runs_iptables,
-        host_protection::protection_follows_the_service_the_policy_and_the_address,
-        host_protection::by_a_shared_address_the_ports_of_all_its_services_are_reached,
         interfaces::an_address_is_not_announced_to_containers_but_where_the_default_route_leads,
         interfaces::where_the_policy_says_none_nobody_announces_and_the_service_says_why,
         leases::a_claim_that_is_deleted_or_edited_is_mended_and_nothing_moves,
@@ -90,11 +88,6 @@ fn main() -> ExitCode {
         links::an_interface_that_comes_later_carries_the_addresses_of_its_subnet,
         links::a_node_whose_own_addresses_change_goes_on,
         links::a_mac_address_that_changes_is_announced_at_once,
-        migration::a_move_from_metallb_keeps_every_address,
-        monitoring::prometheus_finds_all_metrics_that_alerts_and_dashboard_name_and_no_alert_fires,
-        monitoring::alerts_and_dashboard_pass_the_checks_of_prometheus_and_grafana,
-        monitoring::an_address_without_an_owner_and_a_pool_that_is_nearly_full_raise_alerts,
-        monitoring::a_session_that_flaps_and_an_api_server_that_does_not_answer_raise_alerts,
         leases::describing_the_lease_of_a_service_says_who_owns_it_where_and_since_when,
         moves::a_cordoned_node_hands_its_addresses_over_and_keeps_none,
         policies::the_addresses_of_a_service_are_on_different_nodes_where_the_policy_says_so,
@@ -102,9 +95,6 @@ fn main() -> ExitCode {
         policies::an_address_goes_to_another_interface_of_its_owner_as_the_policy_says,
         policies::an_address_is_announced_as_often_as_the_policy_says,
         policies::what_a_deleted_policy_governed_goes_to_the_next_one_and_then_to_nobody,
-        uninstall::what_was_changed_on_a_node_is_undone_when_leasehold_goes_and_not_in_an_upgrade,
-        walk::a_node_has_died_and_each_place_tells_of_it,
-        walk::what_is_logged_changes_while_processes_run,
         nodes::a_cordoned_node_keeps_its_addresses_until_pods_leave_it,
         nodes::a_node_that_is_not_ready_out_of_service_or_without_a_network_gives_its_addresses_away,
         nodes::a_service_without_an_endpoint_is_announced_by_nobody_and_says_so,
@@ -118,10 +108,44 @@ fn main() -> ExitCode {
         ownership::an_address_of_a_node_itself_is_never_served_and_never_taken_away,
         ownership::an_address_that_a_stranger_has_is_not_taken_from_it,
         ownership::a_deleted_service_leaves_nothing_behind_and_its_address_serves_another,
-        page::the_page_shows_a_failover_as_it_happens,
-        page::the_page_shows_a_pool_that_runs_out,
         placement::what_a_preferred_node_had_before_it_died_goes_back_to_it_and_nobody_notices,
         placement::a_node_that_is_back_gets_its_share_where_the_policy_balances,
+        restart::a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices,
+        restart::an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection,
+        restart::all_speakers_are_upgraded_one_after_another_and_nothing_moves,
+        sharing::services_that_share_an_address_have_one_owner_and_move_together,
+        sharing::a_local_service_that_joins_an_address_interrupts_nothing,
+        spread::services_are_spread_evenly_and_those_of_a_dead_node_over_all_survivors,
+        spread::a_speaker_that_ends_while_its_node_is_drained_leaves_nothing_behind,
+    ]
+}
+
+/// What people install, configure and look at.
+fn operation() -> Vec<Trial> {
+    trials![
+        bad_input::a_speaker_that_cannot_work_ends_and_says_why_and_no_address_is_lost,
+        bad_input::a_speaker_under_the_name_of_no_node_waits_and_says_so,
+        bad_input::a_speaker_without_an_api_server_waits_says_so_and_works_when_it_comes,
+        bad_input::a_second_speaker_on_a_host_waits_and_takes_over_when_the_first_ends,
+        bad_input::detection_settings_are_refused_with_what_to_write_and_have_defaults,
+        examples::every_example_is_accepted_by_the_api_server,
+        examples::every_manifest_is_accepted_by_the_api_server,
+        host_protection::a_port_scan_of_an_address_finds_the_ports_of_its_service_and_nothing_else,
+        host_protection::a_port_scan_finds_no_more_where_kube_proxy_runs_iptables,
+        host_protection::protection_follows_the_service_the_policy_and_the_address,
+        host_protection::by_a_shared_address_the_ports_of_all_its_services_are_reached,
+        install::one_command_installs_everything_and_another_takes_it_away,
+        install::requests_on_leases_have_a_priority_level_of_their_own,
+        migration::a_move_from_metallb_keeps_every_address,
+        monitoring::prometheus_finds_all_metrics_that_alerts_and_dashboard_name_and_no_alert_fires,
+        monitoring::alerts_and_dashboard_pass_the_checks_of_prometheus_and_grafana,
+        monitoring::an_address_without_an_owner_and_a_pool_that_is_nearly_full_raise_alerts,
+        monitoring::a_session_that_flaps_and_an_api_server_that_does_not_answer_raise_alerts,
+        uninstall::what_was_changed_on_a_node_is_undone_when_leasehold_goes_and_not_in_an_upgrade,
+        walk::a_node_has_died_and_each_place_tells_of_it,
+        walk::what_is_logged_changes_while_processes_run,
+        page::the_page_shows_a_failover_as_it_happens,
+        page::the_page_shows_a_pool_that_runs_out,
         plugin::answers::owners_are_shown_in_every_format_and_services_are_found_by_every_name,
         plugin::answers::what_keeps_each_node_from_taking_an_address_is_explained,
         plugin::answers::a_simulation_says_what_happens_when_the_node_dies,
@@ -130,15 +154,7 @@ fn main() -> ExitCode {
         plugin::acts::a_drained_node_owns_nothing_until_it_is_told_otherwise,
         plugin::looks::a_check_finds_pools_that_overlap_and_webhooks_on_leases,
         plugin::looks::an_archive_has_all_that_is_of_use_and_no_secret,
-        restart::a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices,
-        restart::an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection,
-        restart::all_speakers_are_upgraded_one_after_another_and_nothing_moves,
         rights::each_right_is_used_and_nothing_else_is_asked_for,
         sandbox::nothing_outlives_a_lab_that_is_killed,
-        sharing::services_that_share_an_address_have_one_owner_and_move_together,
-        sharing::a_local_service_that_joins_an_address_interrupts_nothing,
-        spread::services_are_spread_evenly_and_those_of_a_dead_node_over_all_survivors,
-        spread::a_speaker_that_ends_while_its_node_is_drained_leaves_nothing_behind,
-    ]);
-    harness::main(trials)
+    ]
 }
