@@ -18,7 +18,7 @@ const PLANNED: Duration = Duration::from_millis(450);
 /// Until a host notices that the API server does not answer it any more.
 const NOTICED: Duration = Duration::from_secs(6);
 /// A lifetime that was set a moment ago, in whole seconds, and the kernel's lateness.
-const LIFETIME: Duration = Duration::from_millis(7_900);
+pub(super) const LIFETIME: Duration = Duration::from_millis(7_900);
 /// The same of a speaker that restarts.
 pub(super) const GRACE: Duration = Duration::from_millis(33_400);
 /// By how much a kernel lifetime outlives the session, at most.
@@ -73,10 +73,12 @@ impl World {
                 if self.is_informed(one) {
                     active.push(((Law::Served, ip, one, owner), PLANNED));
                 }
-                // What somebody deletes or edits is vacant at once, and what is handed over moves at once:
-                // nobody waits for the end of the session then, and what is left of the lifetime may be
-                // all of it.
-                let waited = !planned && claim.is_some_and(|claim| claim.cause != EDITED);
+                // What somebody deletes or edits is vacant at once, also under another claim that lists
+                // it from then on, and what is handed over moves at once: nobody waits for the end of
+                // the session then, and what is left of the lifetime may be all of it.
+                let edited = self.hosts[one].edited_until.is_some_and(|until| self.now < until);
+                let waited =
+                    !planned && !edited && claim.is_some_and(|claim| claim.cause != EDITED);
                 let hung = waited
                     && !self.hosts[one].paused
                     && stopped.is_some()

@@ -14,6 +14,7 @@ use leasehold_crds::lease::{Claim, LeaseName, Session};
 use pnet_base::MacAddr;
 
 use super::api::Fault;
+use super::bounds;
 use super::wire::Arriving;
 use super::{Down, HEARING, Happening, Host, Hosts, LATENCY, Trouble, World};
 use crate::dice::Dice;
@@ -417,12 +418,24 @@ impl World {
         if let Some(event) = self.store.delete(target) {
             self.publish(&event);
         }
+        if let Target::Session(name) = target {
+            self.note_edited(name.as_str());
+        }
     }
 
     pub(crate) fn edit_session(&mut self, node: &str, edit: impl FnOnce(&mut Session)) {
         self.tell_all(&format!("somebody edits the session of {node}"));
         let event = self.store.edit_session(&session(node), edit);
         self.publish(&event);
+        self.note_edited(node);
+    }
+
+    /// Somebody has ended the session of a node by hand.
+    fn note_edited(&mut self, node: &str) {
+        let until = self.now + bounds::LIFETIME;
+        for host in self.hosts.iter_mut().filter(|host| host.node.as_str() == node) {
+            host.edited_until = Some(until);
+        }
     }
 
     pub(crate) fn edit_claim(&mut self, number: u8, edit: impl FnOnce(&mut Claim)) {

@@ -110,6 +110,8 @@ pub(crate) struct Host {
     pub(crate) exited: bool,
     /// Until when the kernel keeps what a process left to the next when it exited.
     pub(crate) left_until: Option<Instant>,
+    /// Until when the kernel may keep what it had when somebody ended the session by hand.
+    pub(crate) edited_until: Option<Instant>,
     pub(crate) claim_writes: usize,
     pub(crate) most_claim_writes: usize,
     /// When the core is to be called again.
@@ -161,6 +163,7 @@ impl Host {
             record: None,
             exited: false,
             left_until: None,
+            edited_until: None,
             claim_writes: 0,
             most_claim_writes: 0,
             tick: None,
