@@ -24,7 +24,9 @@ use crate::clock::Instant;
 /// For how long a claim has its owner before that is told.
 const OWNED: Duration = Duration::from_secs(1);
 /// For how long nobody has a claim before that is told.
-const UNOWNED: Duration = Duration::from_secs(2);
+pub(super) const UNOWNED: Duration = Duration::from_secs(2);
+/// How often what nobody owns is looked at where no event tells that something has changed.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// What the condition is to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,15 +164,24 @@ impl Index {
         if split.iter().all(known) { Known::Split(split, row) } else { later }
     }
 
-    /// Whether it is to be told later who announces a Service.
-    pub(super) fn tells_later(
+    /// When it is to be looked at again who announces a Service about which nothing is to be done now.
+    pub(super) fn looked_at(
         &self,
         key: &ServiceKey,
         row: &ServiceRow,
         decision: &Decision,
         now: Instant,
-    ) -> bool {
-        matches!(self.known(key, row, decision, now), Known::Telling(Telling::Later))
+    ) -> Option<Instant> {
+        let claims = row.claims()?.split(row.present.iter().copied());
+        let owned = |name: &LeaseName| self.announcer(name).is_some();
+        if !matches!(self.known(key, row, decision, now), Known::Telling(Telling::Later)) {
+            // Its endpoints say who may take it, and nobody tells when they come and go.
+            let local = row.traffic == Traffic::Local && !claims.keys().all(owned);
+            return local.then_some(now + AGAIN);
+        }
+        let handed = claims.keys().filter_map(|name| self.handed.told_at(name, owned(name)));
+        let due = handed.chain(self.endpoints.told_at(key)).filter(|at| *at > now).min();
+        Some(due.unwrap_or(now + AGAIN))
     }
 
     /// Why nobody is to announce a Service that has an address, as far as it is to be told at `now`.

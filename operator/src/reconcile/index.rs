@@ -14,7 +14,7 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::policy::{Governance, Spread};
 use leasehold_crds::service::Claims;
 
-use super::announcing::Handed;
+use super::announcing::{Handed, UNOWNED};
 use super::endpoints::{Concerned, Endpoints};
 use super::governing::Governing;
 use super::jobs::{Job, Target};
@@ -23,7 +23,7 @@ use super::lists::Listing;
 use super::policy::PolicyRow;
 use super::pool::PoolRow;
 use super::resting::Resting;
-use super::service::{ServiceRow, Traffic};
+use super::service::ServiceRow;
 use super::settled::{Ledger, Rest};
 use super::table::Table;
 use super::watch::{Change, Kind};
@@ -35,6 +35,12 @@ use crate::clock::Instant;
 /// For how long after a pool was deleted nobody is told that it has gone: tools replace an object by
 /// deleting it and creating it again.
 const REPLACING: Duration = Duration::from_secs(2);
+
+/// How many Services are open at most when further ones are opened to tell who announces them, how many are
+/// all the same, and the pause before the next.
+const TELLING_AT_ONCE: usize = 64;
+const TELLING_LEAST: usize = 8;
+const TELLING_PAUSE: Duration = Duration::from_millis(20);
 
 /// A write to a Service whose outcome is not known yet. Until it is, the Service may have these
 /// addresses as well as those that were last seen.
@@ -78,6 +84,8 @@ pub struct Index {
     territory: Territory,
     pub(super) governing: Governing,
     pub(super) handed: Handed,
+    /// The settled Services of which something is to be told, and when.
+    untold: BTreeMap<ServiceKey, Instant>,
     /// Which Services have endpoints.
     pub endpoints: Endpoints,
     /// When the last change came.
@@ -221,7 +229,8 @@ impl Index {
     /// Other nodes may be able to take what nobody owns now, or cannot for other reasons.
     fn open_unowned(&mut self) {
         self.note_unowned();
-        self.ledger.open_unowned(&self.territory);
+        let due = self.now + UNOWNED;
+        self.untold.extend(self.ledger.unowned().map(|key| (key.clone(), due)));
     }
 
     /// Gives somebody time to take what nobody owns.
@@ -358,6 +367,7 @@ impl Index {
     /// Everything is to be looked at.
     fn open_all(&mut self) {
         self.ledger.clear();
+        self.untold.clear();
         self.listed = Listed::default();
         let keys: Vec<_> = self.services.iter().map(|(key, _)| key.clone()).collect();
         for key in keys {
@@ -390,7 +400,7 @@ impl Index {
                 *claims.entry(claim).or_insert(0) += 1;
             }
         }
-        let mut settled = Vec::new();
+        let (mut settled, mut looks) = (Vec::new(), Vec::new());
         for (key, _, row, decision) in self.decided(plan) {
             let (Some(wish), Some(decision)) = (self.wish(row), decision) else { continue };
             let own = &wish.own_claim;
@@ -408,24 +418,34 @@ impl Index {
                     && !busy.contains(&Target::Service(key.clone()))
                     && !busy.contains(&Target::Claim(own.clone()))
             };
-            let told = || !self.tells_later(key, row, decision, now);
             let apart = || row.claims().is_some_and(|claims| !claims.by_address.is_empty());
-            if decision.is_final(wish) && alone() && written() && told() && !apart() {
+            if decision.is_final(wish) && alone() && written() && !apart() {
                 let policy = match self.governance(row, decision) {
                     Some(Governance::Policy(policy)) => Some(policy.name.clone()),
                     _ => None,
                 };
                 let unowned = self.announcer(own).is_none();
-                // Its endpoints decide then who may take it.
-                if unowned && row.traffic == Traffic::Local {
-                    continue;
-                }
+                let due = self.looked_at(key, row, decision, now);
+                looks.extend(due.map(|due| (key.clone(), due)));
                 let addresses = row.present.clone();
                 settled.push((key.clone(), Rest { addresses, policy, unowned }));
             }
         }
         for (key, rest) in settled {
             self.ledger.settle(key, rest, &self.territory);
+        }
+        self.untold.extend(looks);
+    }
+
+    /// Opens some of the settled Services of which something is to be told by `now`: few at a time, so
+    /// that plans stay cheap.
+    pub fn open_due(&mut self, now: Instant) {
+        // Those that share an address are always open.
+        let room = TELLING_AT_ONCE.saturating_sub(self.ledger.open().count()).max(TELLING_LEAST);
+        let due = self.untold.iter().filter(|(_, at)| **at <= now).take(room);
+        for key in due.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            self.untold.remove(&key);
+            self.ledger.open_again(&key, &self.territory);
         }
     }
 
@@ -665,7 +685,8 @@ impl Index {
 
     /// When something is to be told of a Service next, after `now`.
     pub fn told_at(&self, now: Instant) -> Option<Instant> {
-        self.endpoints.next(now).into_iter().chain(self.handed.next(now)).min()
+        let untold = self.untold.values().min().map(|at| (*at).max(now + TELLING_PAUSE));
+        self.endpoints.next(now).into_iter().chain(self.handed.next(now)).chain(untold).min()
     }
 
     /// What of a policy matches nothing.

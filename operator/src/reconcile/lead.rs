@@ -284,6 +284,7 @@ impl Leader<'_> {
             }
         }
         self.index.forget(begin);
+        self.index.open_due(begin);
         let replaced = self.index.replaced_by().filter(|at| begin < *at);
         for at in replaced.into_iter().chain(self.index.told_at(begin)) {
             self.plan_by(at);

@@ -86,12 +86,9 @@ impl Ledger {
         }
     }
 
-    /// Opens the Services that nobody announces: somebody may be able to now, or cannot for another reason.
-    pub(super) fn open_unowned(&mut self, territory: &Territory) {
-        let keys = self.settled.iter().filter(|(_, rest)| rest.unowned).map(|(key, _)| key);
-        for key in keys.cloned().collect::<Vec<_>>() {
-            self.open_again(&key, territory);
-        }
+    /// The settled Services that nobody announces.
+    pub(super) fn unowned(&self) -> impl Iterator<Item = &ServiceKey> {
+        self.settled.iter().filter(|(_, rest)| rest.unowned).map(|(key, _)| key)
     }
 
     /// A Service is `row` now, and `pending` is being written to it.
@@ -157,7 +154,8 @@ impl Ledger {
         }
     }
 
-    fn open_again(&mut self, key: &ServiceKey, territory: &Territory) {
+    /// Opens a Service that is settled.
+    pub(super) fn open_again(&mut self, key: &ServiceKey, territory: &Territory) {
         let Some(rest) = self.settled.remove(key) else { return };
         self.space.remove(&rest.addresses, territory);
         if let Some(policy) = &rest.policy

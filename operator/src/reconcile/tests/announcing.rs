@@ -52,6 +52,7 @@ impl Scene {
 
     /// What is written at `now`, which is done.
     fn told(&mut self, now: Instant) -> Option<(String, Vec<String>)> {
+        self.index.open_due(now);
         let jobs = service_jobs_at(&self.index, now);
         let (_, patch, _) = jobs.first()?;
         self.version += 1;
@@ -135,10 +136,13 @@ fn what_is_settled_and_unowned_is_looked_at_again_when_nodes_or_sessions_change(
     scene.told(after(4000));
     assert_eq!(settle(&mut scene, after(4000)), 1);
     scene.session("node-2", 1, true, after(5000));
-    assert_eq!(scene.index.settled(), 0);
+    assert_eq!((scene.index.settled(), scene.index.told_at(after(5000))), (1, Some(after(6000))));
     scene.told(after(7000));
     assert_eq!(settle(&mut scene, after(7000)), 1);
     scene.node("node-2", true, after(8000));
+    scene.index.open_due(after(9999));
+    assert_eq!(scene.index.settled(), 1);
+    scene.index.open_due(after(10_000));
     assert_eq!(scene.index.settled(), 0);
 }
 

@@ -205,6 +205,7 @@ impl Twins {
                 index.resolve(&key);
             }
         }
+        self.settling.open_due(LATER);
         let (part, whole) = (self.settling.plan(), self.whole.plan());
         assert_eq!(part.pools, whole.pools);
         assert_eq!(self.settling.governed(&part), self.whole.governed(&whole));
