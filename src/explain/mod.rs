@@ -13,7 +13,7 @@
 //! | `world` | what is known of a cluster |
 //! | `view` | what follows: owners, candidates, rankings |
 //! | `story` | one Service, explained |
-//! | `words` | obstacles in words |
+//! | `words` | obstacles, and lists of them, in words |
 //! | `nobody` | why nobody owns a claim, in one sentence |
 //! | `simulate` | nodes that die |
 
@@ -32,5 +32,5 @@ pub use story::{
     ClaimStory, Governed, NodeStory, Ownership, State, Story, Verdict, explain, outline,
 };
 pub use view::{Obstacle, View};
-pub use words::{keeps, obstacle, state_of};
+pub use words::{first_of, keeps, obstacle, state_of};
 pub use world::{ClaimRow, Objects, ServiceRow, SessionRow, World};

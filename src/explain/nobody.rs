@@ -4,7 +4,7 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
 
 use super::view::View;
-use super::words;
+use super::words::{self, first_of};
 
 /// How many nodes are named for each reason, and how many reasons.
 const SHOWN: usize = 5;
@@ -29,21 +29,15 @@ pub fn nobody(view: &View<'_>, name: &LeaseName) -> String {
         }
     }
     if !able.is_empty() {
-        return format!("{} could take them and did not: see the logs there", first(&able, ", "));
+        return format!(
+            "{} could take them and did not: see the logs there",
+            first_of(&able, SHOWN, ", ")
+        );
     }
     if unable.is_empty() {
         return "there is no Node".to_owned();
     }
-    let reasons = unable.iter().map(|(reason, nodes)| format!("{}: {reason}", first(nodes, ", ")));
-    first(&reasons.collect::<Vec<_>>(), "; ")
-}
-
-/// The first of `items`, and how many there are beside.
-fn first(items: &[impl ToString], separator: &str) -> String {
-    let shown = items.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>();
-    let shown = shown.join(separator);
-    match items.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown}{separator}and {more} more"),
-    }
+    let reasons =
+        unable.iter().map(|(reason, nodes)| format!("{}: {reason}", first_of(nodes, SHOWN, ", ")));
+    first_of(&reasons.collect::<Vec<_>>(), SHOWN, "; ")
 }

@@ -6,6 +6,16 @@ use super::story::Verdict;
 use super::view::{Obstacle, View};
 use crate::desired::{DesiredClaim, LeftOut, NodeState};
 
+/// The first of `items`, at most so many, and how many there are beside.
+pub fn first_of(items: &[impl ToString], most: usize, separator: &str) -> String {
+    let shown = items.iter().take(most).map(ToString::to_string).collect::<Vec<_>>();
+    let shown = shown.join(separator);
+    match items.len().saturating_sub(most) {
+        0 => shown,
+        more => format!("{shown}{separator}and {more} more"),
+    }
+}
+
 /// Which verdict an obstacle is, and why in words.
 pub fn obstacle(
     view: &View<'_>,

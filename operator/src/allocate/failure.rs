@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use leasehold::explain::first_of;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::range::Family;
 
@@ -275,10 +276,5 @@ impl Failure {
 /// The first few of `items`, and how many there are beside.
 fn several(items: &[String], separator: &str) -> String {
     const SHOWN: usize = 8;
-    let shown: Vec<&str> = items.iter().take(SHOWN).map(String::as_str).collect();
-    let shown = shown.join(separator);
-    match items.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown}{separator}and {more} more"),
-    }
+    first_of(items, SHOWN, separator)
 }

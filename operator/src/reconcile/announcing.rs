@@ -42,11 +42,14 @@ pub enum Telling {
 /// Who announces some of the addresses of a Service, and on which interface, or why nobody does.
 pub(super) struct Part<'a> {
     pub(super) addresses: &'a BTreeSet<IpAddr>,
-    pub(super) by: Result<(&'a NodeName, Option<&'a InterfaceName>), String>,
+    pub(super) by: Result<Announcer<'a>, String>,
 }
 
 /// The owner of a claim, and the interface that carries its addresses.
-pub(super) type Announcer = Option<(NodeName, Option<InterfaceName>)>;
+pub(super) type Announcer<'a> = (&'a NodeName, Option<&'a InterfaceName>);
+
+/// What matters of a claim to those who are told of it: its owner, and what it lists.
+pub(super) type Announcement = (Option<(NodeName, Option<InterfaceName>)>, BTreeSet<IpAddr>);
 
 /// The claims that have changed hands of late.
 #[derive(Debug, Default)]
@@ -86,15 +89,16 @@ enum Known<'a> {
 
 impl Index {
     /// Who owns the claim of this name.
-    pub(super) fn announcer(&self, name: &LeaseName) -> Announcer {
+    pub(super) fn announcer(&self, name: &LeaseName) -> Option<Announcer<'_>> {
         let claim = self.claims.get(name).filter(|claim| self.is_valid(claim))?;
-        Some((claim.record.holder.clone()?, claim.record.interface.clone()))
+        Some((claim.record.holder.as_ref()?, claim.record.interface.as_ref()))
     }
 
     /// Who announces what under the claim of this name; none: there is no such lease.
-    pub(super) fn announcement(&self, name: &LeaseName) -> Option<(Announcer, BTreeSet<IpAddr>)> {
+    pub(super) fn announcement(&self, name: &LeaseName) -> Option<Announcement> {
         let addresses = self.claims.get(name)?.record.addresses.clone();
-        Some((self.announcer(name), addresses))
+        let announcer = self.announcer(name);
+        Some((announcer.map(|(node, interface)| (node.clone(), interface.cloned())), addresses))
     }
 
     /// What the condition of each open Service is to say of who announces it.
@@ -116,15 +120,7 @@ impl Index {
                 Known::Split(split, _) => {
                     let parts = split.iter().map(|(name, addresses)| Part {
                         addresses,
-                        by: match self.claims.get(name).filter(|it| self.is_valid(it)) {
-                            Some(claim) => claim
-                                .record
-                                .holder
-                                .as_ref()
-                                .map(|node| (node, claim.record.interface.as_ref()))
-                                .ok_or_else(String::new),
-                            None => Err(nobody(&view, name)),
-                        },
+                        by: self.announcer(name).ok_or_else(|| nobody(&view, name)),
                     });
                     Telling::Now(tell::announced(&parts.collect::<Vec<_>>()))
                 }
