@@ -26,29 +26,54 @@ lab-down: ## Ends what `make lab` left running
 .PHONY: test
 test: build control-plane ## Every test, the whole lab included
 	@tests/prerequisites test
+	@# What has to be fetched: the tests of the lab run where no network is.
 	@tests/prometheus/build >/dev/null
+	@tests/helm/build >/dev/null
+	@tests/olm/build >/dev/null
+	@tests/previous/build >/dev/null
+	@tests/grafana/check deploy/monitoring/dashboard.json
 	$(CARGO) test --workspace
 
-# What is measured is what users run; the lab around it is not.
-RELEASE := $(dir $(TARGET))release
+# What is measured is what users run: the binaries of the images. The lab around them is not.
+.PHONY: bench-build
+bench-build: control-plane
+	@tests/prerequisites bench
+	@$(CARGO) build --workspace --bins
+	@deploy/image/binaries >$(TARGET)/../image-binaries
+IMAGES = $$(cat $(TARGET)/../image-binaries)
+BENCH = LEASEHOLD_SPEAKER=$(IMAGES)/speaker/leasehold-speaker \
+	LEASEHOLD_OPERATOR=$(IMAGES)/operator/leasehold-operator $(TARGET)/leasehold-bench
+
 .PHONY: bench
-bench: prerequisites control-plane
-	@$(CARGO) build --release --package leasehold --package leasehold-operator --bins
-	@$(CARGO) build --package leasehold-lab --bin leasehold-bench
-BENCH = LEASEHOLD_SPEAKER=$(abspath $(RELEASE)/leasehold-speaker) \
-	LEASEHOLD_OPERATOR=$(abspath $(RELEASE)/leasehold-operator) $(TARGET)/leasehold-bench
+RESULTS := tests/bench/results
+bench: bench-build ## Measures everything anew, into tests/bench/results
+	@rm -f $(RESULTS)/failover.json $(RESULTS)/cost.json $(RESULTS)/hoard.json \
+		$(RESULTS)/data-path.json $(RESULTS)/allocation.json
+	@$(BENCH) --out $(RESULTS) failover
+	@$(BENCH) --out $(RESULTS) failover --profile fast --systems leasehold --faults node-dead,clients-link-cut
+	@$(BENCH) --out $(RESULTS) cost --nodes 3 --seconds 30 --repeat 0
+	@$(BENCH) --out $(RESULTS) cost --nodes 5 --seconds 30 --repeat 0
+	@$(BENCH) --out $(RESULTS) data-path --seconds 3
+	@$(BENCH) --out $(RESULTS) allocation --repeat 3
+
+.PHONY: bench-quick
+bench-quick: bench-build ## A small part of it, into target/bench
+	@$(BENCH) failover --repeat 5 --faults node-dead,clients-link-cut,speaker-restarted,api-restarted
+	@$(BENCH) cost --nodes 3 --services 1,100 --seconds 10 --repeat 0
+	@$(BENCH) data-path --seconds 1 --repeat 3
 
 .PHONY: bench-failover
-bench-failover: bench ## What clients feel of each fault: REPEAT=20 REPEAT_SLOW=20 FAULTS=a,b PROFILE=fast
+bench-failover: bench-build ## What clients feel of each fault: REPEAT=20 REPEAT_SLOW=20 FAULTS=a,b PROFILE=fast LANES=5
 	@$(BENCH) failover $(if $(REPEAT),--repeat $(REPEAT)) $(if $(REPEAT_SLOW),--repeat-slow $(REPEAT_SLOW)) \
-		$(if $(FAULTS),--faults $(FAULTS)) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SYSTEMS),--systems $(SYSTEMS))
+		$(if $(FAULTS),--faults $(FAULTS)) $(if $(PROFILE),--profile $(PROFILE)) \
+		$(if $(SYSTEMS),--systems $(SYSTEMS)) $(if $(LANES),--lanes $(LANES))
 
 .PHONY: soak
-soak: bench ## False alarms while nothing dies: MINUTES=10 KIND=isolation,arp-filter,starved,slow-api,fast-hour
+soak: bench-build ## False alarms while nothing dies: MINUTES=10 KIND=isolation,arp-filter,starved,slow-api,fast-hour
 	@$(BENCH) soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KIND),--kind $(KIND))
 
 .PHONY: bench-allocation
-bench-allocation: bench ## The operator with SERVICES=10000: memory, restarts, waiting Services
+bench-allocation: bench-build ## The operator with SERVICES=10000: memory, restarts, waiting Services
 	@$(BENCH) allocation $(if $(SERVICES),--services $(SERVICES)) $(if $(REPEAT),--repeat $(REPEAT))
 
 .PHONY: model
@@ -80,23 +105,46 @@ prerequisites:
 control-plane: prerequisites
 	@tests/controlplane/build >/dev/null
 
+# All that begin with `#!`.
+SCRIPTS := $(shell git grep --cached -lE '^\#!/bin/(ba)?sh' -- ':!*.md' 2>/dev/null)
 .PHONY: lint
-lint: ## Format, clippy and docs, warnings as errors
+lint: ## Format, clippy, docs and scripts, warnings as errors
+	@tests/prerequisites lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+	shellcheck $(SCRIPTS)
+
+.PHONY: deny
+deny: ## Licences, sources and known vulnerabilities of the dependencies
+	@tests/deny
 
 .PHONY: crds
-crds: ## Generates crds/generated from the Rust types
-	$(CARGO) run --quiet --package leasehold-crds --bin generate-crds
+crds: ## Generates the definitions from the Rust types: crds/generated, and the chart's copy
+	@$(CARGO) build --quiet --workspace --bins
+	@$(TARGET)/generate-crds
+
+.PHONY: bundle
+bundle: ## Generates deploy/olm: bundle and catalog for the Operator Lifecycle Manager
+	@$(CARGO) build --quiet --workspace --bins
+	@$(TARGET)/generate-bundle
 
 .PHONY: alerts
 RULE := deploy/monitoring/prometheus-rule.yaml
-alerts: ## Wraps deploy/monitoring/alerts.yaml for the Prometheus Operator
+alerts: ## Wraps deploy/monitoring/alerts.yaml for the Prometheus Operator, and copies it into the chart
+	@cp deploy/monitoring/alerts.yaml deploy/helm/leasehold/files/alerts.yaml
 	@printf '%s\n' '# Written by `make alerts` from alerts.yaml.' \
 		'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' 'metadata:' '  name: leasehold' \
 		'  namespace: leasehold-system' '  labels:' '    app.kubernetes.io/name: leasehold' 'spec:' >$(RULE)
 	@sed '/^#/d; s/^./  &/' deploy/monitoring/alerts.yaml >>$(RULE)
+
+.PHONY: generated
+generated: crds alerts bundle ## All that is generated and committed
+
+.PHONY: images
+images: ## Both images as an OCI layout, without Docker: ARCH=arm64
+	@tests/prerequisites images
+	@deploy/image/layout $(ARCH)
 
 .PHONY: clean
 clean: ## Removes what was built; the control plane stays in the user's cache

@@ -9,12 +9,14 @@ use clap::{Parser, ValueEnum};
 use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
 use leasehold_crds::names::NodeName;
 
+use crate::version;
+
 /// Owns Service addresses by Lease and announces them from this node by ARP and NDP.
 ///
 /// In a pod no flag is needed beyond the node name. Needs `CAP_NET_ADMIN` and `CAP_NET_RAW` and the
 /// network of the host.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "leasehold-speaker", version)]
+#[command(name = "leasehold-speaker", version = version::line())]
 pub struct Config {
     /// The kubeconfig file. Without it $KUBECONFIG, ~/.kube/config or the pod's service account is
     /// used.

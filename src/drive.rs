@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use leasehold_crds::names::InterfaceName;
 use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::announce::Announcement;
 use crate::announce::confine::restore;
@@ -62,6 +62,9 @@ pub enum DriveError {
     #[error("the task `{0}` has ended")]
     Task(&'static str),
 }
+
+/// How many events the core is given at once, at most.
+const TOGETHER: usize = 64;
 
 /// Everything that the core is connected to.
 #[derive(Debug)]
@@ -145,6 +148,7 @@ impl Driver {
     async fn drive(&mut self) -> Result<(), DriveError> {
         self.edge.links.mark_changed();
         self.announcement.kernel.mark_changed();
+        let mut known = None;
         loop {
             let deadline = self.election.next_deadline();
             let wake = async {
@@ -154,12 +158,17 @@ impl Driver {
                 }
             };
             let [terminate, interrupt] = &mut self.signals;
-            let events = tokio::select! {
+            let mut events = tokio::select! {
                 biased;
                 // What takes an address away comes first.
                 Ok(()) = self.edge.links.changed() => {
-                    let links = self.edge.links.borrow_and_update();
-                    vec![Event::Interfaces(interfaces(&links))]
+                    let now = interfaces(&self.edge.links.borrow_and_update());
+                    // Our own addresses come and go on them: the core hears of these from the kernel's view.
+                    if known.as_ref() == Some(&now) {
+                        continue;
+                    }
+                    known = Some(now.clone());
+                    vec![Event::Interfaces(now)]
                 }
                 Ok(()) = self.announcement.kernel.changed() => {
                     vec![Event::Kernel(self.announcement.kernel.borrow_and_update().clone())]
@@ -172,20 +181,9 @@ impl Driver {
                     vec![Event::Voices(self.listener.voices.borrow_and_update().clone())]
                 }
                 Some(heard) = self.edge.heard.recv() => event_of(&heard).into_iter().collect(),
-                Some(done) = self.requests.join_next(), if !self.requests.is_empty() => match done {
-                    Ok(Completed::Answer(request, answer, kind, sent)) => {
-                        let after = Instant::now().saturating_since(sent);
-                        self.metrics.answered(kind, &answer, after);
-                        vec![Event::Answered { request, answer }]
-                    }
-                    Ok(Completed::List(listed)) => listed.into_iter().collect(),
-                    Ok(Completed::Look(installed)) => {
-                        tracing::info!(?installed, "asked to end");
-                        self.restores = installed != Installed::Stays;
-                        vec![Event::Terminate { last: installed == Installed::Gone }]
-                    }
-                    Err(_) => return Err(DriveError::Task("lease request")),
-                },
+                Some(done) = self.requests.join_next(), if !self.requests.is_empty() => {
+                    self.completed(done)?.into_iter().collect()
+                }
                 Some(event) = self.events.recv() => vec![event],
                 Ok(()) = self.edge.hearing.changed() => {
                     vec![Event::Hearing(self.edge.hearing.borrow_and_update().clone())]
@@ -214,17 +212,18 @@ impl Driver {
                 _ = self.guard.tasks.join_next() => return Err(DriveError::Task("guard")),
                 _ = self.watches.join_next() => return Err(DriveError::Task("watch")),
             };
+            self.gather(&mut events)?;
             let mut actions = Vec::new();
-            for event in events {
-                if let Event::Interfaces(interfaces) = &event {
+            for event in &events {
+                if let Event::Interfaces(interfaces) = event {
                     self.metrics.note_interfaces(interfaces.keys());
                 }
-                if let Event::Desired(desired) = &event {
+                if let Event::Desired(desired) = event {
                     // Before anything is served that follows from it.
                     self.guard.desired.send_replace(Some(Arc::clone(desired)));
                 }
-                self.election.handle(Instant::now(), event, &mut actions);
             }
+            self.election.handle(Instant::now(), events, &mut actions);
             for action in actions {
                 if self.carry_out(action) {
                     return Ok(());
@@ -233,6 +232,43 @@ impl Driver {
             self.log.follow(self.election.log_filter());
             self.publish();
         }
+    }
+
+    /// What waits already: with many claims a pass of the core costs more than an event, and one pass serves
+    /// all of them.
+    fn gather(&mut self, events: &mut Vec<Event>) -> Result<(), DriveError> {
+        while events.len() < TOGETHER {
+            if let Some(done) = self.requests.try_join_next() {
+                events.extend(self.completed(done)?);
+            } else if let Ok(heard) = self.edge.heard.try_recv() {
+                events.extend(event_of(&heard));
+            } else if let Ok(event) = self.events.try_recv() {
+                events.push(event);
+            } else {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a request led to, for the core.
+    fn completed(
+        &mut self,
+        done: Result<Completed, JoinError>,
+    ) -> Result<Option<Event>, DriveError> {
+        Ok(match done.map_err(|_| DriveError::Task("lease request"))? {
+            Completed::Answer(request, answer, kind, sent) => {
+                let after = Instant::now().saturating_since(sent);
+                self.metrics.answered(kind, &answer, after);
+                Some(Event::Answered { request, answer })
+            }
+            Completed::List(listed) => listed,
+            Completed::Look(installed) => {
+                tracing::info!(?installed, "asked to end");
+                self.restores = installed != Installed::Stays;
+                Some(Event::Terminate { last: installed == Installed::Gone })
+            }
+        })
     }
 
     /// Whether another process follows this one has to be asked where it is run by a `DaemonSet`.

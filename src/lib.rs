@@ -30,6 +30,7 @@
 //! | [`report`] | logs, metrics, events, the status page, `/livez`, `/readyz` |
 //! | [`host`] | identity and lock of the host, the record that outlives the process |
 //! | [`config`], [`run`] | flags; the wiring |
+//! | [`version`] | which build this is |
 //! | [`clock`] | the one clock that decisions use |
 
 pub mod announce;
@@ -47,4 +48,5 @@ pub mod net;
 pub mod plugin;
 pub mod report;
 pub mod run;
+pub mod version;
 pub mod watch;

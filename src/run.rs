@@ -28,7 +28,7 @@ use crate::report::metrics::Metrics;
 use crate::report::page;
 use crate::report::server::{self, Readiness};
 use crate::report::status::Moves;
-use crate::{announce, watch as watches};
+use crate::{announce, version, watch as watches};
 
 /// Within which time a request on a lease must be answered.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -86,7 +86,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
         request_timeout: REQUEST_TIMEOUT,
         restart_grace: RESTART_GRACE,
     };
-    tracing::info!(node = %settings.node, version = env!("CARGO_PKG_VERSION"), "speaker started");
+    tracing::info!(node = %settings.node, version = version::line(), "speaker started");
     let driver = Driver {
         election: Election::new(Instant::now(), settings, state.read()),
         leases,

@@ -4,7 +4,10 @@ use kube::CustomResourceExt;
 
 use crate::{AnnouncementPolicy, IPAddressPool};
 
-/// The generated files of `crds/generated/`: name and content.
+/// The folders with the generated files, from the root of the repository: for kubectl, and in the Helm chart.
+pub const FOLDERS: [&str; 2] = ["crds/generated", "deploy/helm/leasehold/files/crds"];
+
+/// The generated files of each folder: name and content.
 pub fn files() -> Result<[(&'static str, String); 2], serde_yaml_ng::Error> {
     Ok([
         ("ipaddresspools.yaml", serde_yaml_ng::to_string(&IPAddressPool::crd())?),
@@ -18,10 +21,13 @@ mod tests {
 
     #[test]
     fn the_generated_files_are_up_to_date() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("generated");
-        for (file, yaml) in files().unwrap() {
-            let found = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
-            assert!(found == yaml, "crds/generated/{file} is stale: run `make crds`");
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for folder in FOLDERS {
+            for (file, yaml) in files().unwrap() {
+                let found = std::fs::read_to_string(root.join(folder).join(file));
+                let stale = found.unwrap_or_default() != yaml;
+                assert!(!stale, "{folder}/{file} is stale: run `make crds`");
+            }
         }
     }
 

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use leasehold::config::{BindAddress, LogFormat};
+use leasehold::version;
 use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
 
 /// Gives Services of type LoadBalancer addresses from `IPAddressPools`.
 ///
 /// In a pod no flag is needed: the API server and the credentials are the pod's.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "leasehold-operator", version)]
+#[command(name = "leasehold-operator", version = version::line())]
 pub struct Config {
     /// What to do instead of running the operator.
     #[command(subcommand)]
@@ -48,6 +49,28 @@ pub struct Config {
     )]
     pub default_class: bool,
 
+    /// Also deploy the speakers: for the Operator Lifecycle Manager, whose bundles hold no `DaemonSet`. The
+    /// operator then has to be a Deployment named leasehold-operator in leasehold-system.
+    #[arg(
+        long,
+        env = "LEASEHOLD_DEPLOY_SPEAKERS",
+        num_args = 0..=1,
+        default_value_t = false,
+        default_missing_value = "true",
+        require_equals = true,
+        value_name = "true|false",
+        action = clap::ArgAction::Set
+    )]
+    pub deploy_speakers: bool,
+
+    /// The image of the speakers that it deploys, by default the one of its own version.
+    #[arg(long, env = "RELATED_IMAGE_SPEAKER", value_name = "IMAGE")]
+    pub speaker_image: Option<String>,
+
+    /// The namespace of the pod, by default that of its service account.
+    #[arg(long, env = "LEASEHOLD_POD_NAMESPACE", value_name = "NAME")]
+    pub pod_namespace: Option<String>,
+
     /// Where /livez, /readyz and /metrics are served: address and port. `:9651` stands for all
     /// addresses; port 0 picks a free port and logs it.
     #[arg(
@@ -82,6 +105,12 @@ pub enum Command {
     /// What has no equivalent is said in comments above the object that it concerns, and on standard
     /// error. Nothing is written to the cluster.
     MigrateFromMetallb(MigrateArguments),
+    /// Takes the addresses, conditions and annotations that Leasehold wrote from all Services, after it
+    /// was uninstalled, and prints which.
+    ///
+    /// Uninstalling leaves them, so that a new installation has all addresses as they were. Refuses while
+    /// an operator is active. Needs the right to list Services and to patch their status.
+    FreeAddresses,
 }
 
 /// What is read for the move from MetalLB.
@@ -115,13 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn the_default_class_is_a_switch_that_also_takes_a_value() {
+    fn switches_also_take_a_value() {
         let read = |flags: &[&str]| {
-            Config::try_parse_from([&["leasehold-operator"], flags].concat()).unwrap().default_class
+            let config = Config::try_parse_from([&["leasehold-operator"], flags].concat()).unwrap();
+            (config.default_class, config.deploy_speakers)
         };
-        assert!(!read(&[]));
-        assert!(read(&["--default-class"]));
-        assert!(read(&["--default-class=true"]));
-        assert!(!read(&["--default-class=false"]));
+        assert_eq!(read(&[]), (false, false));
+        assert_eq!(read(&["--default-class"]), (true, false));
+        assert_eq!(read(&["--default-class=true", "--deploy-speakers=false"]), (true, false));
+        assert_eq!(read(&["--default-class=false", "--deploy-speakers"]), (false, true));
     }
 }

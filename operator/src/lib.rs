@@ -15,9 +15,11 @@
 //! |---|---|
 //! | [`allocate`] | which service has which address; pure |
 //! | [`reconcile`] | from watched objects to writes |
+//! | [`deploy`] | the speakers, where the operator deploys them itself |
 //! | [`elect`] | which replica is the active one |
 //! | [`report`] | metrics, events, health |
 //! | [`migrate`] | the subcommand that makes our objects of MetalLB's; pure but for reading |
+//! | [`free`] | the subcommand that takes everything back from Services |
 //! | [`run`] | wiring |
 //! | [`config`] | flags |
 //! | [`client`] | calls to the API server, and what their answers mean |
@@ -32,7 +34,9 @@ pub mod allocate;
 pub mod client;
 pub mod clock;
 pub mod config;
+pub mod deploy;
 pub mod elect;
+pub mod free;
 pub mod migrate;
 pub mod reconcile;
 pub mod report;

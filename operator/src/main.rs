@@ -3,7 +3,7 @@
 use clap::Parser;
 use leasehold::report::log::Log;
 use leasehold_operator::config::{Command, Config};
-use leasehold_operator::{migrate, run};
+use leasehold_operator::{free, migrate, run};
 
 fn main() -> anyhow::Result<()> {
     let config = Config::parse();
@@ -12,6 +12,9 @@ fn main() -> anyhow::Result<()> {
     match &config.command {
         Some(Command::MigrateFromMetallb(arguments)) => {
             runtime.block_on(migrate::run(arguments, config.kubeconfig.as_deref()))
+        }
+        Some(Command::FreeAddresses) => {
+            runtime.block_on(free::run(config.kubeconfig.as_deref(), &config.namespace))
         }
         None => {
             let log = Log::start(&config.log, config.log_format)?;

@@ -12,6 +12,7 @@ use leasehold::api::client;
 use leasehold::report::log::Log;
 use leasehold::report::server::{self, Readiness};
 use leasehold::report::{ask, page};
+use leasehold::version;
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, watch};
@@ -19,6 +20,7 @@ use tokio::sync::{Mutex, watch};
 use crate::client::CALL_TIMEOUT;
 use crate::clock::{self, sleep_until};
 use crate::config::Config;
+use crate::deploy::Deployer;
 use crate::elect::{Elector, Identity, Tenure};
 use crate::reconcile::lead::{Context, lead};
 use crate::reconcile::watch::Kind;
@@ -39,14 +41,18 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     let name = identity.name().to_owned();
     tracing::info!(
         identity = name,
+        version = version::line(),
         namespace = config.namespace,
         "contending for the election lease"
     );
     let mut elector =
         Elector::new(client.clone(), &config.namespace, identity, health.clone(), log);
     let (asker, questions) = ask::questions();
+    let events = EventSink::new(client.clone(), name);
+    let place = config.pod_namespace.as_deref().unwrap_or(&api.default_namespace);
+    let mut deployer = Deployer::new(&config, place, client.clone(), events.clone())?;
     let context = Context {
-        events: EventSink::new(client.clone(), name),
+        events,
         writer: Writer { client, claims: config.namespace, sessions: config.session_namespace },
         default_class: config.default_class,
         metrics,
@@ -64,7 +70,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
         () = server::serve(listener, readiness, registry, page) => false,
         error = stop_on_signal(&stop) => return Err(error).context("cannot listen for signals"),
         () = elector.contend() => false,
-        clean = work(&context, tenure, stopped) => clean,
+        clean = work(&context, deployer.as_mut(), tenure, stopped) => clean,
     };
     if clean {
         elector.release().await;
@@ -76,6 +82,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
 /// outcome of each write is known.
 async fn work(
     context: &Context,
+    mut deployer: Option<&mut Deployer>,
     mut tenure: watch::Receiver<Tenure>,
     mut stop: watch::Receiver<bool>,
 ) -> bool {
@@ -97,7 +104,17 @@ async fn work(
                 () = lapse(tenure.clone(), term) => {}
             }
         };
-        let clean = lead(context, term, &tenure, end).await;
+        if let Some(deployer) = &mut deployer {
+            // Among it are the operator's own rights on sessions. Where that takes long, or is refused, the
+            // work begins all the same.
+            let _ = tokio::time::timeout(CALL_TIMEOUT, deployer.deploy()).await;
+        }
+        // Beside the work, so that neither waits for the other. A call that is cut off at the end does no
+        // harm: each replica would apply the same.
+        let clean = tokio::select! {
+            clean = lead(context, term, &tenure, end) => clean,
+            () = keep_deployed(deployer.as_deref_mut()) => false,
+        };
         context.metrics.leader.set(0);
         context.metrics.pool_addresses.clear();
         context.metrics.services.clear();
@@ -108,6 +125,14 @@ async fn work(
             return clean;
         }
         tracing::warn!("this replica is no longer the active one");
+    }
+}
+
+/// Deploys the speakers, if it is this replica that does; never returns.
+async fn keep_deployed(deployer: Option<&mut Deployer>) {
+    match deployer {
+        Some(deployer) => deployer.keep().await,
+        None => std::future::pending().await,
     }
 }
 

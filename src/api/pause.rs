@@ -4,16 +4,36 @@ use std::time::Duration;
 
 use kube::runtime::utils::Backoff;
 
+use crate::clock::Instant;
+
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(1);
+/// What has not failed for so long has worked.
+const WORKED: Duration = Duration::from_secs(5);
 
 /// 0.1 s, doubling to 1 s: an API server that comes back is to be seen at once.
 #[derive(Debug)]
-pub struct Pause(Duration);
+pub struct Pause {
+    next: Duration,
+    failed: Option<Instant>,
+}
 
 impl Default for Pause {
     fn default() -> Self {
-        Self(FIRST)
+        Self { next: FIRST, failed: None }
+    }
+}
+
+impl Pause {
+    /// After a failure at this moment.
+    fn after(&mut self, now: Instant) -> Duration {
+        if self.failed.is_none_or(|before| now.saturating_since(before) > WORKED) {
+            self.next = FIRST;
+        }
+        self.failed = Some(now);
+        let pause = self.next;
+        self.next = (pause * 2).min(LONGEST);
+        pause
     }
 }
 
@@ -21,14 +41,32 @@ impl Iterator for Pause {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let pause = self.0;
-        self.0 = (pause * 2).min(LONGEST);
-        Some(pause)
+        Some(self.after(Instant::now()))
     }
 }
 
 impl Backoff for Pause {
-    fn reset(&mut self) {
-        self.0 = FIRST;
+    /// Does nothing: a watch says that it begins to list, and that would reset the pause of one whose list
+    /// is refused.
+    fn reset(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_while_failures_follow_each_other_whatever_a_watch_begins_meanwhile() {
+        let mut pause = Pause::default();
+        let mut now = Instant::from_boot(Duration::from_secs(100));
+        let mut pauses = Vec::new();
+        for _ in 0..6 {
+            pause.reset();
+            pauses.push(pause.after(now).as_millis());
+            now = now + Duration::from_secs(1);
+        }
+        assert_eq!(pauses, [100, 200, 400, 800, 1000, 1000]);
+        now = now + WORKED;
+        assert_eq!(pause.after(now), FIRST);
     }
 }

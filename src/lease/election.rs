@@ -150,9 +150,24 @@ impl Election {
         }
     }
 
-    /// Takes one event and appends what is to be done.
-    pub fn handle(&mut self, now: Instant, event: Event, actions: &mut Vec<Action>) {
+    /// Takes what has happened, in order, and appends what is to be done.
+    ///
+    /// What waits to be taken is best taken together: all that has not been settled is looked at once for
+    /// all of it. Whether events come together or one by one changes no promise of the core.
+    pub fn handle(
+        &mut self,
+        now: Instant,
+        events: impl IntoIterator<Item = Event>,
+        actions: &mut Vec<Action>,
+    ) {
         self.seen = now;
+        for event in events {
+            self.take(now, event, actions);
+        }
+        self.advance(now, actions);
+    }
+
+    fn take(&mut self, now: Instant, event: Event, actions: &mut Vec<Action>) {
         self.listening.stale |= matches!(event, Event::Desired(_) | Event::Interfaces(_));
         match event {
             Event::Sessions(all) => {
@@ -215,7 +230,6 @@ impl Election {
             Event::Terminate { last } => self.own.terminate(now, last),
             Event::Tick => {}
         }
-        self.advance(now, actions);
     }
 
     /// When to call [`Self::handle`] with [`Event::Tick`] if nothing else comes before.

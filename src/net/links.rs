@@ -20,6 +20,9 @@ use crate::net::table::{Change, Table};
 /// Everything is read anew this often, whatever the events have said: a message that could not be
 /// decoded is not reported as lost.
 const RESYNC: Duration = Duration::from_secs(30);
+/// How long changes of our own addresses wait for more of them: with each renewal of the session the
+/// kernel reports every one.
+const GATHER: Duration = Duration::from_millis(20);
 
 /// All links of this network namespace, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -139,16 +142,28 @@ impl LinksTask {
     /// Runs until netlink ends, which is an error.
     pub(crate) async fn run(mut self) -> NetlinkError {
         let mut resync = Instant::now() + RESYNC;
+        let mut gathered: Option<Instant> = None;
         loop {
+            let publish = async {
+                match gathered {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
             let change = tokio::select! {
                 event = self.events.next() => match event {
                     Some((message, _)) => self.apply_all(message),
                     None => return NetlinkError::Closed,
                 },
                 () = sleep_until(resync) => Change::Everything,
+                () = publish => Change::Applied,
             };
             let read = match change {
                 Change::Nothing => continue,
+                Change::Ours => {
+                    gathered.get_or_insert_with(|| Instant::now() + GATHER);
+                    continue;
+                }
                 Change::Applied => Ok(()),
                 Change::Routes => self.netlink.routes(&mut self.table).await,
                 Change::Everything => {
@@ -165,6 +180,7 @@ impl LinksTask {
                     resync = resync.min(Instant::now() + Duration::from_millis(100));
                 }
             }
+            gathered = None;
             let links = self.table.links();
             self.links.send_if_modified(|known| {
                 let modified = *known != links;

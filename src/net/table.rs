@@ -27,6 +27,8 @@ const FOREVER: u32 = u32::MAX;
 pub enum Change {
     /// It was not about what the table holds.
     Nothing,
+    /// The table is current; only addresses with our mark have changed.
+    Ours,
     /// The table is current.
     Applied,
     /// The default routes have to be read anew.
@@ -59,17 +61,18 @@ impl Table {
                     return Change::Nothing;
                 };
                 let key = (address.ip, address.prefix_len);
-                self.addresses.entry(index).or_default().insert(key, address);
-                Change::Applied
+                let ours = address.ours;
+                let before = self.addresses.entry(index).or_default().insert(key, address);
+                address_changed(ours && before.is_none_or(|before| before.ours))
             }
             RouteNetlinkMessage::DelAddress(message) => {
                 let Some((index, address)) = parse_address(now, message) else {
                     return Change::Nothing;
                 };
-                if let Some(addresses) = self.addresses.get_mut(&index) {
-                    addresses.remove(&(address.ip, address.prefix_len));
-                }
-                Change::Applied
+                let addresses = self.addresses.get_mut(&index);
+                let removed =
+                    addresses.and_then(|known| known.remove(&(address.ip, address.prefix_len)));
+                address_changed(removed.unwrap_or(address).ours)
             }
             RouteNetlinkMessage::NewRoute(message) | RouteNetlinkMessage::DelRoute(message)
                 if is_default(message) =>
@@ -178,6 +181,10 @@ impl Table {
         });
         Links(links.collect())
     }
+}
+
+const fn address_changed(ours: bool) -> Change {
+    if ours { Change::Ours } else { Change::Applied }
 }
 
 fn parse_link(message: &LinkMessage) -> Option<Link> {
@@ -360,7 +367,7 @@ mod tests {
         let eth2 = RouteNetlinkMessage::NewLink(link(2, up(), State::Up));
         assert_eq!(table.apply(at(100), &eth2), Change::Routes);
         let vip = RouteNetlinkMessage::NewAddress(address("192.0.2.9", valid, MARK));
-        assert_eq!(table.apply(at(100), &vip), Change::Applied);
+        assert_eq!(table.apply(at(100), &vip), Change::Ours);
         table
     }
 

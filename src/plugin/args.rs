@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
 
+use crate::version;
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, and all is well
@@ -21,7 +23,7 @@ Exit codes:
 #[command(
     name = "kubectl-leasehold",
     bin_name = "kubectl leasehold",
-    version,
+    version = version::line(),
     after_help = EXIT_CODES,
     subcommand_required = true,
     arg_required_else_help = true

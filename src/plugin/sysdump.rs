@@ -27,6 +27,7 @@ use super::error::PluginError;
 use super::{check, explaining, output, owners, read, status};
 use crate::api::causes;
 use crate::explain::{Story, View, World, explain};
+use crate::version;
 
 /// What tools keep beside objects, and nobody reads.
 const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -205,7 +206,7 @@ async fn versions(cluster: &Cluster) -> Result<String, PluginError> {
     document(&json!({
         "kubernetes": server.git_version,
         "platform": server.platform,
-        "plugin": env!("CARGO_PKG_VERSION"),
+        "plugin": version::line(),
     }))
 }
 

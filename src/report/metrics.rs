@@ -18,6 +18,7 @@ use crate::detect::detector::WireCounters;
 use crate::guard::Guarded;
 use crate::lease::{Answer, Cause, Fact, Write};
 use crate::net::edge::EdgeCounters;
+use crate::version;
 
 /// Seconds within which addresses are taken over, from the wire's tenths to leases.
 const TAKEOVER: [f64; 14] =
@@ -189,6 +190,7 @@ impl Metrics {
     /// Registers all metrics.
     pub fn register(&self, registry: &mut Registry, gauges: Gauges) {
         let registry = registry.sub_registry_with_prefix("leasehold_speaker");
+        version::register(registry);
         self.register_gauges(registry);
         registry.register_collector(Box::new(gauges));
         registry.register_with_unit(

@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::clock::Instant;
 use crate::desired::NodeState;
 use crate::lease::{Election, Fact, KernelView, Remark, Story};
+use crate::version;
 
 /// How many moves are remembered.
 const MOVES: usize = 50;
@@ -22,7 +23,7 @@ const MOVES: usize = 50;
 pub struct Status {
     /// The node of this speaker.
     pub node: NodeName,
-    /// The version of this program.
+    /// The version of this program, and its commit.
     pub version: &'static str,
     /// Whether the API server answers.
     pub api_answers: bool,
@@ -184,7 +185,7 @@ impl Status {
         });
         Self {
             node: election.node().clone(),
-            version: env!("CARGO_PKG_VERSION"),
+            version: version::line(),
             api_answers: election.is_api_answering(now),
             not_ready: not_ready.iter().flat_map(|text| text.lines()).map(str::to_owned).collect(),
             watch_age: watch_age.iter().map(|(part, age)| (*part, millis(*age))).collect(),

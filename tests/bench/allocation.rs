@@ -6,26 +6,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, PostParams};
-use kube::{Api, ResourceExt};
 use leasehold_lab::Lab;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 
-use crate::record::{Book, Machine, median, milliseconds};
+use crate::fleet::Fleet;
+use crate::record::{Book, Machine, median, milliseconds, resident};
 
-/// How many Services are created at a time.
-const AT_ONCE: usize = 16;
 /// How many wait for a pool.
 const WAITING: usize = 1000;
 /// For how long the API server is away.
 const AWAY: Duration = Duration::from_secs(5);
-/// How often a Service is looked at that is to get an address.
-const LOOK: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long nothing happens before one Service more is created.
 const QUIET: Duration = Duration::from_secs(2);
@@ -44,70 +36,29 @@ pub(crate) struct Plan {
 
 /// One thing that was measured.
 #[derive(Debug, Serialize)]
-struct Measured {
-    what: &'static str,
-    services: usize,
-    unit: &'static str,
+pub(crate) struct Measured {
+    pub(crate) what: String,
+    pub(crate) services: usize,
+    pub(crate) unit: String,
     /// In order.
-    values: Vec<f64>,
+    pub(crate) values: Vec<f64>,
     #[serde(flatten)]
-    machine: Machine,
-    date: String,
+    pub(crate) machine: Machine,
+    pub(crate) date: String,
 }
 
 struct Bench {
     lab: Arc<Lab>,
-    services: Api<Service>,
-    slices: Api<EndpointSlice>,
+    fleet: Fleet,
     number: usize,
 }
 
 impl Bench {
-    async fn create(&self, name: String, annotations: Value) -> Result<()> {
-        let service = serde_json::from_value(json!({
-            "metadata": { "name": name, "annotations": annotations },
-            // There are fewer node ports than Services.
-            "spec": { "type": "LoadBalancer", "ports": [{ "port": 80 }],
-                "allocateLoadBalancerNodePorts": false },
-        }))?;
-        self.services.create(&PostParams::default(), &service).await?;
-        Ok(())
-    }
-
-    /// One endpoint, as the endpoint slice controller writes it for a Service with a pod.
-    async fn give_endpoint(&self, service: &str) -> Result<()> {
-        let slice = serde_json::from_value(json!({
-            "metadata": { "name": format!("{service}-1"),
-                "labels": { "kubernetes.io/service-name": service } },
-            "addressType": "IPv4",
-            "endpoints": [{ "addresses": ["10.255.0.1"], "conditions": { "ready": true } }],
-            "ports": [{ "port": 80 }],
-        }))?;
-        self.slices.create(&PostParams::default(), &slice).await?;
-        Ok(())
-    }
-
-    async fn create_many(&self, prefix: &str, count: usize, annotations: &Value) -> Result<()> {
-        let create = async |number| {
-            let name = format!("{prefix}-{number}");
-            self.give_endpoint(&name).await?;
-            self.create(name, annotations.clone()).await
-        };
-        stream::iter(0..count).map(create).buffer_unordered(AT_ONCE).try_collect::<()>().await
-    }
-
-    /// How many Services of this prefix have an address.
-    async fn served(&self, prefix: &str) -> Result<usize> {
-        let all = self.services.list(&ListParams::default()).await?;
-        let such = all.iter().filter(|service| service.name_any().starts_with(prefix));
-        Ok(such.filter(|service| has_address(service)).count())
-    }
-
     async fn all_served(&self, prefix: &str, count: usize) -> Result<()> {
         self.lab
             .eventually("all have an address", PATIENCE * 5, async || {
                 sleep(Duration::from_millis(200)).await;
-                Ok(self.served(prefix).await? == count)
+                Ok(self.fleet.served(prefix).await? == count)
             })
             .await
     }
@@ -116,18 +67,13 @@ impl Bench {
     async fn ask(&mut self) -> Result<String> {
         self.number += 1;
         let name = format!("one-{}", self.number);
-        self.create(name.clone(), json!({})).await?;
+        self.fleet.create(&name, &json!({})).await?;
         Ok(name)
     }
 
     async fn answered(&self, name: &str) -> Result<()> {
-        let begin = Instant::now();
-        while !has_address(&self.services.get(name).await?) {
-            ensure!(begin.elapsed() < PATIENCE, "{name} gets no address");
-            sleep(LOOK).await;
-        }
-        self.services.delete(name, &DeleteParams::default()).await?;
-        Ok(())
+        self.fleet.answered(name).await?;
+        self.fleet.delete(name).await
     }
 
     fn start_operator(&self) -> Result<()> {
@@ -181,7 +127,7 @@ impl Bench {
     async fn waiting(&mut self, repeat: usize) -> Result<Duration> {
         let (prefix, pool) = (format!("wait-{repeat}"), format!("late-{repeat}"));
         let wish = json!({ "leasehold.dev/address-pool": pool });
-        self.create_many(&prefix, WAITING, &wish).await?;
+        self.fleet.create_many(&prefix, 0..WAITING, &wish).await?;
         sleep(REST).await;
         let begin = Instant::now();
         self.pool(&pool, &format!("10.{}.0.0/20", 100 + repeat)).await?;
@@ -189,7 +135,7 @@ impl Bench {
         let took = begin.elapsed();
         for number in 0..WAITING {
             let name = format!("{prefix}-{number}");
-            self.services.delete(&name, &DeleteParams::default()).await?;
+            self.fleet.delete(&name).await?;
         }
         Ok(took)
     }
@@ -199,20 +145,20 @@ impl Bench {
 pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
     let book = Book::open(out, "allocation.json")?;
     let lab = Lab::start().await?;
-    let services = Api::namespaced(lab.admin(), "default");
-    let slices = Api::namespaced(lab.admin(), "default");
-    let mut bench = Bench { lab, services, slices, number: 0 };
+    let fleet = Fleet::of(&lab);
+    let mut bench = Bench { lab, fleet, number: 0 };
     bench.pool("lan", "10.0.0.0/16").await?;
     bench.start_operator()?;
-    bench.create_many("web", plan.services, &json!({})).await?;
+    bench.fleet.create_many("web", 0..plan.services, &json!({})).await?;
     bench.all_served("web", plan.services).await?;
     sleep(REST).await;
-    let note = |what, unit, mut values: Vec<f64>| -> Result<()> {
+    let note = |what: &str, unit: &str, mut values: Vec<f64>| -> Result<()> {
         values.sort_by(f64::total_cmp);
         let middle = median(&values).context("nothing was measured")?;
         let most = values.last().copied().unwrap_or(middle);
         println!("{what:<60} {middle:>9.1} {most:>9.1} {unit}");
         let (machine, date) = (Machine::here()?, k8s_openapi::jiff::Timestamp::now().to_string());
+        let (what, unit) = (what.to_owned(), unit.to_owned());
         book.append(&Measured { what, services: plan.services, unit, values, machine, date })
     };
     println!("{} Services{:>51} {:>9}", plan.services, "median", "most");
@@ -244,14 +190,8 @@ pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
     }
     note("a pool for 1,000 that wait: until all have an address", "ms", times)?;
     sleep(REST).await;
-    let resident = bench.lab.operator()?.process().resident_kib()?;
-    let resident = u32::try_from(resident).map_or(f64::INFINITY, f64::from) / 1024.0;
+    let resident = resident(bench.lab.operator()?.process())?;
     note("memory of the operator, resident", "MiB", vec![resident])?;
     println!("\nevery value is in {}", book.path().display());
     Ok(true)
-}
-
-fn has_address(service: &Service) -> bool {
-    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    status.and_then(|balancer| balancer.ingress.as_ref()).is_some_and(|ingress| !ingress.is_empty())
 }

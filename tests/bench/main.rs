@@ -5,13 +5,13 @@
 
 mod allocation;
 mod chance;
+mod cost;
+mod data_path;
 mod failover;
-mod fault;
-mod ground;
-mod keepalived;
+mod fleet;
+mod logs;
 mod record;
 mod soak;
-mod trial;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,6 +36,10 @@ enum Command {
     Failover(failover::Plan),
     /// Has the operator serve thousands of Services.
     Allocation(allocation::Plan),
+    /// Counts requests, memory, processor time and frames as the number of Services grows.
+    Cost(cost::Plan),
+    /// Compares requests by an address with requests by a node port.
+    DataPath(data_path::Plan),
     /// Lets speakers live with what must not alarm them, and counts false alarms.
     Soak(soak::Plan),
 }
@@ -64,6 +68,8 @@ fn inside(arguments: &Arguments, scratch: &Path) -> Result<ExitCode> {
         match &arguments.command {
             Command::Failover(plan) => failover::run(plan, &arguments.out).await,
             Command::Allocation(plan) => allocation::run(plan, &arguments.out).await,
+            Command::Cost(plan) => cost::run(plan, &arguments.out).await,
+            Command::DataPath(plan) => data_path::run(plan, &arguments.out).await,
             Command::Soak(plan) => soak::run(plan, &arguments.out).await,
         }
     });

@@ -7,8 +7,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use leasehold_lab::process::Process;
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::failover::Phases;
 
 /// What a client felt of one fault.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -17,8 +20,12 @@ pub(crate) struct Felt {
     pub(crate) outage_ms: f64,
     /// Datagrams that were never answered, of all VIPs.
     pub(crate) lost: usize,
+    /// ... of the VIP that lost most.
+    pub(crate) lost_most: usize,
     /// Datagrams that were sent.
     pub(crate) sent: usize,
+    /// Whether the one connection that the client held was reset or never answered again.
+    pub(crate) connection_broken: bool,
     /// How long ARP requests for a VIP were answered by two nodes.
     pub(crate) two_owners_ms: f64,
     /// The longest time without an answer to ARP: what somebody waits who comes anew.
@@ -27,19 +34,21 @@ pub(crate) struct Felt {
     pub(crate) hit: usize,
     /// Whether all VIPs answered at the end.
     pub(crate) recovered: bool,
+    /// Where the time went, where an address moved by silence and fence.
+    pub(crate) phases: Option<Phases>,
 }
 
 /// One repeat, as it is kept.
 #[derive(Debug, Serialize)]
-pub(crate) struct Run<'a> {
+pub(crate) struct Run {
     pub(crate) fault: String,
-    pub(crate) system: &'a str,
-    pub(crate) profile: &'a str,
+    pub(crate) system: String,
+    pub(crate) profile: String,
     pub(crate) repeat: usize,
     #[serde(flatten)]
     pub(crate) felt: Felt,
     #[serde(flatten)]
-    pub(crate) machine: &'a Machine,
+    pub(crate) machine: Machine,
     pub(crate) date: String,
 }
 
@@ -48,7 +57,10 @@ pub(crate) struct Run<'a> {
 pub(crate) struct Machine {
     pub(crate) commit: String,
     pub(crate) kernel: String,
+    pub(crate) processor: String,
     pub(crate) cores: usize,
+    pub(crate) kubernetes: String,
+    pub(crate) keepalived: String,
 }
 
 impl Machine {
@@ -63,9 +75,34 @@ impl Machine {
         Ok(Self {
             commit: commit.map_or_else(|| "unknown".to_owned(), |text| text.trim().to_owned()),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            processor: processor(&fs::read_to_string("/proc/cpuinfo")?),
             cores: std::thread::available_parallelism()?.get(),
+            kubernetes: kubernetes()?,
+            keepalived: keepalived().unwrap_or_else(|| "not installed".to_owned()),
         })
     }
+}
+
+/// The version of the lab's control plane, where it is not one that the user names.
+fn kubernetes() -> Result<String> {
+    let path = leasehold_lab::repository().join("tests/controlplane/go.mod");
+    let modules = fs::read_to_string(path)?;
+    let version = modules.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
+    Ok(version.context("no version of Kubernetes in go.mod")?.to_owned())
+}
+
+/// The version of keepalived, if it is installed: `Keepalived v2.2.7 (01/16,2022)`.
+fn keepalived() -> Option<String> {
+    let output = Command::new("keepalived").arg("--version").output().ok()?;
+    let text = String::from_utf8(output.stderr).ok()?;
+    Some(text.split_whitespace().nth(1)?.trim_start_matches('v').to_owned())
+}
+
+/// The name of the first processor (proc(5)), where the kernel knows it.
+fn processor(info: &str) -> String {
+    let name = info.lines().find_map(|line| line.strip_prefix("model name"));
+    name.and_then(|rest| rest.split_once(':'))
+        .map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
 }
 
 /// A JSON file with an array, to which objects are appended.
@@ -106,10 +143,10 @@ pub(crate) struct Series {
     pub(crate) failed: usize,
 }
 
-/// The table of medians and maxima.
+/// The table of medians, 95th percentiles and maxima.
 pub(crate) fn table(all: &[Series]) -> String {
     let mut text = format!(
-        "{:<20} {:<17} {:>3}  {:>17}  {:>15}  {:>15}  {:>15}\n{:<42}  {:>17}  {:>15}  {:>15}  {:>15}\n",
+        "{:<24} {:<17} {:>3}  {:>21}  {:>13}  {:>13}  {:>13}  {:>6}\n{:<46}  {:>21}  {:>13}  {:>13}  {:>13}\n",
         "fault",
         "system",
         "n",
@@ -117,33 +154,37 @@ pub(crate) fn table(all: &[Series]) -> String {
         "lost",
         "two owners ms",
         "no ARP answer",
+        "reset",
         "",
+        "median / p95 / max",
         "median / max",
         "median / max",
         "median / max",
-        "median / max ms",
     );
     for series in all {
-        let cell = |value: fn(&Felt) -> f64| {
-            let mut values: Vec<f64> = series.felt.iter().map(value).collect();
-            values.sort_by(f64::total_cmp);
-            match (median(&values), values.last()) {
-                (Some(median), Some(most)) => format!("{median:.0} / {most:.0}"),
-                _ => "-".to_owned(),
-            }
+        let spread = |value: fn(&Felt) -> f64| Spread::of(series.felt.iter().map(value));
+        let cell = |value| match spread(value) {
+            Some(Spread { median, most, .. }) => format!("{median:.0} / {most:.0}"),
+            None => "-".to_owned(),
+        };
+        let outage = match spread(|felt| felt.outage_ms) {
+            Some(Spread { median, p95, most }) => format!("{median:.0} / {p95:.0} / {most:.0}"),
+            None => "-".to_owned(),
         };
         let count = |felt: &Felt| u32::try_from(felt.lost).map_or(f64::INFINITY, f64::from);
         let away = series.felt.iter().filter(|felt| !felt.recovered).count();
+        let reset = series.felt.iter().filter(|felt| felt.connection_broken).count();
         let _infallible = write!(
             text,
-            "{:<20} {:<17} {:>3}  {:>17}  {:>15}  {:>15}  {:>15}",
+            "{:<24} {:<17} {:>3}  {:>21}  {:>13}  {:>13}  {:>13}  {:>6}",
             series.fault,
             series.system,
             series.felt.len(),
-            cell(|felt| felt.outage_ms),
+            outage,
             cell(count),
             cell(|felt| felt.two_owners_ms),
             cell(|felt| felt.arp_unanswered_ms),
+            reset,
         );
         if away > 0 {
             let _infallible = write!(text, "  ({away} did not come back)");
@@ -154,6 +195,30 @@ pub(crate) fn table(all: &[Series]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// How values lie.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    /// See [`percentile`].
+    pub(crate) p95: f64,
+    pub(crate) most: f64,
+}
+
+impl Spread {
+    /// `None` of nothing.
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        let p95 = *percentile(&values, 95)?;
+        Some(Self { median: median(&values)?, p95, most: *values.last()? })
+    }
+}
+
+/// Of sorted values the smallest that so many of a hundred do not exceed (nearest rank).
+pub(crate) fn percentile<T>(sorted: &[T], hundredth: usize) -> Option<&T> {
+    sorted.get((sorted.len() * hundredth).div_ceil(100).checked_sub(1)?)
 }
 
 /// Of sorted values.
@@ -172,6 +237,11 @@ pub(crate) fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
+/// Resident memory of a process in MiB.
+pub(crate) fn resident(process: &Process) -> Result<f64> {
+    Ok(f64::from(u32::try_from(process.resident_kib()?)?) / 1024.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,6 +252,13 @@ mod tests {
         assert_eq!(median(&[3.0]), Some(3.0));
         assert_eq!(median(&[1.0, 2.0, 9.0]), Some(2.0));
         assert_eq!(median(&[1.0, 2.0, 4.0, 9.0]), Some(3.0));
+    }
+
+    #[test]
+    fn of_twenty_values_the_nineteenth_is_the_95th_percentile() {
+        let spread = Spread::of((1..=20).rev().map(f64::from)).unwrap();
+        assert_eq!(spread, Spread { median: 10.5, p95: 19.0, most: 20.0 });
+        assert_eq!(Spread::of(std::iter::empty()), None);
     }
 
     #[test]
@@ -207,7 +284,7 @@ mod tests {
             failed: 2,
         };
         let text = table(&[series]);
-        assert!(text.contains("120 / 900"), "{text}");
+        assert!(text.contains("120 / 900 / 900"), "{text}");
         assert!(text.contains("(1 did not come back)  (2 failed)"), "{text}");
     }
 }

@@ -9,14 +9,12 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use leasehold_lab::controlplane::Slowness;
 use leasehold_lab::hogs::Hogs;
-use leasehold_lab::{Cluster, Track};
+use leasehold_lab::{Cluster, Lab, Track};
 use serde::Serialize;
 use tokio::time::sleep;
 
-use crate::fault::Shape;
-use crate::ground::{Ground, Profile, System};
+use crate::failover::{Ground, Profile, Shape, System, UDP};
 use crate::record::{Book, Machine, milliseconds};
-use crate::trial::UDP;
 
 /// Each node owns two services.
 const SHAPE: Shape = Shape { nodes: 3, services: 6 };
@@ -148,7 +146,9 @@ pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
 
 async fn soak(kind: Kind, minutes: u64) -> Result<Alarms> {
     let system = System::Leasehold(kind.profile());
-    let ground = Ground::prepared(SHAPE, system, |cluster| kind.prepare(cluster)).await?;
+    let lab = Lab::start().await?;
+    lab.start_operator(&[])?;
+    let ground = Ground::open(&lab, "soak", SHAPE, system, |cluster| kind.prepare(cluster)).await?;
     ground.settle().await?;
     let before = ground.transitions().await?;
     let counted = (count(&ground, "fenced")?, count(&ground, "silences")?);

@@ -61,7 +61,8 @@ pub async fn a_speaker_that_cannot_work_ends_and_says_why_and_no_address_is_lost
     let owner = scene.owner().await?;
     let claim = scene.claim().await?;
     let probe = scene.watch().await?;
-    owner.speaker()?.kill().await?;
+    // Nobody misses it for 30 s.
+    ensure!(owner.speaker()?.terminate().await?.success());
     fails(owner, &["CAP_NET_ADMIN", "CAP_NET_RAW"], |options| options.capabilities = false).await?;
     fails(owner, &["/nowhere/kubeconfig"], |options| {
         options.kubeconfig = Some(PathBuf::from("/nowhere/kubeconfig"));
@@ -76,7 +77,7 @@ pub async fn a_speaker_that_cannot_work_ends_and_says_why_and_no_address_is_lost
         options.node_name = Some("Not_A_Node".to_owned());
     })
     .await?;
-    // All of that within the lease: the right one continues.
+    // All of that within its grace: the right one continues.
     owner.start_speaker()?;
     is_ready(&scene, owner).await?;
     sleep(Duration::from_secs(7)).await;

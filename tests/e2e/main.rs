@@ -8,6 +8,7 @@ mod allocation;
 mod bad_input;
 mod chaos;
 mod chaos_lab;
+mod chart;
 mod data_path;
 mod death;
 mod examples;
@@ -15,12 +16,14 @@ mod faults;
 mod host_protection;
 mod install;
 mod interfaces;
+mod kind_demo;
 mod leases;
 mod links;
 mod migration;
 mod monitoring;
 mod moves;
 mod nodes;
+mod olm;
 mod outage;
 mod ownership;
 mod page;
@@ -35,6 +38,7 @@ mod scene;
 mod sharing;
 mod spread;
 mod uninstall;
+mod upgrade;
 mod walk;
 
 use std::process::ExitCode;
@@ -128,19 +132,37 @@ fn operation() -> Vec<Trial> {
         bad_input::a_speaker_without_an_api_server_waits_says_so_and_works_when_it_comes,
         bad_input::a_second_speaker_on_a_host_waits_and_takes_over_when_the_first_ends,
         bad_input::detection_settings_are_refused_with_what_to_write_and_have_defaults,
+        chart::the_chart_makes_what_kustomize_builds,
+        chart::what_make_alerts_writes_is_up_to_date,
+        chart::release::a_release_is_installed_upgraded_and_uninstalled_and_pools_stay,
+        chart::release::a_release_in_the_namespace_of_leasehold_says_how_to_label_it,
+        chart::release::an_upgrade_brings_the_new_fields_of_the_definitions,
+        chart::release::what_kubectl_applied_becomes_a_release_and_no_pod_changes,
+        chart::schema::all_manifests_are_what_the_api_server_knows,
+        chart::trial::helm_test_finds_what_stands_in_the_way,
+        chart::values::each_value_does_what_it_says,
+        chart::values::what_cannot_be_is_refused_by_name,
+        chart::values::flags_are_those_of_the_programs,
         examples::every_example_is_accepted_by_the_api_server,
         examples::every_manifest_is_accepted_by_the_api_server,
+        examples::the_gitops_example_installs_and_configures_in_two_steps,
         host_protection::a_port_scan_of_an_address_finds_the_ports_of_its_service_and_nothing_else,
         host_protection::a_port_scan_finds_no_more_where_kube_proxy_runs_iptables,
         host_protection::protection_follows_the_service_the_policy_and_the_address,
         host_protection::by_a_shared_address_the_ports_of_all_its_services_are_reached,
         install::one_command_installs_everything_and_another_takes_it_away,
+        kind_demo::the_client_of_the_demo_on_kind_tells_what_it_felt,
         install::requests_on_leases_have_a_priority_level_of_their_own,
         migration::a_move_from_metallb_keeps_every_address,
         monitoring::prometheus_finds_all_metrics_that_alerts_and_dashboard_name_and_no_alert_fires,
         monitoring::alerts_and_dashboard_pass_the_checks_of_prometheus_and_grafana,
         monitoring::an_address_without_an_owner_and_a_pool_that_is_nearly_full_raise_alerts,
         monitoring::a_session_that_flaps_and_an_api_server_that_does_not_answer_raise_alerts,
+        upgrade::an_upgrade_from_the_previous_version_and_the_way_back_are_felt_by_nobody,
+        uninstall::addresses_stay_after_an_uninstall_until_they_are_freed,
+        olm::the_bundle_and_the_catalog_are_valid_and_what_is_planted_is_found,
+        olm::the_operator_of_the_bundle_deploys_the_speakers_and_takes_them_along,
+        olm::an_operator_that_cannot_deploy_the_speakers_says_so_and_allocates,
         uninstall::what_was_changed_on_a_node_is_undone_when_leasehold_goes_and_not_in_an_upgrade,
         walk::a_node_has_died_and_each_place_tells_of_it,
         walk::what_is_logged_changes_while_processes_run,
@@ -155,6 +177,8 @@ fn operation() -> Vec<Trial> {
         plugin::looks::a_check_finds_pools_that_overlap_and_webhooks_on_leases,
         plugin::looks::an_archive_has_all_that_is_of_use_and_no_secret,
         rights::each_right_is_used_and_nothing_else_is_asked_for,
+        rights::each_right_of_the_bundle_is_used_and_nothing_else_is_asked_for,
+        sandbox::speakers_and_operator_are_confined_as_their_manifests_say,
         sandbox::nothing_outlives_a_lab_that_is_killed,
     ]
 }

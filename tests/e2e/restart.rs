@@ -3,27 +3,20 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use leasehold_lab::client::Probe;
 use tokio::time::sleep;
 
-use crate::scene::{Scene, UDP, annotation, holder_and_transitions, none_lost};
+use crate::scene::{Scene, annotation, holder_and_transitions, none_lost};
 
 /// Longer than a lease and its kernel lifetime: what was not continued would be gone by then.
 const AFTERWARDS: Duration = Duration::from_secs(8);
 
 const RESTARTING: &str = "leasehold.dev/restarting";
 
-async fn watch_with_connection(scene: &Scene) -> Result<Probe> {
-    let probe = scene.cluster.client().probe(scene.vip).udp(UDP).connection(80).owners().start()?;
-    sleep(Duration::from_millis(500)).await;
-    Ok(probe)
-}
-
 pub async fn a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices() -> Result<()> {
     let scene = Scene::open("crash").await?;
     let owner = scene.owner().await?;
     let (claim, session) = (scene.claim().await?, scene.session(owner).await?);
-    let probe = watch_with_connection(&scene).await?;
+    let probe = scene.watch_with_connection().await?;
     owner.speaker()?.kill().await?;
     sleep(Duration::from_secs(1)).await;
     owner.start_speaker()?;
@@ -43,7 +36,7 @@ pub async fn an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connec
     let scene = Scene::open("upgrade").await?;
     let owner = scene.owner().await?;
     let (claim, session) = (scene.claim().await?, scene.session(owner).await?);
-    let probe = watch_with_connection(&scene).await?;
+    let probe = scene.watch_with_connection().await?;
     let status = owner.speaker()?.terminate().await?;
     ensure!(status.success(), "the speaker ended with {status}\n{}", owner.speaker()?.tail(20));
 
@@ -70,7 +63,7 @@ pub async fn an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connec
 pub async fn all_speakers_are_upgraded_one_after_another_and_nothing_moves() -> Result<()> {
     let scene = Scene::open("rollout").await?;
     let claim = scene.claim().await?;
-    let probe = watch_with_connection(&scene).await?;
+    let probe = scene.watch_with_connection().await?;
     for node in scene.cluster.nodes() {
         node.speaker()?.terminate().await?;
         sleep(Duration::from_millis(500)).await;

@@ -9,11 +9,13 @@ use k8s_openapi::api::core::v1::Node as NodeObject;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
+use leasehold_lab::olm::{Bundle, Grant};
 use leasehold_lab::{
     Lab, OPERATOR_ACCOUNT, SESSION_NAMESPACE, SPEAKER_ACCOUNT, SYSTEM_NAMESPACE, Service,
 };
 use serde_json::{Value, json};
 
+use crate::olm;
 use crate::scene::{Scene, annotation, cordon, edit_lease};
 use crate::uninstall::daemon_sets;
 
@@ -91,6 +93,11 @@ fn asked(log: &str) -> Result<BTreeMap<Right, bool>> {
             verb: text("/verb").to_owned(),
         };
         let forbidden = text("/annotations/authorization.k8s.io~1decision") != "allow";
+        // Server-side apply of what was not there.
+        let created = event.pointer("/responseStatus/code") == Some(&json!(201));
+        if created && right.verb == "patch" {
+            asked.entry(Right { verb: "create".to_owned(), ..right.clone() }).or_default();
+        }
         *asked.entry(right).or_default() |= forbidden;
     }
     Ok(asked)
@@ -99,21 +106,21 @@ fn asked(log: &str) -> Result<BTreeMap<Right, bool>> {
 pub async fn each_right_is_used_and_nothing_else_is_asked_for() -> Result<()> {
     let lab = Lab::start().await?;
     lab.start_operator(&[])?;
-    let scene = Scene::before(lab.cluster("rights"), |cluster| {
-        for node in cluster.nodes() {
-            node.speaker()?.reconfigure(|options| {
-                options.arguments.extend(["--daemon-set", SPEAKER_ACCOUNT].map(str::to_owned));
-            });
-        }
-        Ok(())
-    })
-    .await?;
+    let scene = olm::scene(&lab, "rights").await?;
     daemon_sets(&scene).await?;
     what_happens_to_clusters(&scene).await?;
+    let granted = granted(&lab).await?;
+    compared(&lab, &granted, |_| false)?;
 
-    let (granted, asked) = (granted(&lab).await?, asked(&lab.plane().audit_log()?)?);
-    let forbidden = asked.iter().filter(|(_, forbidden)| **forbidden).map(|(right, _)| right);
-    let forbidden: Vec<_> = forbidden.map(ToString::to_string).collect();
+    // The rest is denied: what is not granted is refused for each verb that a rule names with others.
+    denied(&lab)
+}
+
+/// Nothing was forbidden but what may be at first, and each of these rights was used.
+fn compared(lab: &Lab, granted: &BTreeSet<Right>, at_first: impl Fn(&Right) -> bool) -> Result<()> {
+    let asked = asked(&lab.plane().audit_log()?)?;
+    let forbidden = asked.iter().filter(|(right, forbidden)| **forbidden && !at_first(right));
+    let forbidden: Vec<_> = forbidden.map(|(right, _)| right.to_string()).collect();
     ensure!(forbidden.is_empty(), "asked for and forbidden: {forbidden:#?}");
     // A request in one namespace uses a right for all.
     let used = |right: &Right| {
@@ -125,9 +132,89 @@ pub async fn each_right_is_used_and_nothing_else_is_asked_for() -> Result<()> {
     let unused: Vec<_> = granted.iter().filter(|it| !used(it)).map(ToString::to_string).collect();
     ensure!(unused.is_empty(), "granted and never used: {unused:#?}");
     println!("    {} rights are granted, each is used; nothing was forbidden", granted.len());
+    Ok(())
+}
 
-    // The rest is denied: what is not granted is refused for each verb that a rule names with others.
-    denied(&lab)
+/// What the bundle's roles allow. Whom a role may be bound to is no request of its own: without that right the
+/// bindings would be forbidden.
+fn granted_by_bundle() -> Result<BTreeSet<Right>> {
+    let bundle = Bundle::read()?;
+    let mut grants = bundle.grants()?;
+    for account in [SPEAKER_ACCOUNT, OPERATOR_ACCOUNT] {
+        grants.push(Grant {
+            account: account.to_owned(),
+            namespace: SESSION_NAMESPACE.to_owned(),
+            rules: bundle.cluster_role(&format!("{account}-sessions"))?,
+        });
+    }
+    let mut granted = BTreeSet::new();
+    for Grant { account, namespace, rules } in grants {
+        let rules: Vec<PolicyRule> = serde_json::from_value(rules)?;
+        granted.extend(rights(&account, &namespace, &rules));
+    }
+    granted.retain(|right| right.verb != "bind");
+    Ok(granted)
+}
+
+pub async fn each_right_of_the_bundle_is_used_and_nothing_else_is_asked_for() -> Result<()> {
+    let lab = Lab::start_by_bundle().await?;
+    olm::start_operator(&lab, None)?;
+    let scene = olm::scene(&lab, "granted").await?;
+    what_happens_to_clusters(&scene).await?;
+    // A binding that the operator has just made counts a moment later.
+    let at_first = |right: &Right| {
+        right.account == OPERATOR_ACCOUNT
+            && right.namespace == SESSION_NAMESPACE
+            && right.resource == "leases"
+            && right.verb == "list"
+    };
+    compared(&lab, &granted_by_bundle()?, at_first)?;
+    denied(&lab)?;
+
+    // It may bind the two roles of leases, and no other; and deploy the speakers, and nothing else.
+    let who = format!("--as=system:serviceaccount:{SYSTEM_NAMESPACE}:{OPERATOR_ACCOUNT}");
+    let binding = |name: &str, role: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": name, "namespace": SESSION_NAMESPACE },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+            "subjects": [{
+                "kind": "ServiceAccount", "name": SPEAKER_ACCOUNT, "namespace": SYSTEM_NAMESPACE,
+            }],
+        })
+    };
+    let labels = json!({ "app": "other" });
+    let other = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": { "name": "other", "namespace": SYSTEM_NAMESPACE },
+        "spec": { "selector": { "matchLabels": labels }, "template": {
+            "metadata": { "labels": labels },
+            "spec": { "containers": [{ "name": "other", "image": "other" }] },
+        } },
+    });
+    let namespace =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "other" } });
+    scene.lab().plane().kubectl(&[
+        "delete",
+        "rolebinding",
+        SPEAKER_ACCOUNT,
+        "--namespace",
+        SESSION_NAMESPACE,
+    ])?;
+    for (object, may) in [
+        (binding(SPEAKER_ACCOUNT, "cluster-admin"), false),
+        (binding("other", "leasehold-speaker-sessions"), false),
+        (other, false),
+        (namespace, false),
+        (binding(SPEAKER_ACCOUNT, "leasehold-speaker-sessions"), true),
+    ] {
+        let path = lab.folder().join("attempt.json");
+        std::fs::write(&path, object.to_string())?;
+        let path = path.display().to_string();
+        let tried = lab.plane().kubectl(&["apply", "--server-side", "--filename", &path, &who]);
+        ensure!(tried.is_ok() == may, "{object}: {tried:?}");
+    }
+    Ok(())
 }
 
 /// Services that come, wait, move, share and go; nodes that drain, die and go; processes that end.

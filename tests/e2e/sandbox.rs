@@ -6,9 +6,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use leasehold_lab::process::Process;
 use leasehold_lab::sandbox;
+
+use crate::scene::Scene;
 
 /// How many processes have a text in their command line.
 fn processes_with(text: &str) -> Result<usize> {
@@ -48,4 +50,31 @@ pub async fn nothing_outlives_a_lab_that_is_killed() -> Result<()> {
     wait_for("the other lab runs its control plane and kube-proxies", up).await?;
     victim.kill().await?;
     wait_for("all its processes have ended", || Ok(processes_with(&mark)? == 0)).await
+}
+
+/// A line of `/proc/PID/status` (proc(5)).
+fn status(process: &Process, field: &str) -> Result<String> {
+    let text = fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(":"));
+    Ok(line.with_context(|| format!("no {field} in {text}"))?.trim().to_owned())
+}
+
+/// Capabilities, system calls and privileges are those of the manifests.
+pub async fn speakers_and_operator_are_confined_as_their_manifests_say() -> Result<()> {
+    let scene = Scene::open("confined").await?;
+    let speaker = scene.owner().await?.speaker()?.process()?;
+    let operator = scene.lab().operator()?;
+    // CAP_NET_ADMIN is bit 12, CAP_NET_RAW bit 13 (capabilities(7)).
+    for (process, capabilities) in [(&*speaker, 0x3000), (operator.process(), 0)] {
+        for field in ["CapEff", "CapPrm", "CapBnd"] {
+            let found = u64::from_str_radix(&status(process, field)?, 16)?;
+            ensure!(found == capabilities, "{}: {field} {found:x}", process.name());
+        }
+        // A filter, and no way to more rights (seccomp(2), prctl(2)).
+        for (field, expected) in [("Seccomp", "2"), ("NoNewPrivs", "1")] {
+            let found = status(process, field)?;
+            ensure!(found == expected, "{}: {field} {found}", process.name());
+        }
+    }
+    Ok(())
 }

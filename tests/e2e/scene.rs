@@ -56,6 +56,11 @@ impl Scene {
         // Before the speakers: a policy that comes later would move what they have taken.
         cluster.pool(0, 29).await?;
         cluster.policy().await?;
+        Self::served(cluster).await
+    }
+
+    /// Of a cluster with a pool, whose speakers are yet to start.
+    pub async fn served(cluster: Cluster) -> Result<Self> {
         for node in cluster.nodes() {
             node.start_speaker()?;
         }
@@ -106,6 +111,14 @@ impl Scene {
         Ok(probe)
     }
 
+    /// The same with an open TCP connection.
+    pub async fn watch_with_connection(&self) -> Result<Probe> {
+        let probe = self.cluster.client().probe(self.vip).udp(UDP).connection(80).owners();
+        let probe = probe.start()?;
+        sleep(Duration::from_millis(500)).await;
+        Ok(probe)
+    }
+
     /// Waits until another node owns the VIP, alone, and answers for it.
     pub async fn moved_from(&self, old: &Node) -> Result<&Node> {
         let what = format!("another node than {} owns {} alone", old.name(), self.vip);
@@ -117,6 +130,24 @@ impl Scene {
         })
         .await?;
         self.owner().await
+    }
+
+    /// Ends all speakers at once, as an uninstall does, and asserts that no node has an address or a session
+    /// afterwards.
+    pub async fn all_leave(&self) -> Result<()> {
+        let mut ends = Vec::new();
+        for node in self.cluster.nodes() {
+            ends.push(async move { node.speaker()?.terminate().await });
+        }
+        for status in futures::future::join_all(ends).await {
+            ensure!(status?.success());
+        }
+        ensure!(self.holders()?.is_empty(), "{:?}", self.holders()?);
+        for node in self.cluster.nodes() {
+            let holder = self.session(node).await?.spec.and_then(|spec| spec.holder_identity);
+            ensure!(holder.unwrap_or_default().is_empty(), "{} has a session", node.name());
+        }
+        Ok(())
     }
 
     /// Asserts that nothing has moved: the owner and the number of times that it changed.

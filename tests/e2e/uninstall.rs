@@ -1,16 +1,20 @@
 //! Leasehold goes: what it changed on a node goes with it.
 
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use leasehold_lab::{Lab, Node, SYSTEM_NAMESPACE};
+use leasehold_lab::{Lab, Node, SYSTEM_NAMESPACE, binaries, eventually};
 use serde_json::json;
 use tokio::time::sleep;
 
 use crate::scene::Scene;
+
+/// How long the operator may take.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 const NAME: &str = "leasehold-speaker";
 
@@ -77,20 +81,74 @@ pub async fn what_was_changed_on_a_node_is_undone_when_leasehold_goes_and_not_in
 
     // `kubectl delete`: all are asked to end at once.
     daemon_sets.delete(NAME, &DeleteParams::default()).await?;
-    let mut ends = Vec::new();
-    for node in scene.cluster.nodes() {
-        ends.push(async move { node.speaker()?.terminate().await });
-    }
-    for status in futures::future::join_all(ends).await {
-        ensure!(status?.success());
-    }
-    ensure!(scene.holders()?.is_empty(), "{:?}", scene.holders()?);
+    scene.all_leave().await?;
     for node in scene.cluster.nodes() {
         let settings = arp(node)?;
         ensure!(settings == ["0", "1"], "{}: {settings:?}", node.name());
         ensure!(!has_table(node)?, "{} still has the table", node.name());
-        let holder = scene.session(node).await?.spec.and_then(|spec| spec.holder_identity);
-        ensure!(holder.unwrap_or_default().is_empty(), "{} has a session", node.name());
     }
+    Ok(())
+}
+
+/// What `free-addresses` says, and whether it did all of it.
+fn free(lab: &Lab) -> Result<(bool, String)> {
+    let mut command = Command::new(binaries::operator()?);
+    command.arg("free-addresses").arg("--kubeconfig").arg(lab.plane().kubeconfig("admin"));
+    let output = command.output()?;
+    let text = String::from_utf8([output.stdout, output.stderr].concat())?;
+    Ok((output.status.success(), text))
+}
+
+pub async fn addresses_stay_after_an_uninstall_until_they_are_freed() -> Result<()> {
+    let lab = Lab::start().await?;
+    lab.start_operator(&["--default-class"])?;
+    let kubectl = |arguments: &[&str]| lab.plane().kubectl(arguments);
+    let status = |name: &str| {
+        kubectl(&["get", "service", name, "-o", "jsonpath={.metadata.annotations}{.status}"])
+    };
+    lab.apply_yaml(
+        "{apiVersion: leasehold.dev/v1alpha1, kind: IPAddressPool, metadata: {name: lan}, \
+         spec: {addresses: [192.0.2.0/29]}}",
+    )
+    .await?;
+    for name in ["one", "two"] {
+        kubectl(&["create", "service", "loadbalancer", name, "--tcp=80"])?;
+    }
+    for name in ["one", "two"] {
+        // Its condition comes last: from then on nothing changes.
+        let what = format!("{name} has an address, and nobody announces it");
+        let given = async || {
+            let status = status(name)?;
+            Ok(status.contains("192.0.2.") && status.contains("leasehold.dev/Announced"))
+        };
+        eventually(&what, PATIENCE, given, async || status(name).unwrap_or_default()).await?;
+    }
+    // Another load balancer's Service.
+    kubectl(&["create", "service", "clusterip", "other", "--tcp=80"])?;
+    let theirs = r#"{"spec":{"type":"LoadBalancer","loadBalancerClass":"example.com/other"}}"#;
+    kubectl(&["patch", "service", "other", "-p", theirs])?;
+    let theirs = r#"{"status":{"loadBalancer":{"ingress":[{"ip":"198.51.100.7"}]}}}"#;
+    kubectl(&["patch", "service", "other", "--subresource=status", "-p", theirs])?;
+    let (other, one) = (status("other")?, status("one")?);
+
+    let (done, said) = free(&lab)?;
+    ensure!(!done && said.contains("is active") && said.contains("--replicas=0"), "{said}");
+    ensure!(status("one")? == one, "it was freed while the operator was active");
+
+    // Killed: its lease names it still.
+    lab.operator()?.process().kill().await?;
+    ensure!(status("one")? == one, "{}", status("one")?);
+    let (done, said) = free(&lab)?;
+    ensure!(
+        done && said.contains("default/one: 192.0.2.") && said.contains("2 Services freed"),
+        "{said}"
+    );
+    for name in ["one", "two"] {
+        let left = status(name)?;
+        ensure!(!left.contains("leasehold.dev") && !left.contains("192.0.2."), "{left}");
+    }
+    ensure!(status("other")? == other, "{}", status("other")?);
+    let (done, said) = free(&lab)?;
+    ensure!(done && said.contains("0 Services freed"), "{said}");
     Ok(())
 }

@@ -33,6 +33,7 @@ pub struct ClusterPlan {
     nodes: u8,
     workers: u8,
     proxy: ProxyMode,
+    proxies: bool,
     start_speakers: bool,
     policy: Value,
 }
@@ -47,6 +48,7 @@ impl ClusterPlan {
             nodes: 3,
             workers: 1,
             proxy: ProxyMode::Nftables,
+            proxies: true,
             start_speakers: true,
             policy: json!({}),
         }
@@ -71,6 +73,13 @@ impl ClusterPlan {
     #[must_use]
     pub fn proxy_mode(mut self, mode: ProxyMode) -> Self {
         self.proxy = mode;
+        self
+    }
+
+    /// Starts no kube-proxy: for Services by the thousand, to which nobody connects.
+    #[must_use]
+    pub fn without_proxies(mut self) -> Self {
+        self.proxies = false;
         self
     }
 
@@ -126,6 +135,7 @@ impl ClusterPlan {
                 nodes: total,
                 folder: &folder,
                 proxy: self.proxy,
+                start_proxy: self.proxies,
                 speaker: speaks.then(SpeakerOptions::default),
             };
             Node::create(blueprint, Arc::clone(&network), Arc::clone(self.lab.plane()))

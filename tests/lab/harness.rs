@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::process::ExitCode;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -33,10 +33,17 @@ where
             if let Ok(scratch) = sandbox::scratch() {
                 sandbox::keep_logs(&scratch);
             }
-            Failed::from(format!("{error:#}"))
+            let why = format!("{error:#}");
+            let first = why.lines().next().unwrap_or_default();
+            let mut failures = FAILURES.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.push(format!("{name}: {first}"));
+            Failed::from(why)
         })
     })
 }
+
+/// Which tests failed, and the first line of why: their errors show whole clusters.
+static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// The runtime of all tests: clients that are shared belong to it.
 fn runtime() -> Result<&'static Runtime> {
@@ -66,6 +73,12 @@ fn run(trials: Vec<Trial>) -> Result<ExitCode> {
     }
     match sandbox::enter()? {
         Side::Outside(code) => Ok(code),
-        Side::Inside(_) => Ok(libtest_mimic::run(&arguments, trials).exit_code()),
+        Side::Inside(_) => {
+            let code = libtest_mimic::run(&arguments, trials).exit_code();
+            for failure in FAILURES.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                eprintln!("failed: {failure}");
+            }
+            Ok(code)
+        }
     }
 }

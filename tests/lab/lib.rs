@@ -15,10 +15,16 @@
 //! | [`controlplane`] | the Kubernetes API, and its faults |
 //! | [`network`] | bridges, addresses, cuts |
 //! | [`node`] | nodes with kube-proxy, pods and speaker, and their faults |
+//! | [`confinement`] | the system calls that a container runtime leaves to a process |
 //! | [`browser`] | headless Chromium |
+//! | [`olm`] | bundle and catalog for the Operator Lifecycle Manager, and its programs |
 //! | [`operator`] | the operator's process |
 //! | [`plugin`] | `kubectl leasehold`, as the admin |
 //! | [`prometheus`] | Prometheus, which scrapes speakers and operator, and promtool |
+//! | [`previous`] | the version from which an upgrade is tested |
+//! | [`helm`] | Helm, with the chart |
+//! | [`schemas`] | kubeconform, with the schemas of the API server |
+//! | `programs` | what is built of Go modules |
 //! | [`cluster`] | nodes and a client of one test; services |
 //! | [`client`] | probes and their reports |
 //! | [`hogs`] | busy cores |
@@ -32,20 +38,26 @@ pub mod binaries;
 pub mod browser;
 pub mod client;
 pub mod cluster;
+pub mod confinement;
 pub mod controlplane;
 pub mod harness;
+pub mod helm;
 pub mod hogs;
 mod management;
 pub mod metrics;
 pub mod namespace;
 pub mod network;
 pub mod node;
+pub mod olm;
 pub mod operator;
 pub mod plugin;
 pub mod pod_server;
+pub mod previous;
 pub mod process;
+mod programs;
 pub mod prometheus;
 pub mod sandbox;
+pub mod schemas;
 pub mod service;
 mod shell;
 mod waiting;
@@ -68,6 +80,7 @@ use crate::controlplane::ControlPlane;
 pub use crate::network::Direction;
 pub use crate::node::{Node, ProxyMode, SpeakerOptions};
 use crate::operator::Operator;
+pub use crate::operator::OperatorOptions;
 pub use crate::service::Service;
 pub use crate::waiting::eventually;
 
@@ -107,18 +120,46 @@ impl Lab {
     /// Starts a lab of its own, for a test that breaks the API server or the operator. The
     /// operator is not started.
     pub async fn start() -> Result<Arc<Self>> {
+        Self::installed_from(&repository()).await
+    }
+
+    /// The same with the definitions and roles of another version, in `root`.
+    pub async fn installed_from(root: &Path) -> Result<Arc<Self>> {
+        let lab = Self::bare().await?;
+        lab.install(root).await?;
+        lab.accounts().await?;
+        Ok(lab)
+    }
+
+    /// Applies the definitions and roles of a version, in `root`.
+    pub async fn install(&self, root: &Path) -> Result<()> {
+        self.plane.apply_folder(&root.join("crds/generated"), |_| true).await?;
+        let base = root.join("deploy/base");
+        self.plane.apply_folder(&base, |kind| !NOT_APPLIED.contains(&kind)).await
+    }
+
+    /// The same with what the Operator Lifecycle Manager makes of the bundle in place of the manifests.
+    pub async fn start_by_bundle() -> Result<Arc<Self>> {
+        let lab = Self::bare().await?;
+        lab.plane.apply(&olm::Bundle::read()?.objects()?).await?;
+        lab.accounts().await?;
+        Ok(lab)
+    }
+
+    async fn accounts(&self) -> Result<()> {
+        for account in [SPEAKER_ACCOUNT, OPERATOR_ACCOUNT] {
+            self.plane.service_account(SYSTEM_NAMESPACE, account).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts a control plane that has never heard of Leasehold.
+    pub async fn bare() -> Result<Arc<Self>> {
         static NUMBER: AtomicU8 = AtomicU8::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = sandbox::scratch()?.join(format!("lab-{number}"));
         fs::create_dir_all(&folder)?;
         let plane = ControlPlane::start(&folder.join("control-plane"), number).await?;
-        let root = repository();
-        plane.apply_folder(&root.join("crds/generated"), |_| true).await?;
-        let base = root.join("deploy/base");
-        plane.apply_folder(&base, |kind| !NOT_APPLIED.contains(&kind)).await?;
-        for account in [SPEAKER_ACCOUNT, OPERATOR_ACCOUNT] {
-            plane.service_account(SYSTEM_NAMESPACE, account).await?;
-        }
         Ok(Arc::new(Self { operator: Mutex::default(), plane: Arc::new(plane), folder }))
     }
 
@@ -145,10 +186,15 @@ impl Lab {
 
     /// Starts the operator with further arguments, in place of the one before.
     pub fn start_operator(&self, arguments: &[&str]) -> Result<()> {
+        self.start_operator_with(OperatorOptions { arguments, ..OperatorOptions::default() })
+    }
+
+    /// The same with further options.
+    pub fn start_operator_with(&self, options: OperatorOptions<'_>) -> Result<()> {
         // Two at once would be another test; the old one ends first.
         self.operator_slot().take();
         let kubeconfig = self.plane.kubeconfig(OPERATOR_ACCOUNT);
-        let operator = Operator::start(&self.folder, "operator", &kubeconfig, arguments)?;
+        let operator = Operator::start(&self.folder, "operator", &kubeconfig, options)?;
         *self.operator_slot() = Some(Arc::new(operator));
         Ok(())
     }
@@ -204,12 +250,15 @@ pub fn repository() -> PathBuf {
     tests.parent().unwrap_or(tests).to_owned()
 }
 
-/// Becomes a pod's server if that is what this process was started for. Call it first in `main` of
-/// every binary that uses the lab.
+/// Becomes a pod's server, or a confined process, if that is what this process was started for. Call it
+/// first in `main` of every binary that uses the lab.
 pub fn serve_if_pod() -> Result<()> {
     let mut arguments = env::args().skip(1);
-    if arguments.next().as_deref() == Some(pod_server::ARGUMENT) {
-        pod_server::serve(&arguments.next().context("a pod has a name")?)?;
+    match arguments.next().as_deref() {
+        Some(pod_server::ARGUMENT) => {
+            pod_server::serve(&arguments.next().context("a pod has a name")?)
+        }
+        Some(confinement::ARGUMENT) => confinement::execute(env::args_os().skip(2)),
+        _ => Ok(()),
     }
-    Ok(())
 }

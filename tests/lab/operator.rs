@@ -1,5 +1,6 @@
 //! The operator: the real binary, with its own service account, beside the control plane.
 
+use std::env;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
@@ -8,12 +9,23 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::binaries;
 use crate::metrics;
 use crate::process::Process;
+use crate::{binaries, confinement};
 
 /// How long it may take to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How an operator is started.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OperatorOptions<'a> {
+    /// Further arguments.
+    pub arguments: &'a [&'a str],
+    /// Further environment variables.
+    pub environment: &'a [(&'a str, &'a str)],
+    /// The binary of another version.
+    pub binary: Option<&'a Path>,
+}
 
 /// A process of the operator.
 #[derive(Debug)]
@@ -24,7 +36,12 @@ pub struct Operator {
 
 impl Operator {
     /// Starts one; several may run beside each other.
-    pub fn start(folder: &Path, name: &str, kubeconfig: &Path, arguments: &[&str]) -> Result<Self> {
+    pub fn start(
+        folder: &Path,
+        name: &str,
+        kubeconfig: &Path,
+        options: OperatorOptions<'_>,
+    ) -> Result<Self> {
         // Loopback is the sandbox's own; the ports are counted among its operators.
         static PORT: AtomicU16 = AtomicU16::new(9651);
         let port = PORT.fetch_add(1, Ordering::Relaxed);
@@ -33,12 +50,15 @@ impl Operator {
         let mut command = Command::new("setpriv");
         command
             .args(["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--"])
-            .arg(binaries::operator()?)
+            .arg(env::current_exe()?)
+            .arg(confinement::ARGUMENT)
+            .arg(options.binary.map_or_else(binaries::operator, |binary| Ok(binary.to_owned()))?)
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(["--namespace", crate::SYSTEM_NAMESPACE])
             .args(["--metrics-bind-address", &metrics.to_string()])
-            .args(arguments);
+            .args(options.arguments)
+            .envs(options.environment.iter().copied());
         let process = Process::spawn(name, &folder.join(format!("{name}.log")), &mut command)?;
         Ok(Self { process, metrics })
     }

@@ -24,6 +24,8 @@ impl Process {
     /// Starts a command in a process group of its own; its output is appended to `log`.
     pub fn spawn(name: &str, log: &Path, command: &mut Command) -> Result<Self> {
         let file = File::options().create(true).append(true).open(log)?;
+        // As in a container: with it each error costs the time of a stack trace.
+        command.env_remove("RUST_BACKTRACE");
         let child = command
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
@@ -144,6 +146,21 @@ impl Process {
             .and_then(|value| value.split_whitespace().next())
             .and_then(|value| value.parse().ok())
             .ok_or_else(|| anyhow!("no VmRSS for {}", self.name))
+    }
+
+    /// Processor time that it has used, in user and in kernel mode (proc(5): `utime`, `stime`).
+    pub fn cpu_time(&self) -> Result<(Duration, Duration)> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid()))
+            .with_context(|| format!("{} has ended", self.name))?;
+        // The second field, in parentheses, may have blanks in it; the third follows.
+        let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
+        let mut ticks = fields.split_whitespace().skip(11).map(str::parse::<u32>);
+        let per_second = rustix::param::clock_ticks_per_second();
+        let mut time = || -> Result<Duration> {
+            let ticks = ticks.next().with_context(|| format!("no times of {}", self.name))??;
+            Ok(Duration::from_secs(1) * ticks / u32::try_from(per_second)?)
+        };
+        Ok((time()?, time()?))
     }
 
     /// The whole log.

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::controlplane::documents;
 use crate::process::Process;
-use crate::{SYSTEM_NAMESPACE, metrics, repository, shell, waiting};
+use crate::{SYSTEM_NAMESPACE, metrics, programs, repository, shell, waiting};
 
 /// From one scrape, and one look at the alerts, to the next: what the test waits for anyway.
 const INTERVAL: &str = "1s";
@@ -39,13 +39,7 @@ pub struct Programs {
 impl Programs {
     /// Finds them, and builds them if this user has not got them yet (`tests/prometheus/build`).
     pub fn locate() -> Result<Self> {
-        let script = repository().join("tests/prometheus/build");
-        let output = Command::new(&script)
-            .stderr(Stdio::inherit())
-            .output()
-            .with_context(|| format!("run {}", script.display()))?;
-        ensure!(output.status.success(), "Prometheus could not be built: see above");
-        Ok(Self { folder: String::from_utf8(output.stdout)?.trim().into() })
+        Ok(Self { folder: programs::of("prometheus")? })
     }
 
     /// Runs promtool in a folder; its failure carries what it printed.

@@ -34,7 +34,7 @@ pub const LEASE: &str = "leasehold-operator";
 
 /// For how long after its sending a renewal holds: so long nothing is allocated after a replica was
 /// killed.
-const DURATION: Duration = Duration::from_secs(2);
+pub const DURATION: Duration = Duration::from_secs(2);
 /// How often it is renewed.
 const RENEWAL: Duration = Duration::from_millis(500);
 /// How long before its end a replica writes nothing more: what it has sent by then is done or refused.

@@ -217,7 +217,9 @@ impl Leader<'_> {
                 return;
             }
         };
-        self.recovered(kind);
+        if !change.is_only_a_start() {
+            self.recovered(kind);
+        }
         let claim = match &change {
             Change::Claim(event) => match event.as_ref() {
                 Event::Apply(lease) | Event::Delete(lease) => Some(lease.name_any().parse().ok()),

@@ -198,8 +198,13 @@ impl ServiceRow {
     ) -> Option<ServiceWrite> {
         match decision {
             Some(decision) => self.assign(key, version, decision, by_address, announced, now),
-            None => self.marked.then(|| self.release(key, version)),
+            None => self.take_back(key, version),
         }
+    }
+
+    /// The write that takes everything back that is ours; `None` if nothing is.
+    pub fn take_back(&self, key: &ServiceKey, version: u64) -> Option<ServiceWrite> {
+        self.marked.then(|| self.release(key, version))
     }
 
     fn assign(

@@ -92,6 +92,22 @@ pub enum Change {
     Failed(Kind, watcher::Error),
 }
 
+impl Change {
+    /// Whether it says no more than that a list is about to be asked for.
+    pub fn is_only_a_start(&self) -> bool {
+        match self {
+            Self::Service(event) => matches!(**event, Event::Init),
+            Self::Namespace(event) => matches!(**event, Event::Init),
+            Self::Pool(event) => matches!(**event, Event::Init),
+            Self::Policy(event) => matches!(**event, Event::Init),
+            Self::Node(event) => matches!(**event, Event::Init),
+            Self::Slice(event) => matches!(**event, Event::Init),
+            Self::Claim(event) | Self::Session(event) => matches!(**event, Event::Init),
+            Self::Failed(..) => false,
+        }
+    }
+}
+
 /// Starts all watches. The leases are listed only once `services_listed` is true: a claim that was
 /// written before its service was deleted is then seen, or gone.
 pub fn changes(

@@ -74,7 +74,7 @@ impl Writer {
         patch: &Value,
     ) -> (Result<(), CallError>, Option<Service>) {
         let api: Api<Service> = Api::namespaced(self.client.clone(), &key.namespace);
-        match call(api.patch_status(&key.name, &apply(), &Patch::Apply(patch))).await {
+        match call(service_status(&api, &key.name, patch)).await {
             Ok(service) => (Ok(()), Some(service)),
             Err(error @ (CallError::Conflict | CallError::Unknown(_))) => {
                 let seen = call(api.get_opt(&key.name)).await.ok().flatten();
@@ -135,6 +135,15 @@ impl Writer {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Applies `patch` to the status of a Service in our name: what it leaves out is removed where it was ours.
+pub async fn service_status(
+    api: &Api<Service>,
+    name: &str,
+    patch: &Value,
+) -> Result<Service, kube::Error> {
+    api.patch_status(name, &apply(), &Patch::Apply(patch)).await
 }
 
 /// Server-side apply in our name. Forced: addresses, our condition and our annotations are ours.

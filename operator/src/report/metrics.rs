@@ -1,5 +1,6 @@
 //! The metrics of the operator.
 
+use leasehold::version;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -93,6 +94,7 @@ impl Metrics {
     /// Adds all metrics to `registry`.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("leasehold_operator");
+        version::register(registry);
         registry.register("leader", "1 while this replica is the active one", self.leader.clone());
         registry.register(
             "allocations",

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use k8s_openapi::jiff::Timestamp;
+use leasehold::version;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfaceName, NodeName};
 use serde::Serialize;
@@ -165,7 +166,7 @@ impl ClusterStatus {
             (name.clone(), pool)
         });
         Self {
-            version: env!("CARGO_PKG_VERSION"),
+            version: version::line(),
             role,
             nodes: nodes(index, now),
             services: services(index),

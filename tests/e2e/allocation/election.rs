@@ -12,7 +12,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, ResourceExt};
 use leasehold_lab::operator::Operator;
-use leasehold_lab::{Lab, OPERATOR_ACCOUNT};
+use leasehold_lab::{Lab, OPERATOR_ACCOUNT, OperatorOptions};
 use serde_json::json;
 
 use super::{SOON, addresses};
@@ -35,7 +35,8 @@ impl Replicas {
         let name = format!("operator-{}", self.number);
         let kubeconfig = self.lab.plane().kubeconfig(OPERATOR_ACCOUNT);
         let arguments = [&["--default-class"], arguments].concat();
-        Operator::start(self.lab.folder(), &name, &kubeconfig, &arguments)
+        let options = OperatorOptions { arguments: &arguments, ..OperatorOptions::default() };
+        Operator::start(self.lab.folder(), &name, &kubeconfig, options)
     }
 
     async fn is(&self, operator: &Operator, role: &str, patience: Duration) -> Result<()> {

@@ -137,11 +137,16 @@ impl Track {
         self.outages().iter().map(|outage| outage.length).max().unwrap_or_default()
     }
 
-    /// The length of the longest outage that ended after `since`; zero without one.
-    pub fn longest_outage_since(&self, since: Instant) -> Duration {
+    /// The longest outage that ended after `since`.
+    pub fn outage_since(&self, since: Instant) -> Option<Outage> {
         let outages =
             self.outages().into_iter().filter(|outage| outage.from + outage.length > since);
-        outages.map(|outage| outage.length).max().unwrap_or_default()
+        outages.max_by_key(|outage| outage.length)
+    }
+
+    /// The length of the longest outage that ended after `since`; zero without one.
+    pub fn longest_outage_since(&self, since: Instant) -> Duration {
+        self.outage_since(since).map(|outage| outage.length).unwrap_or_default()
     }
 
     /// The longest time that an answer took.

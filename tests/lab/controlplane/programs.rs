@@ -1,10 +1,11 @@
 //! Where the programs of the control plane are.
 
 use std::env;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
+
+use crate::programs;
 
 /// The folders with etcd, kube-apiserver, kube-controller-manager, kube-proxy and kubectl.
 #[derive(Clone, Debug)]
@@ -17,13 +18,7 @@ impl Programs {
     /// Finds the programs, and builds them if this user has not got them yet
     /// (`tests/controlplane/build`, which also honours `LEASEHOLD_LAB_BIN`).
     pub fn locate() -> Result<Self> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("controlplane/build");
-        let output = Command::new(&script)
-            .stderr(Stdio::inherit())
-            .output()
-            .with_context(|| format!("run {}", script.display()))?;
-        ensure!(output.status.success(), "the control plane could not be built: see above");
-        let folder = String::from_utf8(output.stdout)?.trim().into();
+        let folder = programs::of("controlplane")?;
         Ok(Self { folder, assets: env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) })
     }
 

@@ -75,6 +75,7 @@ pub(crate) struct Blueprint<'a> {
     pub(crate) nodes: u8,
     pub(crate) folder: &'a Path,
     pub(crate) proxy: ProxyMode,
+    pub(crate) start_proxy: bool,
     pub(crate) speaker: Option<SpeakerOptions>,
 }
 
@@ -114,7 +115,9 @@ impl Node {
         };
         node.address(plan.nodes)?;
         node.register(plan.cluster).await?;
-        node.start_proxy()?;
+        if plan.start_proxy {
+            node.start_proxy()?;
+        }
         Ok(node)
     }
 

@@ -1,5 +1,6 @@
 //! A node's speaker: the real binary, with the rights that its manifest gives it and no others.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -8,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::binaries;
 use crate::controlplane::ControlPlane;
 use crate::namespace::Namespace;
 use crate::network::Plan;
 use crate::process::{Process, Signal};
+use crate::{binaries, confinement};
 
 /// The port of its metrics, in the namespace of its node.
 pub(super) const METRICS: u16 = 9650;
@@ -40,6 +41,8 @@ pub struct SpeakerOptions {
     pub node_name: Option<String>,
     /// Another kubeconfig than that of the speakers' service account.
     pub kubeconfig: Option<PathBuf>,
+    /// The binary of another version.
+    pub binary: Option<PathBuf>,
     /// Its niceness, 0 to 19: how little of a busy machine it gets.
     pub niceness: u8,
 }
@@ -52,6 +55,7 @@ impl Default for SpeakerOptions {
             capabilities: true,
             node_name: None,
             kubeconfig: None,
+            binary: None,
             niceness: 0,
         }
     }
@@ -110,6 +114,7 @@ impl Speaker {
             Some(path) => path,
             None => plane.kubeconfig(crate::SPEAKER_ACCOUNT),
         };
+        let binary = options.binary.map_or_else(binaries::speaker, Ok)?;
         let capabilities = if options.capabilities { "-all,+net_admin,+net_raw" } else { "-all" };
         let mut command = namespace.command("nice");
         command
@@ -117,7 +122,9 @@ impl Speaker {
             .args(["unshare", "--mount", "--", "sh", "-c", WRAPPER, "speaker"])
             .arg(self.folder.join("machine-id"))
             .arg(capabilities)
-            .arg(binaries::speaker()?)
+            .arg(env::current_exe()?)
+            .arg(confinement::ARGUMENT)
+            .arg(binary)
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(["--node-name", options.node_name.as_deref().unwrap_or(&self.node)])

@@ -91,6 +91,8 @@ pub(crate) struct Host {
     pub(crate) process: u64,
     /// What arrived while the process stood still.
     pub(crate) inbox: VecDeque<Happening>,
+    /// What the process has read, and not taken yet.
+    pub(crate) taken: Vec<Event>,
     pub(crate) kernel: Kernel,
     pub(crate) schedule: Schedule,
     pub(crate) listener: Listener,
@@ -148,6 +150,7 @@ impl Host {
             core: None,
             process: 0,
             inbox: VecDeque::new(),
+            taken: Vec::new(),
             kernel: Kernel::default(),
             schedule: Schedule::default(),
             listener: Listener::default(),
@@ -193,6 +196,7 @@ impl Host {
         self.process += 1;
         self.stopped = false;
         self.inbox.clear();
+        self.taken.clear();
         self.waiting.clear();
         self.claim_writes = 0;
         self.tick = None;

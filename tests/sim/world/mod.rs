@@ -47,6 +47,10 @@ const WIRE: Duration = Duration::from_millis(1);
 /// How often hosts find out whether they are answered on the segment.
 pub(crate) const HEARING: Duration = Duration::from_millis(500);
 
+/// Of a hundred times, how often a process is busy with something else for some milliseconds, and then takes
+/// what has come meanwhile together.
+const BUSY: u64 = 5;
+
 /// Something for the process of one host.
 #[derive(Debug)]
 pub(crate) enum Happening {
@@ -54,6 +58,8 @@ pub(crate) enum Happening {
     Watched(Kind, u64, Event),
     Answer(RequestId, Answer),
     Apply(Serving),
+    /// It was busy, and takes what has come meanwhile.
+    Turn,
 }
 
 #[derive(Debug)]
@@ -250,13 +256,14 @@ impl World {
             return;
         }
         if host.stopped || host.paused {
-            if host.inbox.len() < 2000 {
+            if host.inbox.len() < 2000 || matches!(happening, Happening::Turn) {
                 host.inbox.push_back(happening);
             }
             return;
         }
         match happening {
             Happening::Event(event) => self.feed(id, event),
+            Happening::Turn => self.turn(id),
             Happening::Watched(kind, epoch, event) => self.watched(id, kind, epoch, event),
             Happening::Answer(request, answer) => self.answer(id, request, answer),
             Happening::Apply(serving) => {
@@ -320,12 +327,34 @@ impl World {
         if self.telling {
             self.tell_event(id, &event);
         }
+        let host = &mut self.hosts[id];
+        host.touch();
+        if host.core.is_none() {
+            return;
+        }
+        let busy = !host.taken.is_empty();
+        host.taken.push(event);
+        if busy {
+            return;
+        }
+        if self.jitter && self.dice.percent(BUSY) {
+            host.tick = None;
+            let delay = self.dice.between(Duration::ZERO, Duration::from_millis(5));
+            self.send(delay, id, Happening::Turn);
+        } else {
+            self.turn(id);
+        }
+    }
+
+    /// Hands a speaker what has come meanwhile, together.
+    fn turn(&mut self, id: usize) {
         let now = self.now;
         let host = &mut self.hosts[id];
         host.touch();
+        let events = std::mem::take(&mut host.taken);
         let Some(core) = host.core.as_mut() else { return };
         let mut actions = Vec::new();
-        core.handle(host.clock.at(now), event, &mut actions);
+        core.handle(host.clock.at(now), events, &mut actions);
         let due = core.next_deadline().and_then(|due| host.clock.when(due));
         host.tick = due;
         if !host.lag.is_zero() {

@@ -1,4 +1,4 @@
-//! Where a fault is measured: a lab of its own with one cluster, its services, and who owns them.
+//! Where a fault is measured: a cluster, its services, and who owns them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,10 +15,9 @@ use leasehold_lab::{Cluster, Lab, Node, SESSION_NAMESPACE, SYSTEM_NAMESPACE, Ser
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::fault::Shape;
-use crate::keepalived::Routers;
+use super::fault::Shape;
+use super::keepalived::Routers;
 
-const NAME: &str = "bench";
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How long all must be well before something breaks: speakers get to know a new owner's voice
 /// within a second.
@@ -88,25 +87,22 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    pub(crate) async fn open(shape: Shape, system: System) -> Result<Self> {
-        Self::prepared(shape, system, |_| Ok(())).await
-    }
-
-    /// The same, and prepares the cluster before anything on its nodes is started.
-    pub(crate) async fn prepared(
+    /// Makes a cluster of this name and, before anything on its nodes is started, prepares it. The
+    /// operator of the lab runs.
+    pub(crate) async fn open(
+        lab: &Arc<Lab>,
+        name: &str,
         shape: Shape,
         system: System,
         prepare: impl FnOnce(&Cluster) -> Result<()>,
     ) -> Result<Self> {
-        let lab = Lab::start().await?;
-        let cluster = lab.cluster(NAME).nodes(shape.nodes).without_speakers().start().await?;
+        let cluster = lab.cluster(name).nodes(shape.nodes).without_speakers().start().await?;
         prepare(&cluster)?;
         let vips: Vec<IpAddr> =
             (0..shape.services).map(|number| cluster.addresses().vip(number).0.into()).collect();
         let mut ground = Self { shape, services: Vec::new(), vips, routers: None, cluster };
         match system {
             System::Leasehold(profile) => {
-                lab.start_operator(&[])?;
                 ground.cluster.pool(0, shape.services.saturating_sub(1)).await?;
                 profile.apply(&ground.cluster).await?;
                 ground.cluster.nodes().iter().try_for_each(Node::start_speaker)?;
@@ -220,7 +216,7 @@ impl Ground {
 
     /// The holder of each claim.
     async fn claims(&self) -> Result<BTreeMap<String, String>> {
-        let own = format!("{NAME}.");
+        let own = format!("{}.", self.cluster.namespace());
         let mut claims = holders(&self.leases(SYSTEM_NAMESPACE).await?);
         claims.retain(|name, _| name.starts_with(&own));
         Ok(claims)
@@ -276,9 +272,28 @@ impl Ground {
         }
     }
 
-    pub(crate) fn start(&mut self, node: &str) -> Result<()> {
-        let node = self.cluster.node_named(node)?;
-        match &mut self.routers {
+    /// SIGTERM, and waits for the end.
+    pub(crate) async fn terminate(&self, node: &Node) -> Result<()> {
+        match &self.routers {
+            Some(routers) => routers.of(node)?.terminate(PATIENCE).await.map(|_| ()),
+            None => node.speaker()?.terminate().await.map(|_| ()),
+        }
+    }
+
+    /// Ends and starts the speakers of all nodes, one after the other, each when the one before is ready.
+    pub(crate) async fn upgrade(&self) -> Result<()> {
+        for node in self.cluster.nodes() {
+            self.terminate(node).await?;
+            self.start(node)?;
+            let ready = async || Ok(node.speaker_http("/readyz").is_ok());
+            self.cluster.eventually("the speaker is ready", PATIENCE, ready).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts it again, after its end.
+    pub(crate) fn start(&self, node: &Node) -> Result<()> {
+        match &self.routers {
             Some(routers) => routers.restart(node),
             None => node.start_speaker(),
         }

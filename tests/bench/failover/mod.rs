@@ -1,4 +1,14 @@
-//! Every fault, on every system, as often as asked.
+//! What clients feel of each fault, on each system, as often as asked.
+//!
+//! [`fault`] says what breaks, [`field`] and [`ground`] where, [`trial`] measures one round, [`phases`] reads
+//! where the time went; [`keepalived`] is what there is to compare with.
+
+mod fault;
+mod field;
+mod ground;
+mod keepalived;
+mod phases;
+mod trial;
 
 use std::fs::File;
 use std::io::Write;
@@ -8,10 +18,13 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use leasehold_lab::sandbox;
 
-use crate::fault::Fault;
-use crate::ground::{Ground, Profile, System};
+use self::fault::Fault;
+pub(crate) use self::fault::Shape;
+use self::field::Field;
+pub(crate) use self::ground::{Ground, Profile, System};
+pub(crate) use self::phases::Phases;
+pub(crate) use self::trial::UDP;
 use crate::record::{Book, Felt, Machine, Run, Series, table};
-use crate::{keepalived, trial};
 
 /// How much of an error is shown.
 const LINE: usize = 300;
@@ -26,7 +39,11 @@ pub(crate) struct Plan {
     /// How often those that take half a minute and more; as the others if not given.
     #[arg(long, value_name = "REPEAT")]
     repeat_slow: Option<usize>,
-    /// Which; all if not given.
+    /// How many clusters are beside each other: so many repeats are measured in one round. What takes
+    /// milliseconds is measured one after the other; of clusters with many services there are four.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=20))]
+    lanes: u8,
+    /// Which; all but `two-of-four` and `hundred-services` if not given.
     #[arg(long, value_enum, value_delimiter = ',')]
     faults: Vec<Fault>,
     /// How quickly silence is noticed.
@@ -61,10 +78,20 @@ impl Plan {
     }
 
     fn faults(&self, system: System) -> Vec<Fault> {
-        let wanted = |fault: &Fault| self.faults.is_empty() || self.faults.contains(fault);
+        let all = self.faults.is_empty();
+        let wanted = |fault: &Fault| all && !fault.extra() || self.faults.contains(fault);
         let possible =
             |fault: &Fault| matches!(system, System::Leasehold(_)) || fault.suits_keepalived();
         Fault::ALL.into_iter().filter(wanted).filter(possible).collect()
+    }
+
+    /// How many repeats are measured in one round.
+    fn lanes(&self, fault: Fault) -> usize {
+        match fault.shape() {
+            Shape { services: 1, .. } => usize::from(self.lanes),
+            Shape { services: 100, .. } => 1,
+            _ => usize::from(self.lanes.min(4)),
+        }
     }
 
     fn repeats(&self, fault: Fault) -> usize {
@@ -79,30 +106,34 @@ pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
     let machine = Machine::here()?;
     let mut all = Vec::new();
     for system in plan.systems() {
-        let mut ground = None;
+        let mut field = None;
         for fault in plan.faults(system) {
             let mut series =
                 Series { fault: fault.name(), system: label(system), felt: Vec::new(), failed: 0 };
-            for repeat in 1..=plan.repeats(fault) {
-                match measure(&mut ground, system, fault).await {
-                    Ok(felt) => {
-                        say(&series, repeat, &felt);
-                        book.append(&Run {
-                            fault: fault.name(),
-                            system: &system.name(),
-                            profile: system.profile().name(),
-                            repeat,
-                            felt,
-                            machine: &machine,
-                            date: k8s_openapi::jiff::Timestamp::now().to_string(),
-                        })?;
-                        series.felt.push(felt);
+            let repeats = plan.repeats(fault);
+            while series.felt.len() + series.failed < repeats {
+                match measure(&mut field, system, fault, plan.lanes(fault)).await {
+                    Ok(round) => {
+                        for felt in round {
+                            let repeat = series.felt.len() + 1;
+                            say(&series, repeat, &felt);
+                            book.append(&Run {
+                                fault: fault.name(),
+                                system: system.name(),
+                                profile: system.profile().name().to_owned(),
+                                repeat,
+                                felt,
+                                machine: machine.clone(),
+                                date: k8s_openapi::jiff::Timestamp::now().to_string(),
+                            })?;
+                            series.felt.push(felt);
+                        }
                     }
                     Err(error) => {
-                        println!("{} {repeat}: not measured: {}", series.fault, brief(&error)?);
+                        println!("{}: not measured: {}", series.fault, brief(&error)?);
                         series.failed += 1;
                         // What is left of it is in an unknown state.
-                        ground = None;
+                        field = None;
                     }
                 }
             }
@@ -114,32 +145,27 @@ pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
     Ok(all.iter().all(|series| series.failed == 0))
 }
 
-/// One repeat, on the ground of the repeat before if it suits.
-async fn measure(ground: &mut Option<Ground>, system: System, fault: Fault) -> Result<Felt> {
-    let suits = match ground {
-        Some(ground) if ground.shape == fault.shape() => {
-            ground.deal_anew().await?;
-            ground.settle().await?;
-            // Nodes that died again and again get nothing for a while.
-            ground.is_even()?
-        }
+/// One round, on the clusters of the round before if they suit.
+async fn measure(
+    field: &mut Option<Field>,
+    system: System,
+    fault: Fault,
+    lanes: usize,
+) -> Result<Vec<Felt>> {
+    let suits = match field {
+        Some(field) if field.shape() == Some(fault.shape()) => field.settle().await?,
         _ => false,
     };
     if !suits {
         // Ended before the next begins.
-        drop(ground.take());
-        let mut new = Ground::open(fault.shape(), system).await?;
+        drop(field.take());
+        let mut new = Field::open(fault.shape(), system, lanes).await?;
         new.settle().await?;
-        // The speaker that was up first may have taken all.
-        if !new.is_even()? {
-            new.deal_anew().await?;
-            new.settle().await?;
-        }
-        *ground = Some(new);
+        *field = Some(new);
     }
-    match ground {
-        Some(ground) => trial::run(ground, fault).await,
-        None => anyhow::bail!("no ground"),
+    match field {
+        Some(field) => trial::run(field, fault).await,
+        None => anyhow::bail!("no clusters"),
     }
 }
 
@@ -161,7 +187,7 @@ fn label(system: System) -> String {
 fn say(series: &Series, repeat: usize, felt: &Felt) {
     println!(
         "{} {} {repeat}: outage {} ms of {} VIPs, {} of {} lost, two owners {} ms, no ARP answer \
-         {} ms{}",
+         {} ms{}{}",
         series.system,
         series.fault,
         felt.outage_ms,
@@ -170,6 +196,7 @@ fn say(series: &Series, repeat: usize, felt: &Felt) {
         felt.sent,
         felt.two_owners_ms,
         felt.arp_unanswered_ms,
+        if felt.connection_broken { ", connection broken" } else { "" },
         if felt.recovered { "" } else { "; did not come back" },
     );
 }

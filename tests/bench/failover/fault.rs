@@ -15,22 +15,36 @@ pub(crate) enum Fault {
     TwoOfFour,
     /// One of three nodes that serve 100 services is dead.
     HundredServices,
+    /// SIGTERM to the owner's speaker, which is not started again.
+    SpeakerTerminated,
+    /// SIGTERM, and a new process 2 s later.
+    SpeakerRestarted,
     /// SIGKILL to the owner's speaker, which is not started again.
     SpeakerKilled,
+    /// SIGKILL, and a new process 2 s later.
+    SpeakerKilledRestarted,
+    /// The owner's speaker is stopped for 30 s and goes on.
+    #[value(name = "sigstop-30")]
+    Sigstop,
+    /// The speakers of all nodes are replaced, one after the other.
+    RollingUpgrade,
+    /// A node that owns 20 services is cordoned, which drains it.
+    Drain,
     /// The API server is away for a minute.
     #[value(name = "api-down-60")]
     ApiDown,
+    /// The API server is ended and started again at once.
+    ApiRestarted,
+    /// The API server stands still for 800 ms of each second, 20 s long.
+    ApiSlow,
     /// It is away, and 20 s later the owner dies.
     ApiDownOwnerDies,
     /// Owner and API server die in the same instant.
     OwnerAndApiDead,
-    /// The owner alone does not reach the API server for 15 s; packets are lost.
+    /// The owner alone does not reach the API server for 12 s; packets are lost.
     OwnerCutFromApi,
     /// The clients' segment is parted for 10 s and joined again.
     PartitionHeal,
-    /// The owner's speaker is stopped for 30 s and goes on.
-    #[value(name = "sigstop-30")]
-    Sigstop,
 }
 
 /// How many nodes and services a fault needs.
@@ -40,19 +54,36 @@ pub(crate) struct Shape {
     pub(crate) services: u8,
 }
 
+/// How repeats that run at a time on one machine are struck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// One cluster after the other: it is over within a second or two, and milliseconds count.
+    InTurn,
+    /// All clusters at once: it takes long, and what counts is whether anything is felt.
+    Together,
+}
+
 impl Fault {
-    pub(crate) const ALL: [Self; 12] = [
+    /// Those with the same shape beside each other: they are measured on the same clusters.
+    pub(crate) const ALL: [Self; 19] = [
         Self::NodeDead,
         Self::ClientsLinkCut,
+        Self::SpeakerTerminated,
+        Self::SpeakerRestarted,
         Self::SpeakerKilled,
-        Self::OwnerAndApiDead,
+        Self::SpeakerKilledRestarted,
+        Self::Sigstop,
+        Self::RollingUpgrade,
         Self::OwnerCutFromApi,
         Self::PartitionHeal,
         Self::ApiDown,
+        Self::ApiRestarted,
+        Self::ApiSlow,
         Self::ApiDownOwnerDies,
-        Self::Sigstop,
+        Self::OwnerAndApiDead,
         Self::TwoOfFive,
         Self::TwoOfFour,
+        Self::Drain,
         Self::HundredServices,
     ];
 
@@ -65,6 +96,7 @@ impl Fault {
         match self {
             Self::TwoOfFive => Shape { nodes: 5, services: 10 },
             Self::TwoOfFour => Shape { nodes: 4, services: 8 },
+            Self::Drain => Shape { nodes: 3, services: 60 },
             Self::HundredServices => Shape { nodes: 3, services: 100 },
             _ => Shape { nodes: 3, services: 1 },
         }
@@ -72,7 +104,27 @@ impl Fault {
 
     /// Whether a repeat takes half a minute and more.
     pub(crate) const fn slow(self) -> bool {
-        matches!(self, Self::ApiDown | Self::ApiDownOwnerDies | Self::Sigstop)
+        matches!(
+            self,
+            Self::ApiDown | Self::ApiDownOwnerDies | Self::Sigstop | Self::SpeakerTerminated
+        )
+    }
+
+    pub(crate) const fn pace(self) -> Pace {
+        match self {
+            Self::NodeDead
+            | Self::ClientsLinkCut
+            | Self::TwoOfFive
+            | Self::TwoOfFour
+            | Self::HundredServices
+            | Self::Drain => Pace::InTurn,
+            _ => Pace::Together,
+        }
+    }
+
+    /// Whether it is measured only when it is named: others are like it.
+    pub(crate) const fn extra(self) -> bool {
+        matches!(self, Self::TwoOfFour | Self::HundredServices)
     }
 
     /// Whether it exists without a Kubernetes API, for one address.
@@ -81,6 +133,7 @@ impl Fault {
             self,
             Self::NodeDead
                 | Self::ClientsLinkCut
+                | Self::SpeakerRestarted
                 | Self::SpeakerKilled
                 | Self::PartitionHeal
                 | Self::Sigstop

@@ -5,6 +5,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use leasehold_lab::process::Process;
@@ -20,7 +21,7 @@ pub(crate) fn installed() -> bool {
 /// A keepalived on each node.
 pub(crate) struct Routers {
     folder: PathBuf,
-    processes: BTreeMap<String, Process>,
+    processes: Mutex<BTreeMap<String, Arc<Process>>>,
 }
 
 impl Routers {
@@ -28,7 +29,7 @@ impl Routers {
     pub(crate) fn start(cluster: &Cluster, vip: IpAddr, interval: &str) -> Result<Self> {
         let folder = cluster.lab().folder().join("keepalived");
         fs::create_dir_all(&folder)?;
-        let mut routers = Self { folder, processes: BTreeMap::new() };
+        let routers = Self { folder, processes: Mutex::default() };
         for node in cluster.nodes() {
             // Version 3 is the one with intervals below a second (RFC 5798). Nobody preempts: a
             // node that is back takes nothing away, as a Leasehold node does not.
@@ -51,8 +52,8 @@ impl Routers {
     }
 
     /// Starts it on a node, in place of the one before.
-    pub(crate) fn restart(&mut self, node: &Node) -> Result<()> {
-        self.processes.remove(node.name());
+    pub(crate) fn restart(&self, node: &Node) -> Result<()> {
+        self.all().remove(node.name());
         let option = |name: &str, path: &Path| format!("--{name}={}", path.display());
         for kind in ["pid", "vrrp-pid"] {
             // One that was killed leaves its own, and the next would think it still runs.
@@ -66,19 +67,24 @@ impl Routers {
             .arg(option("vrrp_pid", &self.file(node, "vrrp-pid")));
         let name = format!("keepalived of {}", node.name());
         let process = Process::spawn(&name, &self.file(node, "log"), &mut command)?;
-        self.processes.insert(node.name().to_owned(), process);
+        self.all().insert(node.name().to_owned(), Arc::new(process));
         Ok(())
     }
 
     /// The process group on a node.
-    pub(crate) fn of(&self, node: &Node) -> Result<&Process> {
-        self.processes.get(node.name()).with_context(|| format!("none on {}", node.name()))
+    pub(crate) fn of(&self, node: &Node) -> Result<Arc<Process>> {
+        let process = self.all().get(node.name()).cloned();
+        process.with_context(|| format!("none on {}", node.name()))
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Process>>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Routers {
     fn drop(&mut self) {
-        for process in self.processes.values() {
+        for process in self.all().values() {
             // Its child would go on without it; what has ended needs no signal.
             drop(process.signal_group(leasehold_lab::process::Signal::KILL));
         }

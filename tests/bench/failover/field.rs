@@ -1,0 +1,59 @@
+//! Clusters beside each other on one control plane: as many repeats are measured at a time.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use futures::future::try_join_all;
+use leasehold_lab::{Cluster, Lab};
+
+use super::fault::Shape;
+use super::ground::{Ground, System};
+use super::phases;
+
+pub(crate) struct Field {
+    pub(crate) lab: Arc<Lab>,
+    pub(crate) grounds: Vec<Ground>,
+}
+
+impl Field {
+    /// Makes so many clusters of this shape.
+    pub(crate) async fn open(shape: Shape, system: System, lanes: usize) -> Result<Self> {
+        let lab = Lab::start().await?;
+        if matches!(system, System::Leasehold(_)) {
+            lab.start_operator(&[])?;
+        }
+        let grounds = (1..=lanes).map(async |lane| {
+            let name = format!("bench-{lane}");
+            let prepare = |cluster: &Cluster| {
+                cluster.nodes().iter().try_for_each(|node| {
+                    let arguments = phases::ARGUMENTS.map(str::to_owned).to_vec();
+                    node.speaker()?.reconfigure(|options| options.arguments = arguments);
+                    Ok(())
+                })
+            };
+            Ground::open(&lab, &name, shape, system, prepare).await
+        });
+        let grounds = try_join_all(grounds).await?;
+        Ok(Self { lab, grounds })
+    }
+
+    pub(crate) fn shape(&self) -> Option<Shape> {
+        self.grounds.first().map(|ground| ground.shape)
+    }
+
+    /// Waits until all is well everywhere, and deals the services out evenly; whether they are then.
+    /// They are not where nodes have died so often that they get nothing for a while.
+    pub(crate) async fn settle(&mut self) -> Result<bool> {
+        let settled = self.grounds.iter_mut().map(async |ground| {
+            ground.settle().await?;
+            // Whoever died got nothing back; whoever was up first may have taken all.
+            if ground.is_even()? {
+                return Ok(true);
+            }
+            ground.deal_anew().await?;
+            ground.settle().await?;
+            ground.is_even()
+        });
+        Ok(try_join_all(settled).await?.into_iter().all(|even| even))
+    }
+}

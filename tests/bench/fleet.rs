@@ -1,0 +1,101 @@
+//! Services without pods, by the thousand.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use leasehold_lab::Lab;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+/// How many are created at a time.
+const AT_ONCE: usize = 16;
+/// How often a Service is looked at that is to get an address.
+const LOOK: Duration = Duration::from_millis(5);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) struct Fleet {
+    services: Api<Service>,
+    slices: Api<EndpointSlice>,
+}
+
+impl Fleet {
+    /// In the namespace `default` of a lab.
+    pub(crate) fn of(lab: &Lab) -> Self {
+        Self {
+            services: Api::namespaced(lab.admin(), "default"),
+            slices: Api::namespaced(lab.admin(), "default"),
+        }
+    }
+
+    pub(crate) async fn create(&self, name: &str, annotations: &Value) -> Result<()> {
+        let service = serde_json::from_value(json!({
+            "metadata": { "name": name, "annotations": annotations },
+            // There are fewer node ports than Services.
+            "spec": { "type": "LoadBalancer", "ports": [{ "port": 80 }],
+                "allocateLoadBalancerNodePorts": false },
+        }))?;
+        self.services.create(&PostParams::default(), &service).await?;
+        Ok(())
+    }
+
+    /// One endpoint, as the endpoint slice controller writes it for a Service with a pod.
+    async fn give_endpoint(&self, service: &str) -> Result<()> {
+        let slice = serde_json::from_value(json!({
+            "metadata": { "name": format!("{service}-1"),
+                "labels": { "kubernetes.io/service-name": service } },
+            "addressType": "IPv4",
+            "endpoints": [{ "addresses": ["10.255.0.1"], "conditions": { "ready": true } }],
+            "ports": [{ "port": 80 }],
+        }))?;
+        self.slices.create(&PostParams::default(), &slice).await?;
+        Ok(())
+    }
+
+    /// Creates `<prefix>-<number>` for each number.
+    pub(crate) async fn create_many(
+        &self,
+        prefix: &str,
+        numbers: Range<usize>,
+        annotations: &Value,
+    ) -> Result<()> {
+        let create = async |number| {
+            let name = format!("{prefix}-{number}");
+            self.give_endpoint(&name).await?;
+            self.create(&name, annotations).await
+        };
+        stream::iter(numbers).map(create).buffer_unordered(AT_ONCE).try_collect::<()>().await
+    }
+
+    pub(crate) async fn delete(&self, name: &str) -> Result<()> {
+        self.services.delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// How many Services of this prefix have an address.
+    pub(crate) async fn served(&self, prefix: &str) -> Result<usize> {
+        let all = self.services.list(&ListParams::default()).await?;
+        let such = all.iter().filter(|service| service.name_any().starts_with(prefix));
+        Ok(such.filter(|service| has_address(service)).count())
+    }
+
+    /// Waits until a Service has an address.
+    pub(crate) async fn answered(&self, name: &str) -> Result<()> {
+        let begin = Instant::now();
+        while !has_address(&self.services.get(name).await?) {
+            ensure!(begin.elapsed() < PATIENCE, "{name} gets no address");
+            sleep(LOOK).await;
+        }
+        Ok(())
+    }
+}
+
+fn has_address(service: &Service) -> bool {
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    status.and_then(|balancer| balancer.ingress.as_ref()).is_some_and(|ingress| !ingress.is_empty())
+}
