@@ -165,7 +165,8 @@ impl ControlPlane {
             .arg(format!("--audit-policy-file={}", at("audit-policy.yaml")))
             .arg(format!("--audit-log-path={}", at(AUDIT_LOG)))
             .args(["--authorization-mode=RBAC", "--profiling=false"])
-            .args(["--service-cluster-ip-range=10.96.0.0/16,fd1e:a5e:0:96::/112"])
+            // No cluster of whatever number has these on a link or among its pods (`network`).
+            .args(["--service-cluster-ip-range=172.29.0.0/16,fd1e:a5e:0:29::/112"])
             // Pods here are made by hand, on Nodes that no controller marks as ready.
             .args(["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"]);
         let process = Process::spawn("kube-apiserver", &self.log("kube-apiserver"), &mut command)?;
