@@ -18,6 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -66,6 +67,9 @@ pub enum DriveError {
 /// How many events the core is given at once, at most.
 const TOGETHER: usize = 64;
 
+/// How often the gauges are computed, at most: some count all claims.
+const GAUGES: Duration = Duration::from_millis(100);
+
 /// Everything that the core is connected to.
 #[derive(Debug)]
 pub struct Driver {
@@ -113,6 +117,25 @@ pub struct Driver {
     pub state: StateFolder,
     /// Whether the host is set back to that at the end.
     pub restores: bool,
+    /// What was published last.
+    pub published: Published,
+}
+
+/// What was published of the core's state, and when.
+#[derive(Debug, Default)]
+pub struct Published {
+    /// What the edge attends to was made from this.
+    heeds: Option<(u64, u64)>,
+    gauges: Option<Instant>,
+    /// They may have changed since.
+    stale: bool,
+}
+
+impl Published {
+    /// When stale gauges are computed.
+    fn due(&self) -> Option<Instant> {
+        self.gauges.filter(|_| self.stale).map(|at| at + GAUGES)
+    }
 }
 
 /// What a request led to.
@@ -150,7 +173,8 @@ impl Driver {
         self.announcement.kernel.mark_changed();
         let mut known = None;
         loop {
-            let deadline = self.election.next_deadline();
+            let deadlines = [self.election.next_deadline(), self.published.due()];
+            let deadline = deadlines.into_iter().flatten().min();
             let wake = async {
                 match deadline {
                     Some(deadline) => sleep_until(deadline).await,
@@ -364,7 +388,7 @@ impl Driver {
     }
 
     /// Publishes what follows from the core's state: health, gauges, what to listen for.
-    fn publish(&self) {
+    fn publish(&mut self) {
         let has_session = self.election.session().is_some();
         let unknown =
             (self.election.node_exists() == Some(false)).then(|| self.election.node().to_string());
@@ -377,32 +401,44 @@ impl Driver {
             health.unknown_node = unknown;
             changed
         });
+        self.published.stale = true;
+        let now = Instant::now();
+        if self.published.due().is_none_or(|due| now >= due) {
+            self.published.gauges = Some(now);
+            self.published.stale = false;
+            self.observe_gauges(now);
+        }
+        let heeds = self.election.heeds();
+        if self.published.heeds.replace(heeds) != Some(heeds) {
+            let attention = self.attention();
+            self.edge.attention.send_if_modified(|current| {
+                let changed = *current != attention;
+                *current = attention;
+                changed
+            });
+        }
+    }
+
+    fn observe_gauges(&self, now: Instant) {
         let addresses = self.announcement.kernel.borrow().ours.len();
         self.metrics.observe(Observed {
             claims: self.election.held().count(),
             addresses,
             sessions: self.election.speakers(),
             unowned: self.election.unowned(),
-            has_session,
-            is_api_reachable: self.election.is_api_answering(Instant::now()),
+            has_session: self.election.session().is_some(),
+            is_api_reachable: self.election.is_api_answering(now),
         });
         self.metrics.observe_counters(
             &self.edge.counters,
             &self.listener.counters,
             &self.announcement.vanished,
         );
-        let attention = self.attention();
-        self.edge.attention.send_if_modified(|current| {
-            let changed = *current != attention;
-            *current = attention;
-            changed
-        });
     }
 
     fn attention(&self) -> Attention {
         let peers = self.election.peers().flat_map(|interface| {
-            let addresses = interface.addresses.iter().filter_map(|net| net.parse::<IpNet>().ok());
-            addresses.map(|net| Peer { ip: net.addr(), mac: interface.mac })
+            interface.addresses.iter().map(|net| Peer { ip: net.addr(), mac: interface.mac })
         });
         Attention {
             interfaces: self.election.interfaces().cloned().collect(),

@@ -14,7 +14,7 @@ use crate::api::leases::Leases;
 use crate::clock::Instant;
 use crate::config::Config;
 use crate::detect::listener::Listener;
-use crate::drive::Driver;
+use crate::drive::{Driver, Published};
 use crate::guard::Guard;
 use crate::host::{self, Recorder, StateFolder};
 use crate::lease::{self, Election, KernelView, Serving};
@@ -110,6 +110,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
         daemon_set,
         state,
         restores: false,
+        published: Published::default(),
     };
     driver.run().await?;
     tracing::info!("speaker ended");

@@ -227,7 +227,7 @@ mod tests {
                 name: "eth0".parse().unwrap(),
                 mac: "02:00:00:00:00:01".parse().unwrap(),
                 mtu: Some(9000),
-                addresses: vec!["192.0.2.250/24".to_owned()],
+                addresses: vec!["192.0.2.250/24".parse().unwrap()],
                 default_route: true,
                 only_if_named: false,
             }],

@@ -43,6 +43,8 @@ pub struct Applier {
     refused: BTreeMap<IpAddr, Refusal>,
     /// The generation of what is served that the kernel was last brought in line with.
     applied: u64,
+    /// The one that the kernel was last told, with nothing held back.
+    told: u64,
     confinement: Confinement,
     vanished: Arc<AtomicU64>,
 }
@@ -67,6 +69,7 @@ impl Applier {
             records: BTreeMap::new(),
             refused: BTreeMap::new(),
             applied: 0,
+            told: 0,
             confinement,
             vanished,
         }
@@ -113,9 +116,9 @@ impl Applier {
                 .retain(|ip, refusal| serving.vips.contains_key(ip) || now < refusal.retry_at);
             let mut plan = plan(now, &serving, &links, &kernel, &self.refused);
             if plan.ops.is_empty() {
-                self.applied = serving.generation;
+                (self.applied, self.told) = (serving.generation, serving.generation);
             }
-            let seen = view(self.applied, &serving, &links, &kernel, &self.refused);
+            let seen = view((self.applied, self.told), &serving, &links, &kernel, &self.refused);
             self.view.send_if_modified(|known| {
                 let modified = *known != seen;
                 *known = seen;
@@ -127,6 +130,9 @@ impl Applier {
             }
             self.confinement.confine(&links).await;
             self.execute(&plan.ops, &kernel).await?;
+            if held.is_none() {
+                self.told = serving.generation;
+            }
         }
         // What keeps changing is looked at again soon, after the rest of the process had its turn.
         Ok(Some(Instant::now() + Duration::from_millis(10)))

@@ -182,15 +182,16 @@ pub fn plan(
 
 /// What the core is told of the kernel's addresses.
 ///
-/// `applied` is the generation of [`Serving`] that the kernel was last brought in line with.
+/// `applied` is the generation of [`Serving`] that the kernel was last brought in line with, `told` the one
+/// that it was last told.
 pub fn view(
-    applied: u64,
+    (applied, told): (u64, u64),
     serving: &Serving,
     links: &Links,
     kernel: &Kernel,
     refused: &BTreeMap<IpAddr, Refusal>,
 ) -> KernelView {
-    let mut view = KernelView { applied, ..KernelView::default() };
+    let mut view = KernelView { applied, told, ..KernelView::default() };
     for (&(index, ip), ours) in &kernel.ours {
         let Some(link) = links.by_index(index) else { continue };
         let served_here = serving.vips.get(&ip).is_some_and(|vip| vip.interface == link.name);
@@ -473,7 +474,7 @@ mod tests {
             &[(vip(1), "eth0", 106.0), (vip(2), "eth9", 106.0), (vip(3), "eth0", 106.0)],
         );
         let kernel = kernel(&[((ETH0, vip(3)), ours(106.0))], &[(ETH1, vip(1))]);
-        let view = view(7, &serving, &links(), &kernel, &BTreeMap::new());
+        let view = view((7, 6), &serving, &links(), &kernel, &BTreeMap::new());
         assert_eq!(view.applied, 7);
         assert_eq!(view.foreign, BTreeMap::from([(vip(1), "eth1".parse().unwrap())]));
         assert_eq!(view.refused.keys().collect::<Vec<_>>(), [&vip(2)]);

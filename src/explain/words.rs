@@ -109,11 +109,7 @@ fn no_interface(view: &View<'_>, claim: &DesiredClaim, node: &NodeName) -> Strin
         return format!("no interface that the policy names ({}){down}", patterns.join(", "));
     }
     let addresses: Vec<_> = claim.addresses.iter().map(ToString::to_string).collect();
-    let own: Vec<_> = record
-        .interfaces
-        .iter()
-        .map(|it| format!("{} {}", it.name, it.addresses.join(" ")))
-        .collect();
+    let own: Vec<_> = record.interfaces.iter().map(ToString::to_string).collect();
     let own = if own.is_empty() { "none with a carrier".to_owned() } else { own.join("; ") };
     format!(
         "no interface whose subnet holds {} (its interfaces: {own}){down}",

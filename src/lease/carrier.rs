@@ -45,6 +45,7 @@ impl Election {
         }
         self.links = links(&interfaces);
         self.interfaces = interfaces;
+        self.open.changes += 1;
         self.open.note_all();
     }
 

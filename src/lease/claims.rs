@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 
 use super::election::Election;
-use super::eligible::{REFUSED, SEEN};
+use super::eligible::Missing;
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::handover::{Handover, Yielding};
 use super::listed::List;
@@ -49,12 +49,12 @@ impl Election {
                 deadlines.push(self.api_given_up(orphan.since));
                 deadlines.extend(tenure.ineligible.as_ref().map(|ineligible| ineligible.until));
             }
-            let missing = |patience| tenure.missing.map(|since| since + patience);
-            deadlines.extend(missing(REFUSED).into_iter().chain(missing(SEEN)));
+            deadlines.extend(tenure.missing.iter().flat_map(Missing::deadlines));
             deadlines.extend(tenure.unasked.map(|since| since + UNASKED));
             deadlines.extend(tenure.unasked.map(|since| since + ELSEWHERE));
             deadlines.push(tenure.retry);
         }
+        deadlines.extend(self.open.first_due());
         deadlines.extend(self.open.holding.then_some(self.refresh.due));
         deadlines.extend(self.asking_around());
         deadlines.extend(self.handover_deadline());
@@ -68,7 +68,7 @@ impl Election {
 
     pub(super) fn advance_claims(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let Some(desired) = self.desired.clone() else { return };
-        let names = self.open_claims();
+        let names = self.open_claims(now);
         for name in &names {
             // A claim that nobody asks for is looked at as long as it is ours to give up.
             let ours = || self.claims.get(name).is_some_and(|stored| self.names_us(stored));
@@ -94,6 +94,11 @@ impl Election {
             self.keep_link(now, &names);
             for name in &names {
                 self.advance_claim(now, name, desired.claims.get(name), &desired, actions);
+            }
+            while self.has_room()
+                && let Some(name) = self.open.next_for_room()
+            {
+                self.advance_claim(now, &name, desired.claims.get(&name), &desired, actions);
             }
             self.improve(now, &desired);
             self.advance_handovers(now, &names, &desired, actions);

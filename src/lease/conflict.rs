@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
@@ -246,8 +245,8 @@ impl Election {
             return Some((*address, self.config.node.clone()));
         }
         self.live_sessions().find_map(|(node, stored)| {
-            let listed = stored.record.interfaces.iter().flat_map(|interface| &interface.addresses);
-            let mut listed = listed.filter_map(|text| text.parse::<IpNet>().ok());
+            let mut listed =
+                stored.record.interfaces.iter().flat_map(|interface| &interface.addresses);
             let theirs = listed.find(|net| claim.addresses.contains(&net.addr()))?;
             Some((theirs.addr(), node.clone()))
         })

@@ -277,6 +277,11 @@ impl Election {
             .flat_map(|(_, stored)| &stored.record.interfaces)
     }
 
+    /// Differs whenever [`Self::interfaces`], [`Self::peers`] or [`Self::heeded`] may differ.
+    pub const fn heeds(&self) -> (u64, u64) {
+        (self.open.changes, self.sessions.revision())
+    }
+
     /// The addresses about which frames matter: what is served here, and what is about to be.
     pub fn heeded(&self) -> impl Iterator<Item = IpAddr> {
         let held = self

@@ -11,7 +11,6 @@ use pnet_base::MacAddr;
 
 use super::election::Election;
 use super::event::{Action, Fact, Frame, Interface};
-use super::listening::networks;
 use super::segment::{Fit, Segment, carrying, has_subnet_of};
 use super::tenure::Tenure;
 use crate::clock::Instant;
@@ -22,10 +21,12 @@ const HEARING: Duration = Duration::from_secs(2);
 /// How soon hosts that should be there are asked again, while it matters.
 const ASK_AROUND: Duration = Duration::from_millis(50);
 /// How long after the claim an address that the kernel refuses is tried.
-pub(super) const REFUSED: Duration = Duration::from_millis(200);
-/// How long after the claim an address must be seen in the kernel that did not refuse it: on a node
-/// that is busy beyond measure the kernel's answer may be late.
-pub(super) const SEEN: Duration = Duration::from_secs(1);
+const REFUSED: Duration = Duration::from_millis(200);
+/// How long after the kernel was told to add an address it must be seen there.
+const SEEN: Duration = Duration::from_secs(1);
+/// How long after the claim the kernel must have been told: on a node that is busy beyond measure, or that
+/// adds a thousand at once, that takes some time.
+const TOLD: Duration = Duration::from_secs(5);
 /// How long a node that could not serve is not eligible; doubles each time.
 const INELIGIBLE: Duration = Duration::from_secs(30);
 const INELIGIBLE_MAX: Duration = Duration::from_secs(600);
@@ -34,6 +35,30 @@ const INELIGIBLE_MAX: Duration = Duration::from_secs(600);
 pub(super) struct Ineligible {
     pub(super) until: Instant,
     pub(super) backoff: Duration,
+}
+
+/// An address is to be in the kernel and is not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Missing {
+    since: Instant,
+    /// What was served then, and when the kernel was known to have been told that.
+    generation: u64,
+    told: Option<Instant>,
+}
+
+impl Missing {
+    /// When the claim is given up if nothing changes.
+    fn due(&self, refused: bool) -> Instant {
+        if refused {
+            return self.since + REFUSED;
+        }
+        self.told.map_or(self.since + TOLD, |told| told + SEEN)
+    }
+
+    /// The same, whether the kernel refuses it or not.
+    pub(super) fn deadlines(&self) -> [Instant; 2] {
+        [self.due(true), self.due(false)]
+    }
 }
 
 impl Election {
@@ -105,8 +130,8 @@ impl Election {
         let mut links = others.flat_map(|(_, stored)| &stored.record.interfaces);
         links.all(|link| {
             // A link without an address may be anywhere.
-            let networks = networks(link);
-            !networks.is_empty() && self.meets(&networks) != Some(name)
+            let networks = &link.addresses;
+            !networks.is_empty() && self.meets(networks) != Some(name)
         })
     }
 
@@ -160,14 +185,19 @@ impl Election {
             .addresses
             .iter()
             .all(|address| self.is_served(*address) && self.kernel.ours.contains_key(address));
+        let (generation, told) = (self.serving.generation, self.kernel.told);
         let Some(tenure) = self.tenures.get_mut(name) else { return false };
-        tenure.missing = missing.then(|| tenure.missing.unwrap_or(now));
+        tenure.missing = missing.then(|| {
+            let first = Missing { since: now, generation, told: None };
+            let missing = tenure.missing.unwrap_or(first);
+            let told = (told >= missing.generation).then_some(now);
+            Missing { told: missing.told.or(told), ..missing }
+        });
         if present {
             tenure.ineligible = None;
         }
         let refusal = claim.addresses.iter().find_map(|address| self.kernel.refused.get(address));
-        let patience = if refusal.is_some() { REFUSED } else { SEEN };
-        if tenure.missing.is_none_or(|since| now < since + patience) {
+        if tenure.missing.is_none_or(|missing| now < missing.due(refusal.is_some())) {
             return false;
         }
         let cause = refusal.cloned().unwrap_or_else(|| "address is not in the kernel".to_owned());

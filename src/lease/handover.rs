@@ -13,9 +13,10 @@ use leasehold_crds::lease::{Claim, LeaseName, Stored, Successor};
 use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
+use super::candidates::Candidates;
 use super::election::{Election, id_of};
 use super::event::{Action, Target};
-use super::place::{Orphan as Ranked, rank};
+use super::place::{Orphan as Ranked, turns};
 use super::requests::Purpose;
 use super::story::Cause;
 use super::taking::Why;
@@ -188,9 +189,8 @@ impl Election {
             return;
         }
         let successors = self.choose_successors(now, &moving, desired);
-        for (name, stored, claim, cause) in moving {
-            let successor = successors.get(&name).and_then(|ranking| ranking.first());
-            self.hand_over(now, &name, &stored, claim, cause, successor, actions);
+        for ((name, stored, claim, cause), successor) in moving.into_iter().zip(successors) {
+            self.hand_over(now, &name, &stored, claim, cause, successor.as_ref(), actions);
         }
     }
 
@@ -217,37 +217,41 @@ impl Election {
         now: Instant,
         moving: &[(LeaseName, Arc<Stored<Claim>>, &DesiredClaim, &'static str)],
         desired: &Desired,
-    ) -> BTreeMap<LeaseName, Vec<NodeName>> {
+    ) -> Vec<Option<NodeName>> {
         // From one node that is not ready to another nothing is won.
         let own = self.state_of(&self.config.node, desired);
         let also_not_ready = own != Some(NodeState::NotReady) || self.own.is_leaving();
+        let mut lists = Candidates::new(self, desired);
+        let last = self.last_in_line(desired);
         let orphans: Vec<Ranked<'_>> = moving
             .iter()
-            .map(|(name, _, claim, cause)| {
+            .enumerate()
+            .map(|(number, (name, _, claim, cause))| {
                 let excluded = self.tenures.get(name).map(|tenure| &tenure.excluded);
                 // What has to go for another reason meanwhile goes to whoever takes it.
                 let chosen = self.bettered(name).filter(|(_, why)| why == cause);
                 let chosen = chosen.map(|(node, _)| node);
-                let willing = |node: &&NodeName| {
-                    **node != self.config.node
+                let willing = |node: &NodeName| {
+                    *node != self.config.node
                         && (also_not_ready
                             || self.state_of(node, desired) == Some(NodeState::Ready))
-                        && chosen.is_none_or(|chosen| *node == chosen)
-                        && excluded.and_then(|e| e.get(*node)).is_none_or(|until| now >= *until)
+                        && chosen.is_none_or(|chosen| node == chosen)
+                        && excluded.and_then(|e| e.get(node)).is_none_or(|until| now >= *until)
                 };
-                let candidates =
-                    self.candidates(claim, desired).into_iter().filter(willing).collect();
+                let alike = chosen.is_none() && excluded.is_none_or(BTreeMap::is_empty);
+                let sieve = if alike { 0 } else { number + 1 };
                 Ranked {
                     name,
                     addresses: claim.addresses.len(),
-                    candidates,
+                    candidates: lists.of(claim, sieve, willing),
                     preference: &claim.preference,
-                    last: self.last_in_line(None, desired),
+                    last: last.clone(),
                     apart: self.apart(claim),
                 }
             })
             .collect();
-        rank(&orphans, &self.loads())
+        let turns = turns(&orphans, &self.loads(), &self.config.node);
+        turns.into_iter().map(|turn| turn.first.cloned()).collect()
     }
 
     #[expect(clippy::too_many_arguments, reason = "one move, told apart by what is known of it")]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use leasehold_crds::lease::{Claim, LeaseName, Session, SessionInterface, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, Session, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
@@ -161,8 +161,8 @@ impl Election {
     fn place(&self, node: &NodeName, theirs: &InterfaceName) -> Option<Place> {
         let stored = self.sessions.get(node.as_str())?;
         let theirs = stored.record.interfaces.iter().find(|listed| listed.name == *theirs)?;
-        let nets = networks(theirs);
-        let interface = self.meets(&nets)?.clone();
+        let nets = &theirs.addresses;
+        let interface = self.meets(nets)?.clone();
         let own = nets.iter().map(IpNet::addr).collect();
         Some(Place { interface, mac: theirs.mac, own })
     }
@@ -199,8 +199,8 @@ impl Election {
         let subnets: Vec<IpNet> =
             here.addresses.iter().filter(|net| !is_host(net)).copied().collect();
         let on_segment = |stored: &Stored<Session>| {
-            let theirs = stored.record.interfaces.iter().flat_map(networks);
-            theirs.into_iter().any(|net| subnets.iter().any(|ours| ours.trunc() == net.trunc()))
+            let mut theirs = stored.record.interfaces.iter().flat_map(|it| &it.addresses);
+            theirs.any(|net| subnets.iter().any(|ours| ours.trunc() == net.trunc()))
         };
         self.live_sessions()
             .filter(|(node, stored)| {
@@ -315,10 +315,6 @@ impl Voiced {
         }
         Some(id)
     }
-}
-
-pub(super) fn networks(interface: &SessionInterface) -> Vec<IpNet> {
-    interface.addresses.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
 /// A host route says nothing about the segment.

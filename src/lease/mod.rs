@@ -31,8 +31,10 @@
 //! | `taking` | taking a claim |
 //! | `listed` | what claims list, and which of it is served here |
 //! | `open` | which claims a pass looks at |
+//! | `waiting` | which it need not look at before their time |
 //! | `orphans` | claims without an owner, and whose turn it is |
 //! | `candidate` | whether a node may take a claim, as far as everybody can tell |
+//! | `candidates` | the same for many claims at once |
 //! | `segment` | which interface of a node is to carry a claim |
 //! | `eligible` | whether this node can serve a claim |
 //! | `carrier` | the interface that carries a claim while this node owns it |
@@ -55,6 +57,7 @@
 mod by_hand;
 mod cache;
 mod candidate;
+mod candidates;
 mod carrier;
 mod claims;
 mod conflict;
@@ -89,6 +92,7 @@ mod taking;
 mod tenure;
 mod validity;
 mod voices;
+mod waiting;
 mod yielded;
 
 pub use candidate::{Bar, bar};
@@ -99,7 +103,7 @@ pub use event::{
 };
 pub use overview::{ClaimView, Remark, SpeakerView};
 pub use peers::UNSTEADY;
-pub use place::{Held, Orphan, next_move, rank, weight};
+pub use place::{Held, Orphan, Turn, next_move, rank, turns, weight};
 pub use record::{HeldClaim, OwnRecord};
 pub(crate) use segment::has_subnet_of;
 pub use serving::{KernelAddress, KernelView, ServedVip, Serving};

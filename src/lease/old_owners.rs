@@ -17,7 +17,6 @@ use pnet_base::MacAddr;
 
 use super::election::{Election, is_under};
 use super::event::{Action, Fact, Frame, Heard};
-use super::listening::networks;
 use super::peers::FENCED_BY;
 use crate::clock::Instant;
 
@@ -382,8 +381,8 @@ impl Election {
             let transitions = stored.record.transitions.saturating_sub(1);
             let session = SessionId { uid: stored.uid.clone(), transitions };
             for link in &stored.record.interfaces {
-                let nets = networks(link);
-                let Some(interface) = self.meets(&nets) else { continue };
+                let nets = &link.addresses;
+                let Some(interface) = self.meets(nets) else { continue };
                 let own = nets.first().map(IpNet::addr);
                 let fenced = Fenced { node: node.clone(), session: session.clone(), own };
                 nodes.insert((interface.clone(), link.mac), fenced);

@@ -2,8 +2,9 @@
 //!
 //! A claim is *settled* when a pass over it changes nothing and waits for nothing: another node owns
 //! it, or this node does and serves it as it is asked to. It stays settled until its lease changes, a
-//! request on it is answered, or something changes that all claims rest on. So an event costs what it
-//! concerns, and not as much as there are claims.
+//! request on it is answered, or something changes that all claims rest on. An orphan *waits* for its
+//! turn, or for one of the writes that are under way to be answered (`waiting`), and is looked at before
+//! that for the same reasons only. So an event costs what it concerns, and not as much as there are claims.
 //!
 //! Whatever else a pass reads of a settled claim has to be noted here where it changes: sessions,
 //! the own session and its ending, what is asked for, interfaces, and of which addresses the kernel
@@ -16,8 +17,12 @@ use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
 
 use super::election::Election;
 use super::ending::Ending;
+use super::event::Target;
+use super::listed::lists;
+use super::place::weight;
 use super::tenure::Tenure;
 use super::validity::Owner;
+use super::waiting::{For, Waiting};
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
 
@@ -26,6 +31,8 @@ use crate::desired::{Desired, DesiredClaim};
 #[derive(Debug)]
 pub(super) struct Open {
     names: BTreeSet<LeaseName>,
+    /// Those at which nothing is to be done before their time.
+    waiting: Waiting,
     /// Something has changed that all claims rest on: each of them is looked at.
     all: bool,
     /// What all claims rest on, as it was at the last pass.
@@ -34,6 +41,8 @@ pub(super) struct Open {
     ending: Ending,
     /// What is served may differ from what was published: a claim that is held has changed, …
     pub(super) stale: bool,
+    /// How often that was so.
+    pub(super) changes: u64,
     /// … or the time until which it is served.
     pub(super) served_until: Option<(Instant, Instant, bool)>,
     /// … or an address was yielded to another speaker, or is one no longer.
@@ -50,11 +59,13 @@ impl Default for Open {
     fn default() -> Self {
         Self {
             names: BTreeSet::new(),
+            waiting: Waiting::default(),
             all: true,
             sessions: 0,
             session: None,
             ending: Ending::No,
             stale: true,
+            changes: 0,
             served_until: None,
             yielded: false,
             holding: false,
@@ -68,6 +79,7 @@ impl Open {
     /// The next pass looks at this claim.
     pub(super) fn note(&mut self, name: &LeaseName) {
         if !self.names.contains(name) {
+            self.waiting.remove(name);
             self.names.insert(name.clone());
         }
     }
@@ -87,7 +99,10 @@ impl Open {
         let gone = before.keys().filter(|address| !now.contains_key(address));
         let new = now.keys().filter(|address| !before.contains_key(address));
         for address in gone.chain(new) {
-            self.names.extend(self.governing.get(address).into_iter().flatten().cloned());
+            for name in self.governing.get(address).into_iter().flatten() {
+                self.waiting.remove(name);
+                self.names.insert(name.clone());
+            }
         }
     }
 
@@ -107,6 +122,23 @@ impl Open {
         self.names.iter()
     }
 
+    /// Those that wait, and are not looked at before their time.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &LeaseName> {
+        self.waiting.names()
+    }
+
+    /// When the first of them is due.
+    pub(super) fn first_due(&self) -> Option<Instant> {
+        self.waiting.first_due()
+    }
+
+    /// Takes out the orphan that has waited longest for a write to be answered; the next pass looks at it.
+    pub(super) fn next_for_room(&mut self) -> Option<LeaseName> {
+        let name = self.waiting.next_for_room()?;
+        self.names.insert(name.clone());
+        Some(name)
+    }
+
     /// The claims that are asked for with this address.
     pub(super) fn governing(&self, address: IpAddr) -> &[LeaseName] {
         self.governing.get(&address).map(Vec::as_slice).unwrap_or_default()
@@ -115,8 +147,9 @@ impl Open {
 
 impl Election {
     /// The claims that this pass looks at, in the order of their names.
-    pub(super) fn open_claims(&mut self) -> Vec<LeaseName> {
+    pub(super) fn open_claims(&mut self, now: Instant) -> Vec<LeaseName> {
         let open = &mut self.open;
+        open.names.extend(open.waiting.take_due(now));
         open.all |= open.sessions != self.sessions.revision()
             || open.session != self.own.id
             || open.ending != self.own.ending;
@@ -125,6 +158,7 @@ impl Election {
             open.session.clone_from(&self.own.id);
             open.ending = self.own.ending;
             open.stale = true;
+            open.waiting = Waiting::default();
             let known = self.claims.iter().map(|(name, _)| name);
             let asked = self.desired.iter().flat_map(|desired| desired.claims.keys());
             open.names = known.chain(asked).chain(self.tenures.keys()).cloned().collect();
@@ -140,10 +174,54 @@ impl Election {
         desired: &Desired,
     ) {
         for name in looked_at {
-            if self.is_settled(now, name, desired.claims.get(name)) {
+            let claim = desired.claims.get(name);
+            if self.is_settled(now, name, claim) {
                 self.open.names.remove(name);
+            } else if let Some(what) = self.waits_for(now, name, claim) {
+                self.open.names.remove(name);
+                self.open.waiting.insert(name.clone(), what);
             }
         }
+    }
+
+    /// What an orphan, or a claim that lists nothing yet, waits for, where nothing else is to be done about it.
+    fn waits_for(
+        &self,
+        now: Instant,
+        name: &LeaseName,
+        claim: Option<&DesiredClaim>,
+    ) -> Option<For> {
+        let (tenure, claim) = (self.tenures.get(name)?, claim?);
+        let stored = self.claims.get(name);
+        let nobodys = stored.is_none_or(|stored| {
+            self.owner(stored) == Owner::Nobody && stored.record.successor.is_none()
+        });
+        let idle = !tenure.mine
+            && !tenure.must_read
+            && tenure.leaving.is_none()
+            && tenure.yielding.is_none()
+            && tenure.provisional.is_none()
+            && tenure.probing.is_none()
+            && tenure.handover.is_none()
+            && self.silences.forsaken(name).is_none()
+            && !self.is_pending(&Target::Claim(name.clone()));
+        if !nobodys || !idle {
+            return None;
+        }
+        let Some(orphan) = &tenure.orphan else {
+            let listed = stored.is_some_and(|stored| lists(stored, claim));
+            return (!listed).then_some(For::News);
+        };
+        let turn = self.turn(orphan, tenure).max(tenure.retry);
+        let round_ends = Self::round_ends(orphan);
+        let due = turn.min(round_ends);
+        if now < due {
+            return Some(For::Time(due));
+        }
+        // Others whose turn it is as well begin with other claims.
+        let order = || weight(name.as_str(), self.config.node.as_str());
+        let waits = orphan.place.is_some() && now < round_ends && !self.has_room();
+        waits.then(|| For::Room { turn, order: order(), round_ends })
     }
 
     fn is_settled(&self, now: Instant, name: &LeaseName, claim: Option<&DesiredClaim>) -> bool {

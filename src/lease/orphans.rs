@@ -1,19 +1,22 @@
 //! Claims without a valid owner: who may take them, and whose turn it is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{LeaseName, SessionId};
 use leasehold_crds::names::NodeName;
 
-use super::candidate::bar;
+use super::candidates::Candidates;
 use super::election::Election;
 use super::listed::lists;
-use super::place::{Orphan as Ranked, rank};
+use super::place::{Orphan as Ranked, turns};
 use super::session::EDITED;
 use super::story::Cause;
 use super::tenure::Tenure;
 use super::validity::Owner;
+use super::voices::VoiceId;
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
 
@@ -23,7 +26,11 @@ pub(super) struct Orphan {
     pub(super) since: Instant,
     /// Why, and when the first sign of it was seen.
     pub(super) sign: (Cause, Instant),
-    pub(super) ranking: Vec<NodeName>,
+    /// Who acts first, and how many act before this node; none where nobody, or not this node, may.
+    pub(super) first: Option<NodeName>,
+    pub(super) place: Option<usize>,
+    /// Who may, all in all; of orphans that the same nodes may take it is the same list.
+    candidates: Arc<[NodeName]>,
     /// By how much each rank waits for the one before it.
     pub(super) step: Duration,
     /// Nobody gave it up: its lease or its session's was deleted or edited.
@@ -40,6 +47,17 @@ pub(super) struct LastOwner {
     pub(super) successor: Option<NodeName>,
 }
 
+/// The owners that were forsaken, each with a number and its pollers.
+#[derive(Debug, Default)]
+struct Forsakers<'a>(BTreeMap<&'a VoiceId, (usize, Vec<&'a NodeName>)>);
+
+/// Who is left out of the candidates: nobody, …
+const ALL: usize = 0;
+/// … who is not heard, …
+const HEARD: usize = 1;
+/// … or who does not poll the owner of this number.
+const FORSAKEN: usize = 2;
+
 impl Election {
     /// Notes which claims have become orphans and places them jointly.
     pub(super) fn rank_orphans(&mut self, now: Instant, names: &[LeaseName], desired: &Desired) {
@@ -50,6 +68,7 @@ impl Election {
             }
         }
         let mut new = Vec::new();
+        let mut gone: BTreeMap<*const NodeName, bool> = BTreeMap::new();
         for name in names {
             let Some((name, claim)) = desired.claims.get_key_value(name) else { continue };
             let Some(tenure) = self.tenures.get(name) else { continue };
@@ -63,8 +82,10 @@ impl Election {
             // Computed once, and again only when it has become void: a candidate is gone, or all
             // have had their turn.
             let stale = tenure.orphan.as_ref().is_none_or(|orphan| {
-                let gone = orphan.ranking.iter().any(|node| self.live_session(node).is_none());
-                gone || now >= Self::round_ends(orphan)
+                let candidates = &orphan.candidates;
+                let any_gone = || candidates.iter().any(|node| self.live_session(node).is_none());
+                now >= Self::round_ends(orphan)
+                    || *gone.entry(candidates.as_ptr()).or_insert_with(any_gone)
             });
             if stale {
                 new.push((name, claim, tenure.orphan.as_ref()));
@@ -81,15 +102,19 @@ impl Election {
                 edited && !forsaken
             })
             .collect();
+        let mut lists = Candidates::new(self, desired);
+        let mut forsakers = Forsakers::default();
+        let after_all = self.last_in_line(desired);
+        let last = |owner| after_all.iter().copied().chain(owner).collect();
         let mut orphans: Vec<Ranked<'_>> = new
             .iter()
             .zip(&edited)
             .map(|((name, claim, _), edited)| Ranked {
                 name,
                 addresses: claim.addresses.len(),
-                candidates: self.takers(name, claim, desired),
+                candidates: self.takers(name, claim, &mut lists, &mut forsakers),
                 preference: &claim.preference,
-                last: self.last_in_line(self.last_owner(name).filter(|_| !edited), desired),
+                last: last(self.last_owner(name).filter(|_| !edited)),
                 apart: self.apart(claim),
             })
             .collect();
@@ -102,21 +127,29 @@ impl Election {
             orphans.push(Ranked {
                 name,
                 addresses: claim.addresses.len(),
-                candidates: self.candidates(claim, desired),
+                candidates: lists.of(claim, ALL, |_| true),
                 preference: &claim.preference,
-                last: self.last_in_line(Some(former), desired),
+                last: last(Some(former)),
                 apart: self.apart(claim),
             });
         }
-        let rankings = rank(&orphans, &loads);
+        let turns = turns(&orphans, &loads, &self.config.node);
+        let mut shared: BTreeMap<*const &NodeName, Arc<[NodeName]>> = BTreeMap::new();
         let ranked: Vec<(LeaseName, Orphan)> = new
             .iter()
             .zip(edited)
-            .map(|((name, claim, before), edited)| {
+            .zip(orphans.iter().zip(turns))
+            .map(|(((name, claim, before), edited), (orphan, turn))| {
+                let sharing = &orphan.candidates;
+                let candidates = shared
+                    .entry(sharing.as_ptr())
+                    .or_insert_with(|| sharing.iter().copied().cloned().collect());
                 let orphan = Orphan {
                     since: now,
                     sign: before.map_or_else(|| self.first_sign(now, name), |before| before.sign),
-                    ranking: rankings.get(*name).cloned().unwrap_or_default(),
+                    first: turn.first.cloned(),
+                    place: turn.place,
+                    candidates: Arc::clone(candidates),
                     step: claim.detection.rank_step(),
                     edited,
                 };
@@ -130,14 +163,10 @@ impl Election {
         }
     }
 
-    /// Who takes an orphan only after all others: its last owner, nodes that are fenced again and
-    /// again, and those that are not ready.
-    pub(super) fn last_in_line<'a>(
-        &'a self,
-        owner: Option<&'a NodeName>,
-        desired: &'a Desired,
-    ) -> Vec<&'a NodeName> {
-        self.unsteady().into_iter().chain(desired.not_ready()).chain(owner).collect()
+    /// Who takes any orphan only after all others: nodes that are fenced again and again, and those that are
+    /// not ready. The last owner of an orphan does, too.
+    pub(super) fn last_in_line<'a>(&'a self, desired: &'a Desired) -> Vec<&'a NodeName> {
+        self.unsteady().into_iter().chain(desired.not_ready()).collect()
     }
 
     /// The claims that are better not where `claim` is, with the owners of those that have one.
@@ -192,7 +221,7 @@ impl Election {
             }
         }
         for tenure in self.tenures.values() {
-            let first = tenure.orphan.as_ref().and_then(|orphan| orphan.ranking.first());
+            let first = tenure.orphan.as_ref().and_then(|orphan| orphan.first.as_ref());
             if let Some(load) = first.and_then(|node| loads.get_mut(node)) {
                 *load += 1;
             }
@@ -205,33 +234,22 @@ impl Election {
     fn takers<'a>(
         &'a self,
         name: &LeaseName,
-        claim: &DesiredClaim,
-        desired: &Desired,
-    ) -> Vec<&'a NodeName> {
-        let mut candidates = self.candidates(claim, desired);
+        claim: &'a DesiredClaim,
+        lists: &mut Candidates<'a>,
+        forsakers: &mut Forsakers<'a>,
+    ) -> Rc<[&'a NodeName]> {
         if let Some(forsaken) = self.silences.forsaken(name) {
-            let pollers = self.pollers(&forsaken.id.node, &forsaken.id.interface);
-            candidates.retain(|node| pollers.contains(node));
+            let next = forsakers.0.len();
+            let (number, pollers) = forsakers
+                .0
+                .entry(&forsaken.id)
+                .or_insert_with(|| (next, self.pollers(&forsaken.id.node, &forsaken.id.interface)));
+            lists.of(claim, FORSAKEN + *number, |node| pollers.contains(&node))
         } else if self.is_api_failing() {
-            candidates.retain(|node| !self.is_silent(node));
+            lists.of(claim, HEARD, |node| !self.is_silent(node))
+        } else {
+            lists.of(claim, ALL, |_| true)
         }
-        candidates
-    }
-
-    /// The live nodes that may take `claim`, as far as everybody can tell.
-    pub(super) fn candidates<'a>(
-        &'a self,
-        claim: &DesiredClaim,
-        desired: &Desired,
-    ) -> Vec<&'a NodeName> {
-        self.live_sessions()
-            .filter(|(node, stored)| {
-                let state = self.state_of(node, desired);
-                let subnets = |vip| self.is_in_a_subnet(vip);
-                bar(claim, node, state, &stored.record, subnets).is_ok()
-            })
-            .map(|(node, _)| node)
-            .collect()
     }
 
     pub(super) fn last_owner(&self, name: &LeaseName) -> Option<&NodeName> {
@@ -265,9 +283,7 @@ impl Election {
 
     /// When it is this node's turn to take the orphan.
     pub(super) fn turn(&self, orphan: &Orphan, tenure: &Tenure) -> Instant {
-        let Some(place) = orphan.ranking.iter().position(|node| *node == self.config.node) else {
-            return Self::round_ends(orphan);
-        };
+        let Some(place) = orphan.place else { return Self::round_ends(orphan) };
         let mut steps = u32::try_from(place).unwrap_or(u32::MAX);
         let last = tenure.last.as_ref().map(|last| &last.node);
         if orphan.edited && last != Some(&self.config.node) {
@@ -278,7 +294,7 @@ impl Election {
 
     /// When everybody has had a turn.
     pub(super) fn round_ends(orphan: &Orphan) -> Instant {
-        let steps = u32::try_from(orphan.ranking.len()).unwrap_or(u32::MAX).saturating_add(3);
+        let steps = u32::try_from(orphan.candidates.len()).unwrap_or(u32::MAX).saturating_add(3);
         orphan.since + orphan.step.saturating_mul(steps)
     }
 }

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use jiff::Timestamp;
 use leasehold_crds::lease::{LeaseName, Record as _};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
+use super::candidates::Candidates;
 use super::election::Election;
-use super::place::{Orphan as Ranked, rank};
+use super::place::{Orphan as Ranked, turns};
 use super::validity::Owner;
 use crate::clock::Instant;
 use crate::desired::NodeState;
@@ -32,7 +34,7 @@ pub struct SpeakerView {
     /// What its Node says; none: there is none.
     pub state: Option<NodeState>,
     /// The interfaces that can announce, with their addresses.
-    pub interfaces: Vec<(InterfaceName, Vec<String>)>,
+    pub interfaces: Vec<(InterfaceName, Vec<IpNet>)>,
     /// Why its session last changed hands.
     pub cause: String,
 }
@@ -146,8 +148,8 @@ impl Election {
             let stored = self.claims.get(*name);
             wanted && stored.is_none_or(|stored| self.owner(stored) == Owner::Nobody)
         };
-        // What has no owner is open.
-        self.open.iter().filter(nobodys).count()
+        // What has no owner is open, or waits.
+        self.open.iter().chain(self.open.waiting()).filter(nobodys).count()
     }
 
     /// Who would take what `node` owns if it died now; none where nobody could.
@@ -158,6 +160,8 @@ impl Election {
             let valid = self.owner(stored) != Owner::Nobody;
             (valid && stored.record.holder.as_ref() == Some(node)).then_some(())
         };
+        let mut lists = Candidates::new(self, desired);
+        let last: Vec<&NodeName> = self.last_in_line(desired).into_iter().chain([node]).collect();
         let orphans: Vec<Ranked<'_>> = desired
             .claims
             .iter()
@@ -165,20 +169,15 @@ impl Election {
             .map(|(name, claim)| Ranked {
                 name,
                 addresses: claim.addresses.len(),
-                candidates: self
-                    .candidates(claim, desired)
-                    .into_iter()
-                    .filter(|candidate| *candidate != node)
-                    .collect(),
+                candidates: lists.of(claim, 0, |candidate| candidate != node),
                 preference: &claim.preference,
-                last: self.last_in_line(Some(node), desired),
+                last: last.clone(),
                 apart: self.apart(claim),
             })
             .collect();
         let mut loads = self.loads();
         loads.remove(node);
-        let rankings = rank(&orphans, &loads);
-        let first = |name: &LeaseName| rankings.get(name).and_then(|r| r.first()).cloned();
-        orphans.iter().map(|orphan| (orphan.name.clone(), first(orphan.name))).collect()
+        let firsts = turns(&orphans, &loads, node).into_iter().map(|turn| turn.first.cloned());
+        orphans.iter().map(|orphan| orphan.name.clone()).zip(firsts).collect()
     }
 }

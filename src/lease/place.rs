@@ -1,8 +1,9 @@
 //! Which node is to have which claim: pure functions that every speaker computes alike.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
+use std::rc::Rc;
 
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
@@ -17,8 +18,9 @@ pub struct Orphan<'a> {
     pub name: &'a LeaseName,
     /// How many addresses it brings.
     pub addresses: usize,
-    /// Who may take it.
-    pub candidates: Vec<&'a NodeName>,
+    /// Who may take it. Orphans that the same nodes may take had best share the list: what is looked up for
+    /// it is looked up once.
+    pub candidates: Rc<[&'a NodeName]>,
     /// Who of them is preferred.
     pub preference: &'a Preference,
     /// Who takes it only after all others had their turn: the owner whose session ended, and nodes
@@ -28,43 +30,228 @@ pub struct Orphan<'a> {
     pub apart: Vec<(&'a LeaseName, Option<&'a NodeName>)>,
 }
 
+/// When it is whose turn to take an orphan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn<'a> {
+    /// Who acts first; none where there is no candidate.
+    pub first: Option<&'a NodeName>,
+    /// How many act before the node that was asked for; none where it is no candidate.
+    pub place: Option<usize>,
+}
+
 /// For each orphan its candidates, the first to act first.
 ///
 /// The orphans are placed jointly, in the order of their names: each goes to the most preferred
 /// candidate, among equals to one that has none of the claims from which it is better apart, then to the
 /// one with the fewest addresses (`loads`, and what was placed before), ties by rendezvous hash of
 /// (claim, node). So a node's orphans spread over all survivors.
-pub fn rank<'a>(
-    orphans: &[Orphan<'a>],
+pub fn rank(
+    orphans: &[Orphan<'_>],
     loads: &BTreeMap<NodeName, usize>,
 ) -> BTreeMap<LeaseName, Vec<NodeName>> {
-    let mut loads: BTreeMap<&NodeName, usize> = loads.iter().map(|(n, load)| (n, *load)).collect();
-    let mut ordered: Vec<&Orphan<'_>> = orphans.iter().collect();
-    ordered.sort_by_key(|orphan| orphan.name);
-    let placing: BTreeSet<&LeaseName> = orphans.iter().map(|orphan| orphan.name).collect();
+    let orders = place(orphans, loads, |list, hash| {
+        let mut order: Vec<&Candidate<'_>> = list.candidates.iter().collect();
+        order.sort_unstable_by(|one, other| one.compare(other, hash));
+        order.into_iter().map(|candidate| candidate.node.clone()).collect()
+    });
+    orphans.iter().map(|orphan| orphan.name.clone()).zip(orders).collect()
+}
+
+/// For each of `orphans` when it is the turn of `node`, in the order that [`rank`] says.
+pub fn turns<'a>(
+    orphans: &[Orphan<'a>],
+    loads: &BTreeMap<NodeName, usize>,
+    node: &NodeName,
+) -> Vec<Turn<'a>> {
+    place(orphans, loads, |list, hash| Turn {
+        first: list.first(hash).map(|candidate| candidate.node),
+        place: list.find(node).map(|own| list.before(own, hash)),
+    })
+}
+
+/// Places the orphans, one after another. What `look` says of the candidates of each, as they stand before
+/// it counts for the first of them, is returned in the order of `orphans`; it is given the hash of the
+/// orphan's name.
+fn place<'a, T>(
+    orphans: &[Orphan<'a>],
+    loads: &BTreeMap<NodeName, usize>,
+    look: impl Fn(&List<'a>, u64) -> T,
+) -> Vec<T> {
+    let apart = orphans.iter().any(|orphan| !orphan.apart.is_empty());
+    let placing: BTreeSet<&LeaseName> =
+        orphans.iter().filter(|_| apart).map(|orphan| orphan.name).collect();
     let mut placed: BTreeMap<&LeaseName, &NodeName> = BTreeMap::new();
-    let mut ranking = BTreeMap::new();
-    for orphan in ordered {
-        let owner = |(name, owner): &(&'a LeaseName, Option<&'a NodeName>)| {
+    let mut burdens = Burdens { before: loads, placed: BTreeMap::new(), added: Vec::new() };
+    let mut lists: BTreeMap<*const &NodeName, List<'a>> = BTreeMap::new();
+    let mut ordered: Vec<(usize, &Orphan<'a>)> = orphans.iter().enumerate().collect();
+    ordered.sort_by_key(|(_, orphan)| orphan.name);
+    let mut seen = Vec::new();
+    for (number, orphan) in ordered {
+        let list = lists
+            .entry(orphan.candidates.as_ptr())
+            .or_insert_with(|| List::new(&orphan.candidates, &burdens));
+        list.catch_up(&burdens);
+        let owner = |(name, owner): &(&LeaseName, Option<&'a NodeName>)| {
             if placing.contains(name) { placed.get(name).copied() } else { *owner }
         };
-        let beside: Vec<&NodeName> = orphan.apart.iter().filter_map(owner).collect();
-        let mut candidates = orphan.candidates.clone();
-        candidates.sort_by_cached_key(|node| {
-            let last = orphan.last.contains(node);
-            let preference = orphan.preference.get(*node).copied().unwrap_or(0);
-            let near = count(&beside, node);
-            let load = loads.get(node).copied().unwrap_or(0);
-            let weight = weight(orphan.name.as_str(), node.as_str());
-            (last, Reverse(preference), near, load, Reverse(weight), *node)
-        });
-        if let Some(first) = candidates.first() {
-            placed.insert(orphan.name, first);
-            *loads.entry(first).or_default() += orphan.addresses;
+        let beside = orphan.apart.iter().filter_map(owner);
+        let marked = list.mark(orphan, beside);
+        let hash = name_hash(orphan.name.as_str());
+        seen.push((number, look(list, hash)));
+        if let Some(first) = list.first(hash) {
+            burdens.add(first.node, orphan.addresses);
+            if apart {
+                placed.insert(orphan.name, first.node);
+            }
         }
-        ranking.insert(orphan.name.clone(), candidates.into_iter().cloned().collect());
+        list.unmark(&marked);
     }
-    ranking
+    seen.sort_unstable_by_key(|(number, _)| *number);
+    seen.into_iter().map(|(_, seen)| seen).collect()
+}
+
+/// How many addresses each node has, with what was placed.
+struct Burdens<'a, 'b> {
+    before: &'b BTreeMap<NodeName, usize>,
+    placed: BTreeMap<&'a NodeName, usize>,
+    /// What was placed, one after another.
+    added: Vec<(&'a NodeName, usize)>,
+}
+
+impl<'a> Burdens<'a, '_> {
+    fn of(&self, node: &NodeName) -> usize {
+        let of = |loads: Option<&usize>| loads.copied().unwrap_or(0);
+        of(self.before.get(node)) + of(self.placed.get(node))
+    }
+
+    fn add(&mut self, node: &'a NodeName, addresses: usize) {
+        *self.placed.entry(node).or_default() += addresses;
+        self.added.push((node, addresses));
+    }
+}
+
+/// One of those that may take an orphan.
+struct Candidate<'a> {
+    node: &'a NodeName,
+    /// Of its name.
+    hash: u64,
+    load: usize,
+    merit: Merit,
+}
+
+/// What counts before the load. The best comes first.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Merit {
+    last: bool,
+    preference: Reverse<u32>,
+    near: usize,
+}
+
+impl Candidate<'_> {
+    /// Who comes before whom where the hash of the orphan's name is `hash`.
+    fn compare(&self, other: &Self, hash: u64) -> Ordering {
+        let weight = |it: &Self| Reverse(combined(hash, it.hash));
+        self.merit
+            .cmp(&other.merit)
+            .then_with(|| self.load.cmp(&other.load))
+            .then_with(|| weight(self).cmp(&weight(other)))
+            .then_with(|| self.node.cmp(other.node))
+    }
+}
+
+/// A list of candidates.
+struct List<'a> {
+    candidates: Vec<Candidate<'a>>,
+    positions: BTreeMap<&'a NodeName, usize>,
+    /// How much of what was added their loads include.
+    included: usize,
+}
+
+impl<'a> List<'a> {
+    fn new(nodes: &[&'a NodeName], burdens: &Burdens<'a, '_>) -> Self {
+        let candidate = |node: &&'a NodeName| Candidate {
+            node,
+            hash: name_hash(node.as_str()),
+            load: burdens.of(node),
+            merit: Merit::default(),
+        };
+        Self {
+            candidates: nodes.iter().map(candidate).collect(),
+            positions: nodes.iter().enumerate().map(|(at, node)| (*node, at)).collect(),
+            included: burdens.added.len(),
+        }
+    }
+
+    fn find(&self, node: &NodeName) -> Option<&Candidate<'a>> {
+        self.candidates.get(*self.positions.get(node)?)
+    }
+
+    fn find_mut(&mut self, node: &NodeName) -> Option<&mut Candidate<'a>> {
+        self.candidates.get_mut(*self.positions.get(node)?)
+    }
+
+    /// Includes what was added since.
+    fn catch_up(&mut self, burdens: &Burdens<'a, '_>) {
+        let new = burdens.added.get(self.included..).unwrap_or_default();
+        if new.len() > self.candidates.len() {
+            for candidate in &mut self.candidates {
+                candidate.load = burdens.of(candidate.node);
+            }
+        } else {
+            for (node, addresses) in new {
+                if let Some(candidate) = self.find_mut(node) {
+                    candidate.load += addresses;
+                }
+            }
+        }
+        self.included = burdens.added.len();
+    }
+
+    /// Notes what tells the candidates of `orphan` apart before their loads do, and returns whom it concerns.
+    fn mark<'b>(
+        &mut self,
+        orphan: &Orphan<'b>,
+        beside: impl Iterator<Item = &'b NodeName>,
+    ) -> Vec<&'b NodeName> {
+        let last = orphan.last.iter().map(|node| (*node, Mark::Last));
+        let preferred = orphan.preference.iter().map(|(node, it)| (node, Mark::Preferred(*it)));
+        let near = beside.map(|node| (node, Mark::Near));
+        let mut marked = Vec::new();
+        for (node, mark) in last.chain(preferred).chain(near) {
+            let Some(Candidate { merit, .. }) = self.find_mut(node) else { continue };
+            match mark {
+                Mark::Last => merit.last = true,
+                Mark::Preferred(by) => merit.preference = Reverse(by),
+                Mark::Near => merit.near += 1,
+            }
+            marked.push(node);
+        }
+        marked
+    }
+
+    fn unmark(&mut self, marked: &[&NodeName]) {
+        for node in marked {
+            if let Some(candidate) = self.find_mut(node) {
+                candidate.merit = Merit::default();
+            }
+        }
+    }
+
+    fn first(&self, hash: u64) -> Option<&Candidate<'a>> {
+        self.candidates.iter().min_by(|one, other| one.compare(other, hash))
+    }
+
+    /// How many come before `own`.
+    fn before(&self, own: &Candidate<'_>, hash: u64) -> usize {
+        self.candidates.iter().filter(|other| other.compare(own, hash).is_lt()).count()
+    }
+}
+
+/// What is known of one candidate of one orphan.
+enum Mark {
+    Last,
+    Preferred(u32),
+    Near,
 }
 
 fn count(nodes: &[&NodeName], node: &NodeName) -> usize {
@@ -128,12 +315,20 @@ pub fn next_move<'a>(
 
 /// The rendezvous weight of a pair of names: the same on every node and in every version.
 pub fn weight(first: &str, second: &str) -> u64 {
+    combined(name_hash(first), name_hash(second))
+}
+
+fn name_hash(name: &str) -> u64 {
     let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
-    first.hash(&mut hasher);
-    second.hash(&mut hasher);
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The weight of two names of these hashes.
+const fn combined(first: u64, second: u64) -> u64 {
     // FNV alone leaves the upper bits of short names alike; the finaliser of SplitMix64 spreads
-    // them.
-    let mut value = hasher.finish();
+    // them. Turned, the same name twice does not cancel itself out.
+    let mut value = first ^ second.rotate_left(32);
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)
@@ -515,7 +710,7 @@ mod tests {
             let mut shuffled = orphans.clone();
             shuffled.sort_by_key(|orphan| weight(orphan.name.as_str(), &seed.to_string()));
             for orphan in &mut shuffled {
-                orphan.candidates.reverse();
+                orphan.candidates = orphan.candidates.iter().rev().copied().collect();
             }
             prop_assert_eq!(
                 rank(&orphans, &BTreeMap::new()),

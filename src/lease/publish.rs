@@ -27,6 +27,7 @@ impl Election {
             return;
         }
         if std::mem::take(&mut self.open.stale) {
+            self.open.changes += 1;
             let (holding, dropping) = (self.held().count() > 0, self.drops_any());
             self.open.holding = holding;
             self.open.dropping = dropping;
@@ -35,6 +36,7 @@ impl Election {
         let yielded = if complete { BTreeSet::new() } else { self.yields.addresses() };
         let same = vips == self.serving.vips && yielded == self.serving.yielded;
         if !same || complete != self.serving.complete {
+            self.open.changes += 1;
             self.open.note_changed(&self.serving.vips, &vips);
             let generation = self.serving.generation + 1;
             self.serving = Serving { generation, vips, complete, yielded };

@@ -1,6 +1,5 @@
 //! Which interface of a node is to carry a claim: pure functions of what the nodes say of their links.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::net::IpAddr;
 
@@ -9,7 +8,6 @@ use leasehold_crds::lease::Session;
 use leasehold_crds::names::InterfaceName;
 
 use super::event::Interface;
-use super::listening::networks;
 use crate::desired::DesiredClaim;
 
 /// Which of a node's interfaces is to carry `claim`: the one with the longest prefix that holds the
@@ -44,7 +42,7 @@ pub(crate) enum Fit {
 #[derive(Clone, Debug)]
 pub(crate) struct Segment<'a> {
     name: &'a InterfaceName,
-    addresses: Cow<'a, [IpNet]>,
+    addresses: &'a [IpNet],
     default_route: bool,
     only_if_named: bool,
 }
@@ -53,7 +51,7 @@ impl<'a> Segment<'a> {
     pub(crate) fn of((name, interface): (&'a InterfaceName, &'a Interface)) -> Self {
         Self {
             name,
-            addresses: Cow::Borrowed(&interface.addresses),
+            addresses: &interface.addresses,
             default_route: interface.default_route,
             only_if_named: interface.only_if_named,
         }
@@ -63,7 +61,7 @@ impl<'a> Segment<'a> {
     pub(crate) fn listed(session: &'a Session) -> impl Iterator<Item = Self> {
         session.interfaces.iter().map(|interface| Self {
             name: &interface.name,
-            addresses: Cow::Owned(networks(interface)),
+            addresses: &interface.addresses,
             default_route: interface.default_route,
             only_if_named: interface.only_if_named,
         })

@@ -47,6 +47,8 @@ pub struct KernelView {
     /// The [`Serving::generation`] that the kernel was last brought in line with, as far as it
     /// could be; what failed is in `foreign` and `refused`.
     pub applied: u64,
+    /// The generation that it was last told, all of it, whatever came of that.
+    pub told: u64,
     /// The addresses that bear our mark (`IFA_PROTO`).
     pub ours: BTreeMap<IpAddr, KernelAddress>,
     /// Served addresses that are present without our mark: the node's own, or somebody else's.

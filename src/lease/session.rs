@@ -36,7 +36,7 @@ pub(super) fn links(interfaces: &BTreeMap<InterfaceName, Interface>) -> Vec<Sess
             name: name.clone(),
             mac: interface.mac,
             mtu: Some(interface.mtu),
-            addresses: interface.addresses.iter().map(ToString::to_string).collect(),
+            addresses: interface.addresses.clone(),
             default_route: interface.default_route,
             only_if_named: interface.only_if_named,
         })

@@ -55,7 +55,7 @@ impl Election {
         // Who serves it already need not wait for its turn.
         let served = self.serves_provisionally(name);
         let turn = self.turn(orphan, tenure);
-        if !served && (now < turn || !orphan.ranking.contains(&self.config.node)) {
+        if !served && (now < turn || orphan.place.is_none()) {
             return;
         }
         let since = orphan.since;
@@ -71,7 +71,7 @@ impl Election {
         if served && (self.is_settling() || forsaken.is_some() && self.is_returning(name)) {
             return;
         }
-        let (first, edited) = (orphan.ranking.first() == Some(&self.config.node), orphan.edited);
+        let (first, edited) = (orphan.place == Some(0), orphan.edited);
         let (sign, began) = orphan.sign;
         if first {
             self.report_address_of_a_node(name, claim, actions);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::conflict::Probing;
-use super::eligible::Ineligible;
+use super::eligible::{Ineligible, Missing};
 use super::handover::{Handover, Yielding};
 use super::listed::List;
 use super::old_owners::Former;
@@ -34,7 +34,7 @@ pub(super) struct Tenure {
     /// Since when it lists an address that no service asks for.
     pub(super) unasked: Option<Instant>,
     /// Since when the addresses are to be in the kernel and are not.
-    pub(super) missing: Option<Instant>,
+    pub(super) missing: Option<Missing>,
     /// The claim is being given up, for this reason.
     pub(super) leaving: Option<String>,
     pub(super) handover: Option<Handover>,

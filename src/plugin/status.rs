@@ -135,9 +135,6 @@ fn node(view: &View<'_>, name: &NodeName) -> NodeLine {
     };
     let live = row.filter(|row| row.is_live());
     let owned = || view.world().claims.values().filter(|claim| view.owner(claim) == Some(name));
-    let interface = |it: &leasehold_crds::lease::SessionInterface| {
-        format!("{} {}", it.name, it.addresses.join(" "))
-    };
     let state = view.desired().nodes.get(name).copied().unwrap_or_default();
     let excluded = view.world().snapshot.nodes.get(name).is_some_and(NodeObject::is_excluded);
     let state = if excluded && state == NodeState::Ready { "excluded" } else { state_of(state) };
@@ -149,7 +146,7 @@ fn node(view: &View<'_>, name: &NodeName) -> NodeLine {
         addresses: owned().map(|claim| claim.stored.record.addresses.len()).sum(),
         interfaces: live
             .map(|row| row.stored.record.interfaces.iter())
-            .map(|links| links.filter(|it| !it.only_if_named).map(interface).collect())
+            .map(|links| links.filter(|it| !it.only_if_named).map(ToString::to_string).collect())
             .unwrap_or_default(),
     }
 }

@@ -233,7 +233,11 @@ fn speakers(now: Instant, election: &Election) -> Vec<Speaker> {
             age: millis(view.age),
             lasts: millis(view.lasts),
             remarks: remarks.into_iter().map(str::to_owned).collect(),
-            interfaces: view.interfaces.into_iter().collect(),
+            interfaces: view
+                .interfaces
+                .into_iter()
+                .map(|(name, nets)| (name, nets.iter().map(ToString::to_string).collect()))
+                .collect(),
             cause: view.cause,
             without,
             node: view.node,

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use pnet_base::MacAddr;
 use serde::{Deserialize, Serialize};
@@ -102,14 +103,24 @@ pub struct SessionInterface {
     /// The largest packet that it sends, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// The node's own addresses on it, with prefix length: `192.0.2.250/24`.
-    pub addresses: Vec<String>,
+    /// The node's own addresses on it, with prefix length: `192.0.2.250/24`. What is no such address says
+    /// nothing.
+    #[serde(with = "networks")]
+    pub addresses: Vec<IpNet>,
     /// Whether the node's default route leads through it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub default_route: bool,
     /// Whether it announces only what a policy names it for: a bridge for containers, a tunnel, ….
     #[serde(default, skip_serializing_if = "is_false")]
     pub only_if_named: bool,
+}
+
+/// For people: its name and its addresses.
+impl fmt::Display for SessionInterface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.name)?;
+        self.addresses.iter().try_for_each(|address| write!(f, " {address}"))
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
@@ -193,6 +204,25 @@ impl Record for Session {
             set(annotation::SILENCE, silence.to_string());
         }
         annotations
+    }
+}
+
+mod networks {
+    use ipnet::IpNet;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        networks: &[IpNet],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(networks.iter().map(ToString::to_string))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<IpNet>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        Ok(texts.iter().filter_map(|text| text.parse().ok()).collect())
     }
 }
 

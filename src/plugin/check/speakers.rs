@@ -131,9 +131,9 @@ pub(super) fn mtus(view: &View<'_>) -> Vec<Finding> {
         let Some(session) = view.live(node) else { continue };
         for interface in &session.stored.record.interfaces {
             let Some(mtu) = interface.mtu else { continue };
-            let nets = interface.addresses.iter().filter_map(|net| net.parse::<IpNet>().ok());
+            let nets = interface.addresses.iter();
             let wide = nets.filter(|net| net.prefix_len() < net.max_prefix_len());
-            for subnet in wide.map(|net| net.trunc()).collect::<BTreeSet<_>>() {
+            for subnet in wide.map(IpNet::trunc).collect::<BTreeSet<_>>() {
                 let place = format!("{node} {}", interface.name);
                 subnets.entry(subnet).or_default().entry(mtu).or_default().push(place);
             }

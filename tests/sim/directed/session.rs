@@ -196,7 +196,7 @@ fn a_refused_renewal_waits_for_its_time_also_when_the_interfaces_changed() {
         world.clear_faults();
         world.run(secs(10));
         let stored = &world.store.sessions[&session("a")].record;
-        assert_eq!(stored.interfaces[0].addresses, ["10.0.254.1/16"]);
+        assert_eq!(stored.interfaces[0].addresses, ["10.0.254.1/16".parse().unwrap()]);
     }
 }
 

@@ -73,7 +73,8 @@ impl Kernel {
             let plan = plan(now, &self.serving, links, &seen, &self.refused);
             if plan.ops.is_empty() {
                 self.applied = self.serving.generation;
-                self.view = view(self.applied, &self.serving, links, &seen, &self.refused);
+                self.view =
+                    view((self.applied, self.applied), &self.serving, links, &seen, &self.refused);
                 self.wake = plan.wake;
                 return;
             }
