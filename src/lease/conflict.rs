@@ -245,10 +245,8 @@ impl Election {
             return Some((*address, self.config.node.clone()));
         }
         self.live_sessions().find_map(|(node, stored)| {
-            let mut listed =
-                stored.record.interfaces.iter().flat_map(|interface| &interface.addresses);
-            let theirs = listed.find(|net| claim.addresses.contains(&net.addr()))?;
-            Some((theirs.addr(), node.clone()))
+            let theirs = stored.record.addresses().find(|own| claim.addresses.contains(own))?;
+            Some((theirs, node.clone()))
         })
     }
 

@@ -128,6 +128,14 @@ const fn is_false(value: &bool) -> bool {
     !*value
 }
 
+impl Session {
+    /// The node's own addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let networks = self.interfaces.iter().flat_map(|interface| &interface.addresses);
+        networks.map(IpNet::addr)
+    }
+}
+
 impl Record for Session {
     fn read(spec: &LeaseSpec, annotations: &BTreeMap<String, String>) -> Self {
         let text = |key| annotations.get(key).map(String::as_str);

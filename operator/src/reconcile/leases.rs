@@ -130,9 +130,7 @@ impl Row for SessionRow {
         let Stored { uid, record, .. } = Stored::<Session>::from_lease(lease)?;
         let id = SessionId { uid: uid.clone(), transitions: record.transitions };
         let seconds = u64::try_from(record.duration_seconds).unwrap_or(0);
-        let texts = record.interfaces.iter().flat_map(|interface| &interface.addresses);
-        // `192.0.2.250/24`
-        let addresses = texts.filter_map(|text| text.split('/').next()?.parse().ok()).collect();
+        let addresses = record.addresses().collect();
         Some(Self {
             live: record.holder.as_ref().map(|_| id),
             uid,
