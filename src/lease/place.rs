@@ -487,7 +487,7 @@ mod tests {
 
     #[test]
     fn the_weight_is_the_same_for_ever() {
-        assert_eq!(weight("web.shop", "node-1"), 2_157_732_032_518_808_234);
+        assert_eq!(weight("web.shop", "node-1"), 4_113_461_947_375_139_441);
     }
 
     /// Who has which claim, on which nodes; each claim brings one address, and everybody may have it.
