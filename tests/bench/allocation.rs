@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use leasehold_lab::Lab;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -35,7 +35,7 @@ pub(crate) struct Plan {
 }
 
 /// One thing that was measured.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Measured {
     pub(crate) what: String,
     pub(crate) services: usize,

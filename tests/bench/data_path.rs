@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Service as ServiceObject;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use leasehold_lab::Lab;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -37,7 +37,7 @@ pub(crate) struct Plan {
 }
 
 /// One turn by one way.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Turn {
     /// `VIP` or `node port`.
     pub(crate) way: String,

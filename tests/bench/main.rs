@@ -11,6 +11,7 @@ mod failover;
 mod fleet;
 mod logs;
 mod record;
+mod report;
 mod soak;
 
 use std::path::{Path, PathBuf};
@@ -40,6 +41,8 @@ enum Command {
     Cost(cost::Plan),
     /// Compares requests by an address with requests by a node port.
     DataPath(data_path::Plan),
+    /// Writes the README's tables and pictures from the results in `tests/bench/results`.
+    Report,
     /// Lets speakers live with what must not alarm them, and counts false alarms.
     Soak(soak::Plan),
 }
@@ -71,6 +74,9 @@ fn inside(arguments: &Arguments, scratch: &Path) -> Result<ExitCode> {
             Command::Cost(plan) => cost::run(plan, &arguments.out).await,
             Command::DataPath(plan) => data_path::run(plan, &arguments.out).await,
             Command::Soak(plan) => soak::run(plan, &arguments.out).await,
+            Command::Report => {
+                report::write(&leasehold_lab::repository().join("tests/bench/results"))
+            }
         }
     });
     if !matches!(ran, Ok(true)) {

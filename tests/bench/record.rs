@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use leasehold_lab::process::Process;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::failover::Phases;
 
 /// What a client felt of one fault.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Felt {
     /// The longest time without a prompt answer, of the VIP that was away longest.
     pub(crate) outage_ms: f64,
@@ -39,7 +39,7 @@ pub(crate) struct Felt {
 }
 
 /// One repeat, as it is kept.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Run {
     pub(crate) fault: String,
     pub(crate) system: String,
@@ -53,7 +53,7 @@ pub(crate) struct Run {
 }
 
 /// What was measured, and on what.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct Machine {
     pub(crate) commit: String,
     pub(crate) kernel: String,

@@ -16,7 +16,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::ListParams;
 use leasehold_lab::{Cluster, Lab, Node, SYSTEM_NAMESPACE};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -53,7 +53,7 @@ pub(crate) struct Plan {
 }
 
 /// What was counted with so many nodes and Services.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Cost {
     pub(crate) nodes: u8,
     pub(crate) services: usize,
@@ -80,6 +80,17 @@ pub(crate) struct Cost {
     #[serde(flatten)]
     pub(crate) machine: Machine,
     pub(crate) date: String,
+}
+
+impl Cost {
+    /// Writes of leases per second: creations, updates and patches.
+    pub(crate) fn lease_writes(&self) -> f64 {
+        let write = |text: &str| {
+            ["POST ", "PUT ", "PATCH ", "DELETE "].iter().any(|it| text.starts_with(it))
+        };
+        let lease = |text: &str| text.ends_with(" leases");
+        self.requests.iter().filter(|(it, _)| write(it) && lease(it)).map(|(_, rate)| rate).sum()
+    }
 }
 
 /// Runs it all.
@@ -261,7 +272,7 @@ fn addresses(node: &Node) -> Result<usize> {
 }
 
 /// A node with 1,000 addresses.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Hoard {
     pub(crate) addresses: usize,
     /// From the start of a process to its readiness, after SIGTERM: it adopts the addresses.

@@ -92,6 +92,41 @@ impl Fault {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
+    /// For people.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::NodeDead => "owner's node dead",
+            Self::ClientsLinkCut => {
+                "owner cut from the clients' segment, carrier up; it reaches the API server"
+            }
+            Self::TwoOfFive => {
+                "two of five nodes dead in the same instant, 10 Services; the slowest"
+            }
+            Self::TwoOfFour => {
+                "two of four nodes dead in the same instant, 8 Services; the slowest"
+            }
+            Self::HundredServices => "one of three nodes with 100 Services dead; the slowest",
+            Self::SpeakerTerminated => "owner's speaker ended (SIGTERM), not started again",
+            Self::SpeakerRestarted => "owner's speaker ended (SIGTERM), started again after 2 s",
+            Self::SpeakerKilled => "owner's speaker killed (SIGKILL), not started again",
+            Self::SpeakerKilledRestarted => {
+                "owner's speaker killed (SIGKILL), started again after 2 s"
+            }
+            Self::Sigstop => "owner's speaker stopped (SIGSTOP) for 30 s",
+            Self::RollingUpgrade => "all speakers upgraded, one after another",
+            Self::Drain => "node with 20 of 60 Services drained; the Service that lost most",
+            Self::ApiDown => "API server away for a minute",
+            Self::ApiRestarted => "API server restarted",
+            Self::ApiSlow => "API server still for 800 ms of each second, for 20 s",
+            Self::ApiDownOwnerDies => "API server away, owner's node dead 20 s later",
+            Self::OwnerAndApiDead => {
+                "owner's node and the only API server dead in the same instant"
+            }
+            Self::OwnerCutFromApi => "owner alone cut from the API server for 12 s",
+            Self::PartitionHeal => "segment parted for 10 s and joined again",
+        }
+    }
+
     pub(crate) const fn shape(self) -> Shape {
         match self {
             Self::TwoOfFive => Shape { nodes: 5, services: 10 },

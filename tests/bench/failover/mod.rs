@@ -18,8 +18,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use leasehold_lab::sandbox;
 
-use self::fault::Fault;
-pub(crate) use self::fault::Shape;
+pub(crate) use self::fault::{Fault, Shape};
 use self::field::Field;
 pub(crate) use self::ground::{Ground, Profile, System};
 pub(crate) use self::phases::Phases;

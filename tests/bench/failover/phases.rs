@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::ground::Ground;
 use crate::logs::{Line, since};
@@ -17,7 +17,7 @@ pub(crate) const ARGUMENTS: [&str; 4] =
     ["--log", "info,leasehold::announce::apply=debug", "--log-format", "json"];
 
 /// One failover, in milliseconds from step to step.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Phases {
     /// From the fault to the first poll that is not answered.
     pub(crate) notice: f64,

@@ -1,0 +1,102 @@
+//! What the parts that decide take, without a network: the core's passes, placement, frames.
+//!
+//! `cargo bench --package leasehold-lab --bench micro`
+
+#![allow(missing_docs, reason = "criterion's macros make functions without")]
+#![allow(clippy::expect_used, clippy::indexing_slicing, reason = "what is made up here is valid")]
+
+mod cluster;
+
+use std::hint::black_box;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use cluster::Cluster;
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use leasehold::lease::{Event, turns};
+use leasehold::net::arp::ArpFrame;
+use leasehold::net::ndp::NdpFrame;
+use pnet_base::MacAddr;
+
+/// Who takes what when all addresses are nobody's at once.
+fn placement(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("placement");
+    for (services, nodes) in [(1_000, 3), (10_000, 3), (10_000, 500)] {
+        let cluster = Cluster::new(nodes, services);
+        let loads = cluster.loads();
+        let node = cluster.node(0);
+        let orphans = cluster.orphans();
+        group.bench_function(format!("{services} services on {nodes} nodes"), |bench| {
+            bench.iter(|| black_box(turns(&orphans, &loads, &node)));
+        });
+    }
+    group.finish();
+}
+
+/// A pass of the core of one of the nodes, all of whose claims are settled but for what is said of it.
+fn handle(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("handle");
+    for (services, nodes) in [(100, 3), (1_000, 3), (10_000, 3), (10_000, 500)] {
+        let cluster = Cluster::new(nodes, services);
+        let size = format!("{services} services on {nodes} nodes");
+        let mut steady = cluster.settled_core();
+        let mut round = 0;
+        group.bench_function(format!("renewal of another node, {size}"), |bench| {
+            bench.iter_batched(
+                || {
+                    round += 1;
+                    cluster.renewed(1, round)
+                },
+                |session| steady.handle(Event::Session(session)),
+                BatchSize::SmallInput,
+            );
+        });
+        group.bench_function(format!("refresh of another's claim, {size}"), |bench| {
+            bench.iter_batched(
+                || {
+                    round += 1;
+                    cluster.refreshed(1, round)
+                },
+                |claim| steady.handle(Event::Claim(claim)),
+                BatchSize::SmallInput,
+            );
+        });
+        group.sample_size(10).measurement_time(Duration::from_secs(2));
+        group.bench_function(format!("end of another's session, {size}"), |bench| {
+            bench.iter_batched(
+                || cluster.settled_core(),
+                |mut core| {
+                    core.handle(Event::Session(cluster.fenced(1)));
+                    core
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
+    group.finish();
+}
+
+/// Frames as they come and go.
+fn frames(criterion: &mut Criterion) {
+    let mac = MacAddr::new(2, 0, 0x5e, 0, 0x53, 1);
+    let arp = ArpFrame::announcement(Ipv4Addr::new(192, 0, 2, 7), mac);
+    let ndp = NdpFrame::announcement(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7), mac);
+    let (arp_bytes, ndp_bytes) = (arp.encode(), ndp.encode());
+    let mut group = criterion.benchmark_group("frames");
+    group.bench_function("ARP announcement, encode", |bench| {
+        bench.iter(|| black_box(&arp).encode());
+    });
+    group.bench_function("ARP announcement, decode", |bench| {
+        bench.iter(|| ArpFrame::decode(black_box(&arp_bytes)));
+    });
+    group.bench_function("neighbor advertisement, encode", |bench| {
+        bench.iter(|| black_box(&ndp).encode());
+    });
+    group.bench_function("neighbor advertisement, decode", |bench| {
+        bench.iter(|| NdpFrame::decode(black_box(&ndp_bytes)));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, placement, handle, frames);
+criterion_main!(benches);

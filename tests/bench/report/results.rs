@@ -1,0 +1,64 @@
+//! The results of `make bench`, as they were written.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::de::DeserializeOwned;
+
+use crate::allocation::Measured;
+use crate::cost::{Cost, Hoard};
+use crate::data_path::Turn;
+use crate::record::{Machine, Run};
+
+/// All of them.
+pub(crate) struct Results {
+    pub(crate) failover: Vec<Run>,
+    pub(crate) cost: Vec<Cost>,
+    pub(crate) hoard: Vec<Hoard>,
+    pub(crate) data_path: Vec<Turn>,
+    pub(crate) allocation: Vec<Measured>,
+}
+
+impl Results {
+    pub(crate) fn read(folder: &Path) -> Result<Self> {
+        let results = Self {
+            failover: read(folder, "failover.json")?,
+            cost: read(folder, "cost.json")?,
+            hoard: read(folder, "hoard.json")?,
+            data_path: read(folder, "data-path.json")?,
+            allocation: read(folder, "allocation.json")?,
+        };
+        results.origin()?;
+        Ok(results)
+    }
+
+    /// On what all of it was measured, and on which days.
+    pub(crate) fn origin(&self) -> Result<(&Machine, Vec<&str>)> {
+        let all = self.failover.iter().map(|it| (&it.machine, &it.date));
+        let all = all.chain(self.cost.iter().map(|it| (&it.machine, &it.date)));
+        let all = all.chain(self.hoard.iter().map(|it| (&it.machine, &it.date)));
+        let all = all.chain(self.data_path.iter().map(|it| (&it.machine, &it.date)));
+        let all = all.chain(self.allocation.iter().map(|it| (&it.machine, &it.date)));
+        let mut days: Vec<&str> = Vec::new();
+        let mut machine: Option<&Machine> = None;
+        for (this, date) in all {
+            let first = *machine.get_or_insert(this);
+            ensure!(
+                first == this,
+                "results of {first:?} and of {this:?} are mixed: run `make bench` again"
+            );
+            days.extend(date.split('T').next());
+        }
+        days.sort_unstable();
+        days.dedup();
+        Ok((machine.context("there are no results: run `make bench`")?, days))
+    }
+}
+
+fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Vec<T>> {
+    let path = folder.join(name);
+    let text = fs::read(&path)
+        .with_context(|| format!("read {}: `make bench` writes it", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} has other results", path.display()))
+}

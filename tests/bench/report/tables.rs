@@ -1,0 +1,240 @@
+//! The README's tables.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum as _;
+
+use super::Results;
+use crate::failover::Fault;
+use crate::record::{Felt, Run, Spread};
+
+/// By the names of their places.
+pub(super) fn all(results: &Results) -> Result<BTreeMap<&'static str, String>> {
+    Ok(BTreeMap::from([
+        ("origin", origin(results)?),
+        ("failover", failover(results)?),
+        ("phases", phases(results)?),
+        ("cost", cost(results)),
+        ("hoard", hoard(results)?),
+        ("data-path", data_path(results)?),
+        ("allocation", allocation(results)?),
+    ]))
+}
+
+fn origin(results: &Results) -> Result<String> {
+    let (machine, days) = results.origin()?;
+    Ok(format!(
+        "Commit {}, {}; {} cores of {}, Linux {}, Kubernetes {}, keepalived {}.",
+        machine.commit,
+        days.join(" and "),
+        machine.cores,
+        machine.processor,
+        machine.kernel,
+        machine.kubernetes,
+        machine.keepalived,
+    ))
+}
+
+/// The runs of one fault on one system.
+pub(super) struct Series<'a> {
+    pub(super) fault: String,
+    pub(super) system: String,
+    pub(super) runs: Vec<&'a Run>,
+}
+
+impl Series<'_> {
+    pub(super) fn spread(&self, value: fn(&Felt) -> f64) -> Result<Spread> {
+        let spread = Spread::of(self.runs.iter().map(|run| value(&run.felt)));
+        spread.with_context(|| format!("{} of {} has no runs", self.fault, self.system))
+    }
+}
+
+/// Fault after fault, and of each system after system, as they were measured.
+pub(super) fn series(results: &Results) -> Vec<Series<'_>> {
+    let mut all: Vec<Series<'_>> = Vec::new();
+    for fault in Fault::ALL.iter().map(|fault| fault.name()) {
+        let first = all.len();
+        for run in results.failover.iter().filter(|run| run.fault == fault) {
+            let system = match run.profile.as_str() {
+                "fast" => format!("{}, fast profile", run.system),
+                _ => run.system.clone(),
+            };
+            let known = all.iter_mut().skip(first).find(|series| series.system == system);
+            match known {
+                Some(series) => series.runs.push(run),
+                None => all.push(Series { fault: fault.clone(), system, runs: vec![run] }),
+            }
+        }
+    }
+    all
+}
+
+fn failover(results: &Results) -> Result<String> {
+    let mut text =
+        "| fault | system | n | outage in ms: median, p95, longest | datagrams lost: median, \
+                    most | two owners in ms: median, longest | connections broken |\n\
+                    |---|---|---|---|---|---|---|\n"
+            .to_owned();
+    let mut above = String::new();
+    for series in series(results) {
+        let title = if series.fault == above { "…" } else { title(&series.fault) };
+        let outage = series.spread(|felt| felt.outage_ms)?;
+        let lost = series.spread(|felt| u32::try_from(felt.lost).map_or(f64::MAX, f64::from))?;
+        let two = series.spread(|felt| felt.two_owners_ms)?;
+        let broken = series.runs.iter().filter(|run| run.felt.connection_broken).count();
+        let away = series.runs.iter().filter(|run| !run.felt.recovered).count();
+        let away = if away > 0 { format!("; {away} did not come back") } else { String::new() };
+        writeln!(
+            text,
+            "| {title} | {} | {} | {:.0}, {:.0}, {:.0}{away} | {:.0}, {:.0} | {:.0}, {:.0} | {broken} |",
+            series.system,
+            series.runs.len(),
+            outage.median,
+            outage.p95,
+            outage.most,
+            lost.median,
+            lost.most,
+            two.median,
+            two.most,
+        )?;
+        above.clone_from(&series.fault);
+    }
+    Ok(text)
+}
+
+/// A fault as people say it.
+pub(super) fn title(name: &str) -> &'static str {
+    let fault = Fault::from_str(name, true);
+    fault.map_or("unknown", Fault::title)
+}
+
+/// The steps of a failover, as they are named, and their values.
+pub(super) fn steps(results: &Results) -> Vec<(&'static str, Vec<f64>)> {
+    let dead = results
+        .failover
+        .iter()
+        .filter(|run| run.fault == Fault::NodeDead.name() && run.profile != "fast");
+    let phases: Vec<_> = dead.filter_map(|run| run.felt.phases).collect();
+    vec![
+        ("until a poll is not answered", phases.iter().map(|it| it.notice).collect()),
+        (
+            "silence: that many polls, and others answer",
+            phases.iter().map(|it| it.confirm).collect(),
+        ),
+        ("fence written", phases.iter().map(|it| it.fence).collect()),
+        ("claim written", phases.iter().map(|it| it.claim).collect()),
+        ("address in the kernel", phases.iter().map(|it| it.address).collect()),
+        ("announced", phases.iter().map(|it| it.announce).collect()),
+        ("client answered", phases.iter().map(|it| it.client).collect()),
+    ]
+}
+
+fn phases(results: &Results) -> Result<String> {
+    let mut text = "| step | ms: median, p95, longest |\n|---|---|\n".to_owned();
+    for (step, values) in steps(results) {
+        let spread = Spread::of(values.into_iter()).context("no failover has phases")?;
+        writeln!(text, "| {step} | {:.1}, {:.1}, {:.1} |", spread.median, spread.p95, spread.most)?;
+    }
+    Ok(text)
+}
+
+fn cost(results: &Results) -> String {
+    let mut text = "| nodes | Services | lease writes/s | all requests/s | watch events/s | KiB/s | frames/s | \
+                    speaker: MiB, % of a core | operator: MiB, % of a core | a node dies: claims, \
+                    requests, first and last announced after ms |\n\
+                    |---|---|---|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for cost in &results.cost {
+        let writes = cost.lease_writes();
+        let all: f64 = cost.requests.values().sum();
+        let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |it| format!("{it:.0}"));
+        let _infallible = writeln!(
+            text,
+            "| {} | {} | {writes:.1} | {all:.1} | {:.1} | {:.1} | {:.0} | {:.1}, {:.1} | {:.1}, {:.1} | {}, \
+             {:.0}, {}, {} |",
+            cost.nodes,
+            cost.services,
+            cost.watch_events,
+            cost.bytes / 1024.0,
+            cost.frames,
+            cost.speaker_mib,
+            cost.speaker_cpu * 100.0,
+            cost.operator_mib,
+            cost.operator_cpu * 100.0,
+            cost.moved,
+            cost.failover_requests,
+            ms(cost.first_ms),
+            ms(cost.last_ms),
+        );
+    }
+    text
+}
+
+fn hoard(results: &Results) -> Result<String> {
+    let of = |value: fn(&crate::cost::Hoard) -> f64| {
+        Spread::of(results.hoard.iter().map(value)).context("no node with many addresses")
+    };
+    let mut text = format!(
+        "| of a node with {} addresses, n = {} | ms: median, longest |\n|---|---|\n",
+        results.hoard.first().map_or(0, |it| it.addresses),
+        results.hoard.len(),
+    );
+    for (what, spread) in [
+        ("its speaker restarts: ready, with all of them adopted", of(|it| it.adopted_ms)?),
+        ("it dies: the first is announced by another", of(|it| it.first_ms)?),
+        ("... the last", of(|it| it.last_ms)?),
+        ("for comparison: `ip -batch` adds them", of(|it| it.kernel_add_ms)?),
+        ("... and removes them", of(|it| it.kernel_remove_ms)?),
+    ] {
+        writeln!(text, "| {what} | {:.0}, {:.0} |", spread.median, spread.most)?;
+    }
+    Ok(text)
+}
+
+fn data_path(results: &Results) -> Result<String> {
+    let mut text =
+        "| | by | requests/s: median | latency in µs: median, p99 |\n|---|---|---|---|\n"
+            .to_owned();
+    for (new, what) in [
+        (false, "one connection after the other's answer"),
+        (true, "a connection for each request"),
+    ] {
+        for way in ["VIP", "node port"] {
+            let turns = || {
+                let turns = results.data_path.iter();
+                turns.filter(move |turn| turn.way == way && turn.new_connections == new)
+            };
+            let of = |value: fn(&crate::data_path::Turn) -> f64| {
+                Spread::of(turns().map(value)).context("the data path was not measured")
+            };
+            let (rate, median, p99) =
+                (of(|it| it.requests_per_second)?, of(|it| it.median_us)?, of(|it| it.p99_us)?);
+            writeln!(
+                text,
+                "| {what} | {way} | {:.0} | {:.0}, {:.0} |",
+                rate.median, median.median, p99.median
+            )?;
+        }
+    }
+    Ok(text)
+}
+
+fn allocation(results: &Results) -> Result<String> {
+    let mut text = "| | n | median, longest |\n|---|---|---|\n".to_owned();
+    for measured in &results.allocation {
+        let spread = Spread::of(measured.values.iter().copied()).context("nothing was measured")?;
+        writeln!(
+            text,
+            "| {} ({} Services) | {} | {:.0} {unit}, {:.0} {unit} |",
+            measured.what,
+            measured.services,
+            measured.values.len(),
+            spread.median,
+            spread.most,
+            unit = measured.unit,
+        )?;
+    }
+    Ok(text)
+}
