@@ -7,8 +7,10 @@ use leasehold::report::log::Log;
 fn main() -> anyhow::Result<()> {
     let config = Config::parse();
     let log = Log::start(&config.log, config.log_format)?;
-    // One thread: the core decides in order, and memory stays small.
-    tokio::runtime::Builder::new_current_thread()
+    // The core has this thread to itself: with many claims a decision takes longer than to read from the API
+    // server what the next one rests on.
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
         .enable_all()
         .build()?
         .block_on(leasehold::run::run(config, log))

@@ -1,9 +1,11 @@
 //! The wiring: what is started, in which order, and what it is connected to.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
+use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -37,6 +39,16 @@ const RESTART_GRACE: Duration = Duration::from_secs(30);
 /// Events of the watches that wait for the core.
 const EVENTS: usize = 1024;
 
+/// A runtime with a thread of its own, on which it runs what is spawned on the handle. Whatever else the
+/// process is busy with, addresses are renewed there, and announced.
+fn thread(name: &str) -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let work = move || runtime.block_on(std::future::pending::<()>());
+    std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
+    Ok(handle)
+}
+
 /// Runs the speaker until it is asked to end.
 pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     host::check_capabilities()?;
@@ -65,11 +77,13 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     background.spawn(server::serve(listener, readiness, registry, page));
 
     let _lock = host::lock(&health).await?;
-    let edge = Edge::start().await?;
+    let kernel_thread = thread("kernel")?;
+    let edge = kernel_thread.spawn(Edge::start()).await??;
     let listener = Listener::start(edge.witnesses.clone(), edge.links.clone()).await?;
     let (serving, served) = watch::channel(Serving::default());
     let (guard, gate) = Guard::start()?;
-    let announcement = announce::start(served, view, &edge, gate, state.clone());
+    let start = announce::start(served, view, &edge, gate, state.clone());
+    let announcement = kernel_thread.spawn(start).await?;
     let (sender, events) = mpsc::channel(EVENTS);
     let leases =
         Leases::new(&lease_client, &config.session_namespace, &config.namespace, REQUEST_TIMEOUT);

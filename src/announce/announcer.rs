@@ -31,14 +31,17 @@ impl Announcer {
 
     /// Runs until a channel closes.
     pub async fn run(mut self) {
+        let mut news = true;
         loop {
             let now = Instant::now();
-            self.schedule.update(
-                now,
-                &self.serving.borrow_and_update(),
-                &self.kernel.borrow_and_update(),
-                &self.links.borrow_and_update(),
-            );
+            if news {
+                self.schedule.update(
+                    now,
+                    &self.serving.borrow_and_update(),
+                    &self.kernel.borrow_and_update(),
+                    &self.links.borrow_and_update(),
+                );
+            }
             for (vip, interface) in self.schedule.due(now) {
                 if self.transmit.send(Transmit::Announce { vip, interface }).await.is_err() {
                     return;
@@ -51,15 +54,19 @@ impl Announcer {
                     None => std::future::pending().await,
                 }
             };
-            let open = tokio::select! {
-                changed = self.serving.changed() => changed.is_ok(),
-                changed = self.kernel.changed() => changed.is_ok(),
-                changed = self.links.changed() => changed.is_ok(),
-                () = timer => true,
+            let changed = tokio::select! {
+                changed = self.serving.changed() => changed,
+                changed = self.kernel.changed() => changed,
+                changed = self.links.changed() => changed,
+                () = timer => {
+                    news = false;
+                    continue;
+                }
             };
-            if !open {
+            if changed.is_err() {
                 return;
             }
+            news = true;
         }
     }
 }

@@ -223,12 +223,12 @@ impl Applier {
             (KernelOp::Delete { .. }, Err(NetlinkError::NotFound | NetlinkError::NoInterface))
             | (KernelOp::Refresh { .. }, Err(NetlinkError::NoInterface)) => {}
             (KernelOp::Delete { .. } | KernelOp::Refresh { .. }, Err(error)) => {
-                let reason = reason(&error);
+                let reason = error.to_string();
                 tracing::warn!(%ip, interface, reason, "an address could not be changed");
                 self.refuse(ip, after, reason);
             }
             (KernelOp::Add { .. }, Err(error)) => {
-                let reason = reason(&error);
+                let reason = error.to_string();
                 if self.refused.get(&ip).is_none_or(|known| known.reason != reason) {
                     tracing::warn!(%ip, interface, reason, "an address could not be added");
                 }
@@ -260,13 +260,6 @@ fn joined(address: &LinkAddress, ended: Instant, known: Option<&Ours>) -> Ours {
         known.lifetime.earliest <= estimated.latest && estimated.earliest <= known.lifetime.latest
     });
     believed.copied().unwrap_or(Ours { lifetime: estimated, resurrected: false })
-}
-
-fn reason(error: &NetlinkError) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
 }
 
 #[cfg(test)]

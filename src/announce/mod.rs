@@ -48,25 +48,28 @@ pub struct Announcement {
     pub tasks: JoinSet<()>,
 }
 
-/// Starts to make the kernel and the segments agree with `serving`. Additions pass `gate`.
-/// What ARP settings were is kept in `state`; what the kernel holds is published in `view`.
+/// Starts, on the runtime that runs the future, to make the kernel and the segments agree with `serving`.
+/// Additions pass `gate`. What ARP settings were is kept in `state`; what the kernel holds is published in
+/// `view`.
 pub fn start(
     serving: watch::Receiver<Serving>,
     view: watch::Sender<KernelView>,
     edge: &Edge,
     gate: Gate,
     state: StateFolder,
-) -> Announcement {
-    let mut tasks = JoinSet::new();
+) -> impl Future<Output = Announcement> + Send + use<> {
     let kernel = view.subscribe();
     let vanished = Arc::new(AtomicU64::new(0));
     let (netlink, links) = (edge.netlink.clone(), edge.links.clone());
     let confinement = Confinement::new(netlink.clone(), state);
     let counted = Arc::clone(&vanished);
     let applier = Applier::new(netlink, serving.clone(), links, gate, confinement, view, counted);
-    tasks.spawn(applier.run());
     let announcer =
         Announcer::new(serving, kernel.clone(), edge.links.clone(), edge.transmit.clone());
-    tasks.spawn(announcer.run());
-    Announcement { kernel, vanished, tasks }
+    async {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(applier.run());
+        tasks.spawn(announcer.run());
+        Announcement { kernel, vanished, tasks }
+    }
 }

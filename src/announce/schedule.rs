@@ -46,6 +46,8 @@ struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Schedule {
     entries: BTreeMap<IpAddr, Entry>,
+    /// The same, by the time at which each is due.
+    times: BTreeSet<(Instant, IpAddr)>,
     /// What goes at once.
     first: BTreeSet<IpAddr>,
     /// When the next repetition may go.
@@ -62,7 +64,13 @@ impl Schedule {
             let link = links.get(&vip.interface)?;
             here.then_some((vip, announcements, link))
         };
-        self.entries.retain(|ip, _| announced(ip).is_some());
+        self.entries.retain(|ip, entry| {
+            let stays = announced(ip).is_some();
+            if !stays {
+                self.times.remove(&(entry.due, *ip));
+            }
+            stays
+        });
         self.first.retain(|ip| announced(ip).is_some());
         for ip in serving.vips.keys() {
             let Some((vip, announcements, link)) = announced(ip) else { continue };
@@ -71,6 +79,7 @@ impl Schedule {
             });
             let Some(entry) = known else {
                 self.first.insert(*ip);
+                let due = now + pause(*ip, announcements, 0);
                 let entry = Entry {
                     interface: vip.interface.clone(),
                     ownership: vip.ownership,
@@ -78,9 +87,12 @@ impl Schedule {
                     carrier: link.carrier,
                     announcements,
                     repeated: 0,
-                    due: now + pause(*ip, announcements, 0),
+                    due,
                 };
-                self.entries.insert(*ip, entry);
+                if let Some(former) = self.entries.insert(*ip, entry) {
+                    self.times.remove(&(former.due, *ip));
+                }
+                self.times.insert((due, *ip));
                 continue;
             };
             if link.carrier && (!entry.carrier || link.mac != entry.mac) {
@@ -90,7 +102,9 @@ impl Schedule {
             entry.mac = link.mac;
             if entry.announcements != announcements {
                 entry.announcements = announcements;
-                entry.due = entry.due.min(now + pause(*ip, announcements, entry.repeated));
+                let due = entry.due.min(now + pause(*ip, announcements, entry.repeated));
+                self.times.remove(&(std::mem::replace(&mut entry.due, due), *ip));
+                self.times.insert((due, *ip));
             }
         }
     }
@@ -101,23 +115,18 @@ impl Schedule {
         for ip in std::mem::take(&mut self.first) {
             due.extend(self.entries.get(&ip).map(|entry| (ip, entry.interface.clone())));
         }
-        let mut waiting: Vec<(Instant, IpAddr)> = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| entry.due <= now)
-            .map(|(ip, entry)| (entry.due, *ip))
-            .collect();
-        waiting.sort_unstable();
-        for (_, ip) in waiting {
-            if self.pace > now {
-                break;
-            }
+        while self.pace <= now
+            && let Some(&(at, ip)) = self.times.first()
+            && at <= now
+        {
+            self.times.pop_first();
+            let Some(entry) = self.entries.get_mut(&ip) else { continue };
             // What was not sent in time is not caught up.
             self.pace = now.max(self.pace) + PACE;
-            let Some(entry) = self.entries.get_mut(&ip) else { continue };
             due.push((ip, entry.interface.clone()));
             entry.repeated = entry.repeated.saturating_add(1);
             entry.due = now + pause(ip, entry.announcements, entry.repeated);
+            self.times.insert((entry.due, ip));
         }
         due
     }
@@ -127,7 +136,7 @@ impl Schedule {
         if !self.first.is_empty() {
             return Some(Instant::default());
         }
-        self.entries.values().map(|entry| entry.due).min().map(|due| due.max(self.pace))
+        self.times.first().map(|(due, _)| (*due).max(self.pace))
     }
 }
 

@@ -44,9 +44,10 @@ pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
             if policy.is_some_and(|policy| policy.announce_without_endpoints) {
                 announced_without.insert(claim.clone());
             }
-            let others = service.claims.keys().filter(|other| *other != claim).cloned();
+            let others =
+                service.claims.iter().map(|(other, _)| other).filter(|other| *other != claim);
             let asked = DesiredClaim {
-                apart_from: others.collect(),
+                apart_from: others.cloned().collect(),
                 ..allowed.asked(name, addresses, governance)
             };
             match desired.claims.get_mut(claim) {

@@ -41,6 +41,47 @@ impl Desired {
         let not_ready = |(_, state): &(&NodeName, &NodeState)| **state == NodeState::NotReady;
         self.nodes.iter().filter(not_ready).map(|(name, _)| name)
     }
+
+    /// The claims of which something else is asked for than `before`, those among them that are not
+    /// asked for any more.
+    pub fn changed<'a>(&'a self, before: Option<&'a Self>) -> impl Iterator<Item = &'a LeaseName> {
+        let known = move |name| before.and_then(|before| before.claims.get(name));
+        let new = self.claims.iter().filter(move |(name, claim)| known(*name) != Some(*claim));
+        let former = before.into_iter().flat_map(|before| before.claims.keys());
+        let gone = former.filter(|name| !self.claims.contains_key(*name));
+        new.map(|(name, _)| name).chain(gone)
+    }
+
+    /// Has the sets that are as they were `before` be the same in memory: to compare them costs nothing
+    /// then, for however many claims and nodes.
+    pub fn share(&mut self, before: &Self) {
+        let mut nodes = Shared::default();
+        let mut preferences = Shared::default();
+        for (name, claim) in &mut self.claims {
+            let Some(known) = before.claims.get(name) else { continue };
+            nodes.share(&mut claim.nodes, &known.nodes);
+            preferences.share(&mut claim.preference, &known.preference);
+        }
+    }
+}
+
+/// Which of two values, by their places in memory, are equal.
+struct Shared<T>(BTreeMap<(*const T, *const T), bool>);
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: PartialEq> Shared<T> {
+    /// Replaces `value` by `known` where they are equal.
+    fn share(&mut self, value: &mut Arc<T>, known: &Arc<T>) {
+        let places = (Arc::as_ptr(value), Arc::as_ptr(known));
+        if *self.0.entry(places).or_insert_with(|| **value == **known) {
+            *value = Arc::clone(known);
+        }
+    }
 }
 
 /// One claim that the cluster asks for.

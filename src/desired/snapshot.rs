@@ -44,7 +44,7 @@ pub struct Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceFacts {
     /// Which of its addresses each of its claims governs.
-    pub(super) claims: BTreeMap<LeaseName, BTreeSet<IpAddr>>,
+    pub(super) claims: Box<[(LeaseName, Box<[IpAddr]>)]>,
     pub(super) pool: Option<String>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) ports: BTreeSet<ServicePort>,
@@ -122,13 +122,18 @@ fn key(object: &impl ResourceExt) -> String {
 impl ServiceFacts {
     /// What placement needs to know of a Service: which of its addresses each of its claims governs,
     /// their pool, its labels, and whether it has `externalTrafficPolicy: Local`.
-    pub const fn placed(
+    pub fn placed(
         claims: BTreeMap<LeaseName, BTreeSet<IpAddr>>,
         pool: Option<String>,
         labels: BTreeMap<String, String>,
         local: bool,
     ) -> Self {
-        Self { claims, pool, labels, ports: BTreeSet::new(), local }
+        Self { claims: Self::split(claims), pool, labels, ports: BTreeSet::new(), local }
+    }
+
+    /// One service has few of them: sets would take several times the memory.
+    fn split(claims: BTreeMap<LeaseName, BTreeSet<IpAddr>>) -> Box<[(LeaseName, Box<[IpAddr]>)]> {
+        claims.into_iter().map(|(name, ips)| (name, ips.into_iter().collect())).collect()
     }
 
     /// The facts of a Service that has a claim and addresses; `None` for all others.
@@ -141,7 +146,7 @@ impl ServiceFacts {
         let addresses = service::ingress_ips(object).filter_map(|ip| ip.parse().ok());
         let claims = service::Claims::of(object)?.split(addresses);
         let facts = Self {
-            claims,
+            claims: Self::split(claims),
             pool: service::allocated_from(object).map(str::to_owned),
             labels: object.labels().clone(),
             ports: spec.ports.iter().flatten().filter_map(ServicePort::of).collect(),

@@ -294,7 +294,7 @@ impl Election {
         let Some(tenure) = self.tenures.get_mut(name) else { return };
         tenure.unasked = unasked.then(|| tenure.unasked.unwrap_or(now));
         let mut unasked = stored.record.addresses.difference(&claim.addresses);
-        let elsewhere = unasked.all(|address| !self.open.governing(*address).is_empty());
+        let elsewhere = unasked.all(|address| self.open.governing(*address).next().is_some());
         let patience = if elsewhere { ELSEWHERE } else { UNASKED };
         let due =
             now >= tenure.retry && tenure.unasked.is_some_and(|since| now >= since + patience);

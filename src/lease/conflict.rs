@@ -229,7 +229,7 @@ impl Election {
     /// The claims under which `address` is, was or will be served here.
     pub(super) fn claims_of(&self, address: IpAddr) -> Vec<LeaseName> {
         let held = |name: &&LeaseName| self.tenures.get(*name).is_some_and(Tenure::counts);
-        self.open.governing(address).iter().filter(held).cloned().collect()
+        self.open.governing(address).filter(held).cloned().collect()
     }
 
     /// An address that a node has without our mark, and the node: to serve it would take the node

@@ -168,7 +168,6 @@ impl Election {
     }
 
     fn take(&mut self, now: Instant, event: Event, actions: &mut Vec<Action>) {
-        self.listening.stale |= matches!(event, Event::Desired(_) | Event::Interfaces(_));
         match event {
             Event::Sessions(all) => {
                 self.api.listed_sessions();
@@ -209,13 +208,18 @@ impl Election {
                 self.listening.stale = true;
             }
             Event::Desired(desired) => {
-                self.open.note_desired(&desired);
+                let before = self.desired.as_deref();
+                let changed: Vec<LeaseName> = desired.changed(before).cloned().collect();
+                self.open.note_desired(before, &desired, &changed);
+                self.listening.asked |= !changed.is_empty();
+                self.listening.changed.extend(changed);
                 self.improving.note_desired(&desired);
                 let own = desired.nodes.get(&self.config.node).copied();
                 self.not_ready.note_desired(now, own, &desired);
                 self.desired = Some(desired);
             }
             Event::Interfaces(interfaces) => {
+                self.listening.stale = true;
                 self.note_interfaces(now, interfaces);
             }
             Event::Hearing(hearing) => self.hearing = hearing,

@@ -42,7 +42,8 @@ impl Election {
         let made_from = (self.sessions.revision(), takes_part);
         let same = std::mem::replace(&mut self.listening.made_from, made_from) == made_from;
         let claims = self.claims.revision();
-        let same_claims = std::mem::replace(&mut self.listening.claims, claims) == claims;
+        let asked = std::mem::take(&mut self.listening.asked);
+        let same_claims = std::mem::replace(&mut self.listening.claims, claims) == claims && !asked;
         let changed = if std::mem::take(&mut self.listening.stale) || !same {
             self.watch_all(takes_part)
         } else {
@@ -275,6 +276,8 @@ pub(super) struct Listening {
     claims: u64,
     /// … and the claims of which something was said since.
     pub(super) changed: BTreeSet<LeaseName>,
+    /// Something else is asked for of some of them.
+    pub(super) asked: bool,
     voiced: Voiced,
     /// Something else that it is made from may have changed.
     pub(super) stale: bool,

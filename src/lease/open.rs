@@ -106,14 +106,33 @@ impl Open {
         }
     }
 
-    /// The cluster asks for something else.
-    pub(super) fn note_desired(&mut self, desired: &Desired) {
-        self.all = true;
-        self.governing.clear();
-        for (name, claim) in &desired.claims {
-            for address in &claim.addresses {
-                self.governing.entry(*address).or_default().push(name.clone());
+    /// The cluster asks for something else of these claims, or, where nodes have changed, of all.
+    pub(super) fn note_desired(
+        &mut self,
+        before: Option<&Desired>,
+        desired: &Desired,
+        changed: &[LeaseName],
+    ) {
+        self.all |= before.is_none_or(|before| before.nodes != desired.nodes);
+        for name in changed {
+            let addresses = |desired: &Desired| {
+                let claim = desired.claims.get(name);
+                claim.map(|claim| claim.addresses.clone()).unwrap_or_default()
+            };
+            for address in before.map(addresses).into_iter().flatten() {
+                if let Some(names) = self.governing.get_mut(&address) {
+                    names.retain(|known| known != name);
+                    if names.is_empty() {
+                        self.governing.remove(&address);
+                    }
+                }
             }
+            for address in addresses(desired) {
+                let names = self.governing.entry(address).or_default();
+                let at = names.partition_point(|known| known < name);
+                names.insert(at, name.clone());
+            }
+            self.note(name);
         }
     }
 
@@ -140,8 +159,8 @@ impl Open {
     }
 
     /// The claims that are asked for with this address.
-    pub(super) fn governing(&self, address: IpAddr) -> &[LeaseName] {
-        self.governing.get(&address).map(Vec::as_slice).unwrap_or_default()
+    pub(super) fn governing(&self, address: IpAddr) -> impl Iterator<Item = &LeaseName> {
+        self.governing.get(&address).into_iter().flatten()
     }
 }
 

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 use tokio::sync::{mpsc, watch};
@@ -88,15 +90,14 @@ impl Edge {
         let mut tasks = JoinSet::new();
         let (events, subscription) = netlink::subscribe()?;
         let (netlink, connection) = Netlink::open()?;
-        tasks.spawn(async {
-            subscription.await;
-            NetlinkError::Closed.into()
-        });
-        tasks.spawn(async {
-            connection.await;
-            NetlinkError::Closed.into()
-        });
-        let (links_task, links) = LinksTask::new(netlink.clone(), events).await?;
+        // Its own: what adds addresses does not wait for a dump of everything.
+        let (reader, reading) = Netlink::open()?;
+        let drivers: [BoxFuture<'static, ()>; 3] =
+            [Box::pin(subscription), Box::pin(connection), Box::pin(reading)];
+        for driver in drivers {
+            tasks.spawn(driver.map(|()| NetlinkError::Closed.into()));
+        }
+        let (links_task, links) = LinksTask::new(reader, events).await?;
         tasks.spawn(async { links_task.run().await.into() });
 
         let (attention, attention_receiver) = watch::channel(Attention::default());

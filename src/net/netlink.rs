@@ -7,6 +7,7 @@ use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use futures::{Stream, TryStreamExt, pin_mut};
 use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
@@ -20,6 +21,7 @@ use netlink_packet_route::route::RouteMessage;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::AsyncSocket;
 use rtnetlink::{Handle, MulticastGroup};
+use tokio::sync::Mutex;
 
 use crate::clock::Instant;
 use crate::net::links::{Events, LinkAddress};
@@ -51,14 +53,14 @@ pub enum NetlinkError {
     #[error("the interface does not accept IPv6 addresses (disable_ipv6)")]
     Disabled,
     /// Another answer of the kernel.
-    #[error("the kernel refused")]
-    Refused(#[source] io::Error),
+    #[error("the kernel refused: {0}")]
+    Refused(io::Error),
     /// A message that the kernel does not send in answer to this.
     #[error("unexpected answer from the kernel: {0}")]
     Unexpected(String),
     /// The socket could not be opened.
-    #[error("cannot open a netlink socket")]
-    Open(#[source] io::Error),
+    #[error("cannot open a netlink socket: {0}")]
+    Open(io::Error),
     /// The connection has ended.
     #[error("the netlink connection has ended")]
     Closed,
@@ -88,6 +90,9 @@ impl From<rtnetlink::Error> for NetlinkError {
 #[derive(Clone, Debug)]
 pub struct Netlink {
     handle: Handle,
+    /// Held while something is dumped: a second dump on the same socket is refused (`EBUSY`,
+    /// `__netlink_dump_start` in the kernel's `net/netlink/af_netlink.c`).
+    dumps: Arc<Mutex<()>>,
 }
 
 impl Netlink {
@@ -95,7 +100,7 @@ impl Netlink {
     /// ends only with it.
     pub fn open() -> Result<(Self, impl Future<Output = ()> + Send), NetlinkError> {
         let (connection, handle, _) = rtnetlink::new_connection().map_err(NetlinkError::Open)?;
-        Ok((Self { handle }, connection))
+        Ok((Self { handle, dumps: Arc::default() }, connection))
     }
 
     /// Adds an address for `lifetime` seconds; refused as [`NetlinkError::Exists`] if the
@@ -160,6 +165,7 @@ impl Netlink {
 
     /// All addresses of the namespace, by the index of their link.
     pub async fn addresses(&self) -> Result<Vec<(u32, LinkAddress)>, NetlinkError> {
+        let _dump = self.dumps.lock().await;
         let now = Instant::now();
         let rows = self.handle.address().get().execute();
         pin_mut!(rows);
@@ -194,6 +200,7 @@ impl Netlink {
     /// Reads links, addresses and default routes.
     pub(crate) async fn table(&self) -> Result<Table, NetlinkError> {
         let mut table = Table::default();
+        let dump = self.dumps.lock().await;
         let now = Instant::now();
         let skip = vec![LinkExtentMask::SkipStats];
         let links = self.handle.link().get().set_filter_mask(AddressFamily::Unspec, skip).execute();
@@ -206,12 +213,14 @@ impl Netlink {
         while let Some(row) = addresses.try_next().await? {
             table.apply(now, &RouteNetlinkMessage::NewAddress(row));
         }
+        drop(dump);
         self.routes(&mut table).await?;
         Ok(table)
     }
 
     /// Reads the default routes into `table`.
     pub(crate) async fn routes(&self, table: &mut Table) -> Result<(), NetlinkError> {
+        let _dump = self.dumps.lock().await;
         table.clear_routes();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut request = RouteMessage::default();

@@ -25,6 +25,9 @@ use crate::report::health::{Health, Part};
 
 /// Changes that come within this time lead to one result.
 const GATHER: Duration = Duration::from_millis(3);
+/// With many Services it takes long to tell what follows: while changes keep coming it rests for this many
+/// times as long.
+const REST: u32 = 9;
 
 /// What a watch brings; objects that cannot be read are passed over.
 #[expect(clippy::large_enum_variant, reason = "taken apart as soon as it is made")]
@@ -55,19 +58,24 @@ pub(super) async fn desired(
     ]);
     let mut state = State::default();
     let mut sent: Option<Arc<Desired>> = None;
+    let mut rested = tokio::time::Instant::now();
     while let Some(change) = changes.next().await {
         state.apply(change, &health);
         // What belongs together arrives together.
-        let until = tokio::time::Instant::now() + GATHER;
+        let until = rested.max(tokio::time::Instant::now() + GATHER);
         while let Ok(Some(change)) = tokio::time::timeout_at(until, changes.next()).await {
             state.apply(change, &health);
         }
         if !state.is_complete() {
             continue;
         }
-        let (desired, errors) = build(&state.snapshot);
+        let began = tokio::time::Instant::now();
+        let (mut desired, errors) = build(&state.snapshot);
         for error in errors {
             tracing::debug!(%error, "a policy cannot be followed");
+        }
+        if let Some(before) = &sent {
+            desired.share(before);
         }
         if sent.as_deref() != Some(&desired) {
             let desired = Arc::new(desired);
@@ -76,6 +84,8 @@ pub(super) async fn desired(
                 return;
             }
         }
+        let ended = tokio::time::Instant::now();
+        rested = ended + (ended - began) * REST;
     }
 }
 

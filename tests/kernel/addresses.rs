@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use futures::future::try_join_all;
 use leasehold::announce::confine::restore;
 use leasehold::clock::Instant;
 use leasehold::net::netlink::{MARK, Netlink, NetlinkError};
@@ -29,6 +30,7 @@ pub const TESTS: &[Test] = &[
     ("what_the_kernel_refuses_is_reported_and_tried_again", refusals),
     ("without_the_capability_the_reason_is_reported", without_the_capability),
     ("two_hundred_addresses_are_added_and_renewed", two_hundred),
+    ("dumps_of_one_connection_wait_for_one_another", dumps_wait),
 ];
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 10));
@@ -416,6 +418,31 @@ fn two_hundred(world: &World) -> Result<()> {
             speaker.have(&vips, false).await?;
             println!("200 removed after {:?}", Instant::now().saturating_since(renewed));
             ensure!(count.await? == 0);
+            Ok(())
+        };
+        tokio::select! {
+            () = driver => anyhow::bail!("netlink has ended"),
+            done = work => done,
+        }
+    })
+}
+
+/// So many that a dump takes more than one message of the kernel.
+fn dumps_wait(world: &World) -> Result<()> {
+    const COUNT: u32 = 2_000;
+    world.node.block_on(|| async {
+        let (netlink, driver) = Netlink::open()?;
+        // It ends here, or it would remove what it does not serve.
+        let link = link(&Speaker::start().await?, "eth0")?;
+        let work = async {
+            let lifetime = NonZeroU32::new(60).context("zero")?;
+            let first = Ipv4Addr::new(198, 18, 0, 0).to_bits();
+            let ips = (first..first + COUNT).map(|bits| Ipv4Addr::from_bits(bits).into());
+            try_join_all(ips.map(|ip| netlink.add(link, ip, lifetime))).await?;
+            for addresses in try_join_all((0..20).map(|_| netlink.addresses())).await? {
+                let ours = addresses.iter().filter(|(_, address)| address.ours).count();
+                ensure!(ours == COUNT as usize, "{ours}");
+            }
             Ok(())
         };
         tokio::select! {

@@ -227,7 +227,8 @@ impl Speaker {
             &edge,
             gate,
             state.clone(),
-        );
+        )
+        .await;
         let speaker = Self { edge, announcement, guard, serving, state };
         speaker.attend(|attention| {
             attention.interfaces.insert(eth0());
