@@ -15,6 +15,7 @@ mod id;
 mod session;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -85,9 +86,9 @@ pub struct Stored<T> {
     /// Its name.
     pub name: LeaseName,
     /// Differs for each object that ever bore the name.
-    pub uid: String,
+    pub uid: Arc<str>,
     /// Differs for each state of the object. Opaque: compared for equality only.
-    pub resource_version: String,
+    pub resource_version: Arc<str>,
     /// When the present holder acquired it, by the holder's wall clock: for people, never for
     /// decisions.
     pub acquired: Option<Timestamp>,
@@ -119,8 +120,8 @@ impl<T: Record> Stored<T> {
         let annotations = lease.metadata.annotations.as_ref().unwrap_or(&empty);
         Some(Self {
             name: lease.metadata.name.as_deref()?.parse().ok()?,
-            uid: lease.metadata.uid.clone()?,
-            resource_version: lease.metadata.resource_version.clone()?,
+            uid: lease.metadata.uid.as_deref()?.into(),
+            resource_version: lease.metadata.resource_version.as_deref()?.into(),
             acquired: spec.acquire_time.as_ref().map(|time| time.0),
             record: T::read(spec, annotations),
         })
@@ -132,8 +133,8 @@ impl<T: Record> Stored<T> {
         let same_tenure = record.transitions() == self.record.transitions();
         let acquired = self.acquired.filter(|_| same_tenure).unwrap_or(now);
         let mut lease = lease(&self.name, record, namespace, acquired, now);
-        lease.metadata.uid = Some(self.uid.clone());
-        lease.metadata.resource_version = Some(self.resource_version.clone());
+        lease.metadata.uid = Some(self.uid.to_string());
+        lease.metadata.resource_version = Some(self.resource_version.to_string());
         lease
     }
 }

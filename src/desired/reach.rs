@@ -94,7 +94,7 @@ impl Reaches {
     pub(super) fn add(
         &mut self,
         claim: &LeaseName,
-        addresses: &BTreeSet<IpAddr>,
+        addresses: &[IpAddr],
         ports: &BTreeSet<ServicePort>,
         protection: HostProtection,
     ) {
@@ -134,7 +134,7 @@ mod tests {
     fn reaches(rows: &[(&str, &[&str], &[ServicePort], HostProtection)]) -> Vec<(String, Reach)> {
         let mut reaches = Reaches::default();
         for (claim, addresses, ports, protection) in rows {
-            let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+            let addresses: Vec<_> = addresses.iter().map(|it| it.parse().unwrap()).collect();
             let ports = ports.iter().copied().collect();
             reaches.add(&claim.parse().unwrap(), &addresses, &ports, *protection);
         }

@@ -36,11 +36,11 @@ pub(super) struct Entry<T> {
     /// The greatest that was seen of the lease that is stored now.
     highest_here: i32,
     /// The lease that was stored last.
-    uid: Option<String>,
+    uid: Option<Arc<str>>,
     /// The version up to which the watch is passed over.
-    awaiting: Option<String>,
+    awaiting: Option<Arc<str>>,
     /// The versions that the watch delivered last, and when the last one came.
-    delivered: VecDeque<String>,
+    delivered: VecDeque<Arc<str>>,
     delivered_at: Option<Instant>,
 }
 
@@ -288,8 +288,8 @@ mod tests {
     fn at(version: &str, transitions: i32) -> Arc<Stored<Session>> {
         Arc::new(Stored {
             name: "node-1".parse().unwrap(),
-            uid: "u".to_owned(),
-            resource_version: version.to_owned(),
+            uid: "u".into(),
+            resource_version: version.into(),
             acquired: None,
             record: Session { transitions, ..Session::default() },
         })
@@ -304,7 +304,7 @@ mod tests {
         assert!(cache.answered(now, now, &name, Some(at("4", 4))));
         for (version, transitions) in [("2", 2), ("3", 3), ("4", 4)] {
             assert!(!cache.watched(now, &name, Some(at(version, transitions))));
-            assert_eq!(cache.get(&name).unwrap().resource_version, "4");
+            assert_eq!(&*cache.get(&name).unwrap().resource_version, "4");
         }
         assert!(cache.watched(now, &name, Some(at("5", 5))));
         assert!(cache.watched(now, &name, None));
@@ -331,7 +331,7 @@ mod tests {
         cache.watched(now, &name, Some(at("2", 2)));
         cache.watched(now, &name, Some(at("3", 3)));
         assert!(!cache.answered(now, now, &name, Some(at("2", 2))));
-        assert_eq!(cache.get(&name).unwrap().resource_version, "3");
+        assert_eq!(&*cache.get(&name).unwrap().resource_version, "3");
         assert!(cache.watched(now, &name, Some(at("4", 4))));
     }
 }

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -56,7 +57,7 @@ pub(super) struct Former {
     session: SessionId,
     mac: MacAddr,
     /// The version of its session as it was last seen, and how often that has changed since.
-    version: Option<String>,
+    version: Option<Arc<str>>,
     renewals: u32,
 }
 
@@ -183,7 +184,7 @@ impl OldOwner {
 }
 
 impl Former {
-    fn new(node: &NodeName, session: &SessionId, mac: MacAddr, version: Option<String>) -> Self {
+    fn new(node: &NodeName, session: &SessionId, mac: MacAddr, version: Option<Arc<str>>) -> Self {
         Self { node: node.clone(), session: session.clone(), mac, version, renewals: 0 }
     }
 }
@@ -450,7 +451,7 @@ impl Election {
         self.old_owners.asked.insert(key, old);
     }
 
-    pub(super) fn session_version(&self, node: &NodeName) -> Option<String> {
+    pub(super) fn session_version(&self, node: &NodeName) -> Option<Arc<str>> {
         let stored = self.sessions.get(&LeaseName::session(node))?;
         Some(stored.resource_version.clone())
     }

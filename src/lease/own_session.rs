@@ -1,6 +1,7 @@
 //! What this process knows of its own session.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Session, SessionId, Stored};
@@ -49,7 +50,7 @@ pub(super) struct OwnSession {
     pub(super) must_read: bool,
     pub(super) hold_due: Instant,
     pub(super) list_due: Instant,
-    pub(super) echoes: VecDeque<(String, Instant)>,
+    pub(super) echoes: VecDeque<(Arc<str>, Instant)>,
     pub(super) ending: Ending,
     /// No other process follows this one.
     pub(super) last: bool,

@@ -1,6 +1,7 @@
 //! The lease path: a session that is not renewed for as long as it said is fenced.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Evidence, LeaseName, Record as _, Session, Silenced, Stored};
@@ -42,7 +43,7 @@ pub(super) struct Peers {
 #[derive(Debug)]
 struct Suspect {
     /// The version that an uncached read confirmed.
-    confirmed: Option<String>,
+    confirmed: Option<Arc<str>>,
     next: Instant,
 }
 

@@ -109,7 +109,7 @@ pub(super) struct Provisional {
     /// Since when this node asks for it, or serves it.
     since: Instant,
     /// The version of its session when it did: another one says that it lives.
-    version: Option<String>,
+    version: Option<Arc<str>>,
     /// When each of the others that have it was told first, and last, that this node has it.
     told: BTreeMap<MacAddr, (Instant, Instant)>,
     /// How this node comes to serve it.

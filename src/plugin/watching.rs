@@ -225,8 +225,8 @@ mod tests {
         };
         let stored = Stored {
             name: "web.shop".parse().unwrap(),
-            uid: "u".to_owned(),
-            resource_version: "1".to_owned(),
+            uid: "u".into(),
+            resource_version: "1".into(),
             acquired: None,
             record,
         };

@@ -70,7 +70,7 @@ impl Owner {
     }
 
     fn id(&self) -> Result<VoiceId> {
-        let uid = format!("uid-{}", self.number).parse()?;
+        let uid = format!("uid-{}", self.number).into();
         Ok(VoiceId {
             interface: eth0(),
             node: format!("owner-{}", self.number).parse()?,

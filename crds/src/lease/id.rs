@@ -97,7 +97,7 @@ impl fmt::Display for LeaseName {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId {
     /// The uid of the session lease.
-    pub uid: String,
+    pub uid: Arc<str>,
     /// Its `leaseTransitions`.
     pub transitions: i32,
 }
@@ -117,7 +117,7 @@ impl FromStr for SessionId {
         if uid.is_empty() {
             return Err(error());
         }
-        Ok(Self { uid: uid.to_owned(), transitions })
+        Ok(Self { uid: uid.into(), transitions })
     }
 }
 

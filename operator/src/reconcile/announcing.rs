@@ -236,7 +236,7 @@ impl Index {
             let stored = Stored {
                 name: name.clone(),
                 uid: row.uid.clone(),
-                resource_version: String::new(),
+                resource_version: "".into(),
                 acquired: None,
                 record: row.record.clone(),
             };

@@ -1,6 +1,7 @@
 //! What is to be written: the plan against what is there.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use leasehold_crds::lease::LeaseName;
@@ -55,7 +56,7 @@ impl Target {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision {
     /// The uid.
-    pub uid: String,
+    pub uid: Arc<str>,
     /// The resource version.
     pub version: u64,
 }

@@ -2,6 +2,7 @@
 //! Namespaces: their labels.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -63,7 +64,7 @@ impl Row for NamespaceRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRow {
     /// The uid of the lease.
-    pub uid: String,
+    pub uid: Arc<str>,
     /// The service that it is named after; none if it is named after an address.
     pub service: Option<ServiceKey>,
     /// When the present holder acquired it, for people.
@@ -113,7 +114,7 @@ pub struct SessionRow {
     /// Under which number it lives; none once it has ended.
     pub live: Option<SessionId>,
     /// The uid of the lease.
-    pub uid: String,
+    pub uid: Arc<str>,
     /// What it says.
     pub record: Session,
     /// L.

@@ -199,7 +199,7 @@ fn relist(
     let base = Stored {
         name: name.clone(),
         uid: row.uid.clone(),
-        resource_version: version.to_string(),
+        resource_version: version.to_string().into(),
         acquired: row.acquired,
         record: old.clone(),
     };

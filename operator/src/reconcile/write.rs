@@ -123,7 +123,7 @@ impl Writer {
     ) -> Result<(), CallError> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
         let only = DeleteParams::default().preconditions(Preconditions {
-            uid: Some(revision.uid.clone()),
+            uid: Some(revision.uid.to_string()),
             resource_version: Some(revision.version.to_string()),
         });
         match call(leases.delete(name.as_str(), &only)).await {

@@ -42,7 +42,7 @@ pub fn id(number: u8) -> VoiceId {
     VoiceId {
         interface: eth0(),
         node: format!("node-{number}").parse().unwrap(),
-        session: SessionId { uid: format!("uid-{number}").parse().unwrap(), transitions: 1 },
+        session: SessionId { uid: format!("uid-{number}").into(), transitions: 1 },
         mac: mac(number),
     }
 }

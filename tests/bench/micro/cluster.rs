@@ -11,7 +11,10 @@ use leasehold::clock::Instant;
 use leasehold::desired::{
     Announcements, Desired, DesiredClaim, Detection, Failback, NodeState, OnApiOutage,
 };
-use leasehold::lease::{Action, Answer, Change, Config, Election, Event, Interface, Orphan, Write};
+use leasehold::lease::{
+    Action, Answer, Change, Config, Election, Event, Frame, Interface, KernelAddress, KernelView,
+    Orphan, Write,
+};
 use leasehold_crds::lease::{
     Claim, Incarnation, LeaseName, Session, SessionId, SessionInterface, Stored,
 };
@@ -37,8 +40,67 @@ pub struct Core {
 impl Core {
     pub fn handle(&mut self, event: Event) {
         self.actions.clear();
+        self.tell(event);
+    }
+
+    fn tell(&mut self, event: Event) {
         self.now = self.now + Duration::from_micros(10);
         self.election.handle(self.now, [event], &mut self.actions);
+    }
+
+    /// Carries out what the core has decided: the API server answers at once, its watch says the same,
+    /// the kernel takes every address, and others are heard. Returns how many claims were written.
+    fn carry_out(&mut self) -> usize {
+        let mut written = 0;
+        for action in std::mem::take(&mut self.actions) {
+            match action {
+                Action::Write { request, write: Write::Claim(change) } => {
+                    let claim = Arc::new(stored(change));
+                    self.tell(Event::Answered { request, answer: Answer::Claim(claim.clone()) });
+                    self.tell(Event::Claim(claim));
+                    written += 1;
+                }
+                Action::Write { request, write: Write::Session(change) } => {
+                    let answer = Answer::Session(Arc::new(stored(change)));
+                    self.tell(Event::Answered { request, answer });
+                }
+                Action::Read { request, .. } => {
+                    self.tell(Event::Answered { request, answer: Answer::Absent });
+                }
+                Action::Serve(serving) => {
+                    let (applied, told) = (serving.generation, serving.generation);
+                    let had = serving.vips.into_iter().map(|(ip, vip)| {
+                        let address = KernelAddress { interface: vip.interface, until: vip.until };
+                        (ip, address)
+                    });
+                    let ours = had.collect();
+                    self.tell(Event::Kernel(KernelView {
+                        applied,
+                        told,
+                        ours,
+                        ..Default::default()
+                    }));
+                }
+                Action::Transmit { interface, frame: Frame::AskAround } => {
+                    self.tell(Event::Hearing(BTreeMap::from([(interface, self.now)])));
+                }
+                _ => {}
+            }
+        }
+        written
+    }
+
+    /// Goes on until every claim has an owner; how many this one took.
+    pub fn take_all(&mut self) -> usize {
+        let mut taken = 0;
+        while self.election.unowned() > 0 {
+            taken += self.carry_out();
+            if self.actions.is_empty() {
+                self.now = self.now + Duration::from_millis(1);
+                self.tell(Event::Tick);
+            }
+        }
+        taken
     }
 }
 
@@ -113,28 +175,18 @@ impl Cluster {
         };
         let mut core =
             Core { election: Election::new(now, config, None), now, actions: Vec::new() };
-        core.handle(Event::Interfaces(BTreeMap::from([(self.interface.clone(), self.link(0))])));
-        core.handle(Event::Hearing(BTreeMap::from([(self.interface.clone(), now)])));
-        core.handle(Event::Sessions((1..self.nodes.len()).map(|it| self.session(it, 0)).collect()));
-        core.handle(Event::Claims((0..self.claims.len()).map(|it| self.claim(it, 0)).collect()));
-        core.handle(Event::Desired(Arc::clone(&self.desired)));
-        // The first write is the session's; what answers it is the API server's part.
+        core.tell(Event::Interfaces(BTreeMap::from([(self.interface.clone(), self.link(0))])));
+        core.tell(Event::Hearing(BTreeMap::from([(self.interface.clone(), now)])));
+        core.tell(Event::Sessions((1..self.nodes.len()).map(|it| self.session(it, 0)).collect()));
+        core.tell(Event::Claims((0..self.claims.len()).map(|it| self.claim(it, 0)).collect()));
+        core.tell(Event::Desired(Arc::clone(&self.desired)));
         for _ in 0..100 {
             if core.election.session().is_some() {
                 break;
             }
-            for action in std::mem::take(&mut core.actions) {
-                let (request, answer) = match action {
-                    Action::Write { request, write: Write::Session(change) } => {
-                        (request, Answer::Session(stored(change)))
-                    }
-                    Action::Read { request, .. } => (request, Answer::Absent),
-                    _ => continue,
-                };
-                core.handle(Event::Answered { request, answer });
-            }
-            core.handle(Event::Tick);
+            core.carry_out();
             core.now = core.now + Duration::from_millis(10);
+            core.tell(Event::Tick);
         }
         assert!(core.election.session().is_some(), "the core has no session");
         assert_eq!(core.election.unowned(), 0, "claims have no owner");
@@ -169,8 +221,8 @@ impl Cluster {
     fn session(&self, node: usize, version: u64) -> Arc<Stored<Session>> {
         Arc::new(Stored {
             name: LeaseName::session(&self.nodes[node]),
-            uid: format!("uid-{node}"),
-            resource_version: version.to_string(),
+            uid: format!("uid-{node}").into(),
+            resource_version: version.to_string().into(),
             acquired: None,
             record: Session {
                 holder: Some(self.node(node)),
@@ -187,8 +239,8 @@ impl Cluster {
         let owner = 1 + number % (self.nodes.len() - 1);
         let name = self.claims[number].clone();
         Arc::new(Stored {
-            uid: format!("uid-of-{name}"),
-            resource_version: version.to_string(),
+            uid: format!("uid-of-{name}").into(),
+            resource_version: version.to_string().into(),
             acquired: None,
             record: Claim {
                 holder: Some(self.node(owner)),
@@ -198,7 +250,7 @@ impl Cluster {
                 addresses: BTreeSet::from([address(number)]),
                 interface: Some(self.interface.clone()),
                 mac: Some(self.listed(owner).mac),
-                session: Some(SessionId { uid: format!("uid-{owner}"), transitions: 1 }),
+                session: Some(SessionId { uid: format!("uid-{owner}").into(), transitions: 1 }),
                 cause: "new service".to_owned(),
                 took: None,
                 successor: None,
@@ -227,14 +279,17 @@ impl Cluster {
     }
 }
 
-fn stored(change: Change<Session>) -> Arc<Stored<Session>> {
-    Arc::new(Stored {
-        name: change.name,
-        uid: "uid-0".to_owned(),
-        resource_version: "1".to_owned(),
+/// What is stored after such a write.
+fn stored<T>(change: Change<T>) -> Stored<T> {
+    let version =
+        change.base.as_ref().map_or(0, |base| base.resource_version.parse().unwrap_or(0_u64));
+    Stored {
+        uid: change.base.map_or_else(|| "uid-0".into(), |base| base.uid.clone()),
+        resource_version: (version + 1).to_string().into(),
         acquired: None,
+        name: change.name,
         record: change.record,
-    })
+    }
 }
 
 fn address(number: usize) -> IpAddr {

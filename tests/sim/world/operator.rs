@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::Instant;
@@ -25,7 +26,7 @@ pub(crate) enum Work {
     /// Its list is empty and nothing asks for it.
     Delete {
         name: LeaseName,
-        version: String,
+        version: Arc<str>,
     },
 }
 

@@ -84,11 +84,11 @@ impl Store {
         self.claims.clone_from(&backup.claims);
         for stored in self.sessions.values_mut() {
             self.version += 1;
-            Arc::make_mut(stored).resource_version = self.version.to_string();
+            Arc::make_mut(stored).resource_version = self.version.to_string().into();
         }
         for stored in self.claims.values_mut() {
             self.version += 1;
-            Arc::make_mut(stored).resource_version = self.version.to_string();
+            Arc::make_mut(stored).resource_version = self.version.to_string().into();
         }
     }
 
@@ -148,13 +148,13 @@ fn put<T: Record + Clone>(
         Some(_) if creates => return None,
         Some(current) => {
             let meta = &lease.metadata;
-            let other_uid = meta.uid.as_ref().is_some_and(|uid| *uid != current.uid);
+            let other_uid = meta.uid.as_ref().is_some_and(|uid| **uid != *current.uid);
             let other_version =
-                meta.resource_version.as_ref().is_some_and(|v| *v != current.resource_version);
+                meta.resource_version.as_ref().is_some_and(|v| **v != *current.resource_version);
             if other_uid || other_version {
                 return None;
             }
-            current.uid.clone()
+            current.uid.to_string()
         }
         None if creates || lease.metadata.uid.is_none() => format!("uid-{}", *version + 1),
         None => return None,
@@ -177,6 +177,6 @@ fn edited<T: Clone>(
     let shared = all.get_mut(name).unwrap();
     let stored = Arc::make_mut(shared);
     edit(&mut stored.record);
-    stored.resource_version = version.to_string();
+    stored.resource_version = version.to_string().into();
     Arc::clone(shared)
 }

@@ -358,7 +358,7 @@ fn a_claim_counts_while_its_session_is_live_and_is_deleted_when_it_is_over() {
     let found = on_leases(&index);
     let [Job::List(name, write), Job::DeleteSession(..)] = &found[..] else { panic!("{found:?}") };
     assert_eq!(name.as_str(), "web.gone");
-    assert_eq!(write.base.as_ref().map(|base| base.resource_version.as_str()), Some("20"));
+    assert_eq!(write.base.as_ref().map(|base| &*base.resource_version), Some("20"));
     assert!(write.record.addresses.is_empty() && write.record.holder.is_some());
     let over = write.over.as_ref().map(|(name, id)| (name.as_str(), id.to_string()));
     assert_eq!(over, Some(("node-1", "uid of node-1/3".to_owned())));
@@ -376,7 +376,7 @@ fn a_claim_counts_while_its_session_is_live_and_is_deleted_when_it_is_over() {
         panic!("{found:?}")
     };
     assert_eq!((name.as_str(), session.as_str()), ("web.gone", "node-1"));
-    assert_eq!((revision.uid.as_str(), revision.version), ("uid of web.gone", 31));
+    assert_eq!((&*revision.uid, revision.version), ("uid of web.gone", 31));
 }
 
 /// What the lists are to be, by claim, and whether the lease is new.
