@@ -441,7 +441,7 @@ fn dumps_wait(world: &World) -> Result<()> {
             try_join_all(ips.map(|ip| netlink.add(link, ip, lifetime))).await?;
             for addresses in try_join_all((0..20).map(|_| netlink.addresses())).await? {
                 let ours = addresses.iter().filter(|(_, address)| address.ours).count();
-                ensure!(ours == COUNT as usize, "{ours}");
+                ensure!(u32::try_from(ours)? == COUNT, "{ours}");
             }
             Ok(())
         };
