@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::InterfaceName;
+use pnet_base::MacAddr;
 
 use super::election::Election;
 use super::event::{Action, Interface};
@@ -45,7 +46,7 @@ impl Election {
         }
         self.links = links(&interfaces);
         self.interfaces = interfaces;
-        self.open.changes += 1;
+        self.published.changes += 1;
         self.open.note_all();
     }
 
@@ -119,11 +120,18 @@ impl Election {
         }
     }
 
+    /// The interface that carries a claim of this node, and its MAC address where there is such an interface.
+    pub(super) fn carried_by(&self, name: &LeaseName) -> Option<(&InterfaceName, Option<MacAddr>)> {
+        let interface = self.tenures.get(name)?.interface.as_ref()?;
+        Some((interface, self.interfaces.get(interface).map(|link| link.mac)))
+    }
+
     /// Whether the lease says which interface carries a claim of this node, and with which MAC address.
     pub(super) fn is_interface_told(&self, stored: &Stored<Claim>) -> bool {
-        let record = self.held_record(stored);
-        let same = record.interface == stored.record.interface && record.mac == stored.record.mac;
-        same || record.mac.is_none()
+        let record = &stored.record;
+        let (interface, mac) = self.carried_by(&stored.name).unzip();
+        let same = interface == record.interface.as_ref() && mac.flatten() == record.mac;
+        same || mac.flatten().is_none()
     }
 
     /// Says so where it has changed; returns whether it has.

@@ -55,7 +55,7 @@ impl Election {
             deadlines.push(tenure.retry);
         }
         deadlines.extend(self.open.first_due());
-        deadlines.extend(self.open.holding.then_some(self.refresh.due));
+        deadlines.extend((self.published.count() > 0).then_some(self.refresh.due));
         deadlines.extend(self.asking_around());
         deadlines.extend(self.handover_deadline());
         deadlines.extend(self.improving.deadline());
@@ -76,7 +76,7 @@ impl Election {
                 self.tenures.insert(name.clone(), Tenure::new(now));
             }
         }
-        self.open.stale |= self.counts_any(&names);
+        self.touch_counting(&names);
         for name in &names {
             self.note_holder(name);
             self.settle_owner(now, name, actions);
@@ -104,7 +104,7 @@ impl Election {
             self.advance_handovers(now, &names, &desired, actions);
             self.refresh_in_turn(now, actions);
         }
-        self.open.stale |= self.counts_any(&names);
+        self.touch_counting(&names);
         for name in &names {
             let ours = self.claims.get(name).is_some_and(|stored| self.names_us(stored));
             let kept = |tenure: &Tenure| tenure.mine || tenure.yielding.is_some() || ours;
@@ -116,9 +116,13 @@ impl Election {
         self.close_settled(now, &names, &desired);
     }
 
-    /// Whether what is served rests on any of these claims.
-    fn counts_any(&self, names: &[LeaseName]) -> bool {
-        names.iter().any(|name| self.tenures.get(name).is_some_and(Tenure::counts))
+    /// What is served of those of these claims that count may change, or has changed.
+    fn touch_counting(&mut self, names: &[LeaseName]) {
+        for name in names {
+            if self.tenures.get(name).is_some_and(Tenure::counts) {
+                self.published.touch(name);
+            }
+        }
     }
 
     /// Brings what this node believes to own in line with what is stored.
@@ -346,11 +350,11 @@ impl Election {
     /// What a claim of ours says now.
     pub(super) fn held_record(&self, stored: &Stored<Claim>) -> Claim {
         let tenure = self.tenures.get(&stored.name);
-        let interface = tenure.and_then(|tenure| tenure.interface.clone());
+        let (interface, mac) = self.carried_by(&stored.name).unzip();
         Claim {
             duration_seconds: self.claim_duration(),
-            mac: interface.as_ref().and_then(|name| self.interfaces.get(name)).map(|link| link.mac),
-            interface,
+            mac: mac.flatten(),
+            interface: interface.cloned(),
             took: tenure.and_then(|tenure| tenure.took).or(stored.record.took),
             ..stored.record.clone()
         }
@@ -410,9 +414,11 @@ impl Election {
 
     pub(super) fn with(&mut self, name: &LeaseName, change: impl FnOnce(&mut Tenure)) {
         if let Some(tenure) = self.tenures.get_mut(name) {
-            self.open.stale |= tenure.counts();
+            let counted = tenure.counts();
             change(tenure);
-            self.open.stale |= tenure.counts();
+            if counted || tenure.counts() {
+                self.published.touch(name);
+            }
         }
     }
 }

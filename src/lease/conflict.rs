@@ -200,7 +200,9 @@ impl Election {
         }
         let address = heard.frame.ip;
         let claims = self.claims_of(address);
-        self.open.stale |= !claims.is_empty();
+        for name in &claims {
+            self.published.touch(name);
+        }
         if !claims.is_empty() && !speaker {
             self.conflicts.note_foreign(now, address, mac);
         }

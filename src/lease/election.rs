@@ -20,6 +20,7 @@ use super::open::Open;
 use super::own_session::OwnSession;
 use super::peers::Peers;
 use super::provisional::Api;
+use super::publish::Published;
 use super::readiness::NotReady;
 use super::record::OwnRecord;
 use super::requests::{Pending, Purpose};
@@ -89,8 +90,8 @@ pub struct Election {
     pub(super) not_ready: NotReady,
     /// What a former process left; obeyed until the cluster's state is known.
     pub(super) adopted: Option<OwnRecord>,
-    pub(super) persisted: Option<OwnRecord>,
     pub(super) serving: Serving,
+    pub(super) published: Published,
     pub(super) next_request: u64,
     pub(super) ownerships: u64,
     /// When the last event was taken: all that was due by then has had its turn.
@@ -140,7 +141,7 @@ impl Election {
             refresh: super::refresh::Refresh::default(),
             improving: Improving::default(),
             not_ready: NotReady::default(),
-            persisted: adopted.clone(),
+            published: Published::new(adopted.clone()),
             adopted,
             serving: Serving::default(),
             next_request: 0,
@@ -228,6 +229,7 @@ impl Election {
             Event::Kernel(view) => {
                 self.open.note_changed(&self.kernel.ours, &view.ours);
                 self.open.note_changed(&self.kernel.foreign, &view.foreign);
+                self.old_owners.stale = true;
                 self.kernel = view;
             }
             Event::Answered { request, answer } => self.answered(now, request, &answer, actions),
@@ -249,6 +251,7 @@ impl Election {
             self.not_ready_deadline(),
             self.readdressed_deadline(),
             self.yields_deadline(),
+            self.first_ahead(self.published.deadline()),
         ]
         .into_iter()
         .flatten()
@@ -283,19 +286,12 @@ impl Election {
 
     /// Differs whenever [`Self::interfaces`], [`Self::peers`] or [`Self::heeded`] may differ.
     pub const fn heeds(&self) -> (u64, u64) {
-        (self.open.changes, self.sessions.revision())
+        (self.published.changes, self.sessions.revision())
     }
 
     /// The addresses about which frames matter: what is served here, and what is about to be.
     pub fn heeded(&self) -> impl Iterator<Item = IpAddr> {
-        let held = self
-            .tenures
-            .iter()
-            .filter(|(_, t)| t.mine || t.yielding.is_some() || t.provisional.is_some());
-        let claimed = held
-            .filter_map(|(name, _)| self.claims.get(name))
-            .flat_map(|stored| stored.record.addresses.iter().copied());
-        self.serving.vips.keys().copied().chain(claimed)
+        self.serving.vips.keys().copied().chain(self.published.listed())
     }
 
     /// Whether all that decisions rest on has been listed.

@@ -74,46 +74,51 @@ impl Election {
         listed.contains(&address) || tenure.unlisted.contains(&address)
     }
 
-    /// The addresses that this node is to have now.
-    pub(super) fn served_vips(&self, now: Instant) -> BTreeMap<IpAddr, ServedVip> {
-        let mut vips = BTreeMap::new();
-        for (name, tenure) in &self.tenures {
-            let yielding = tenure.yielding.is_some();
-            let mine = tenure.mine && tenure.leaving.is_none();
-            if !((mine || tenure.provisional.is_some()) && tenure.probing.is_none() || yielding) {
-                continue;
-            }
-            let Some(interface) = tenure.interface.clone() else { continue };
-            let Some(claim) = self.desired_claim(name) else { continue };
-            let drops = claim.on_api_outage == OnApiOutage::Drop;
-            if drops && now >= self.own.renewed_until() {
-                continue;
-            }
-            for address in &claim.addresses {
-                if !self.may_serve(name, tenure, *address) || self.yields.contains(*address) {
-                    continue;
-                }
-                vips.insert(
-                    *address,
-                    ServedVip {
-                        claim: name.clone(),
-                        interface: interface.clone(),
-                        until: if drops { self.own.dropped_at() } else { self.own.kernel_until },
-                        ownership: tenure.ownership,
-                        announced: (!yielding).then_some(claim.announcements),
-                    },
-                );
-            }
+    /// The addresses of a claim that this node is to have now.
+    pub(super) fn vips_of(
+        &self,
+        now: Instant,
+        name: &LeaseName,
+        tenure: &Tenure,
+    ) -> Vec<(IpAddr, ServedVip)> {
+        let yielding = tenure.yielding.is_some();
+        let mine = tenure.mine && tenure.leaving.is_none();
+        if !((mine || tenure.provisional.is_some()) && tenure.probing.is_none() || yielding) {
+            return Vec::new();
         }
-        vips
+        let Some((interface, claim)) = tenure.interface.as_ref().zip(self.desired_claim(name))
+        else {
+            return Vec::new();
+        };
+        let drops = claim.on_api_outage == OnApiOutage::Drop;
+        if drops && now >= self.own.renewed_until() {
+            return Vec::new();
+        }
+        let here = |address: &&IpAddr| {
+            self.may_serve(name, tenure, **address) && !self.yields.contains(**address)
+        };
+        let vip = |address: &IpAddr| {
+            let vip = ServedVip {
+                claim: name.clone(),
+                interface: interface.clone(),
+                until: if drops { self.own.dropped_at() } else { self.own.kernel_until },
+                ownership: tenure.ownership,
+                announced: (!yielding).then_some(claim.announcements),
+            };
+            (*address, vip)
+        };
+        claim.addresses.iter().filter(here).map(vip).collect()
     }
 
     /// What the next process is to keep alive.
     pub(super) fn held_claims(&self) -> BTreeMap<LeaseName, HeldClaim> {
-        self.tenures
-            .iter()
-            .filter(|(_, tenure)| tenure.mine && tenure.leaving.is_none())
-            .filter_map(|(name, tenure)| {
+        self.published
+            .owned()
+            .filter_map(|name| {
+                let tenure = self.tenures.get(name)?;
+                if !tenure.mine || tenure.leaving.is_some() {
+                    return None;
+                }
                 let claim = self.desired_claim(name)?;
                 let interface = tenure.interface.clone()?;
                 let drops = claim.on_api_outage == OnApiOutage::Drop;

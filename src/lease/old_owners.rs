@@ -38,6 +38,9 @@ const STILL_THERE: Duration = Duration::from_millis(500);
 /// For how many addresses it is asked at once when it is there again.
 const WHEN_BACK: usize = 50;
 
+/// How often it is looked who they are, at least while anything happens.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// What was taken from whom, by interface and MAC address.
 type Taken = BTreeMap<(InterfaceName, MacAddr), BTreeMap<IpAddr, LeaseName>>;
 
@@ -48,6 +51,11 @@ pub(super) struct OldOwners {
     asked: BTreeMap<(InterfaceName, MacAddr), OldOwner>,
     /// Claims that were taken from somebody who may not know, or are served provisionally.
     claims: BTreeSet<LeaseName>,
+    /// When it was last looked who they are, from which sessions, and what was served.
+    looked: Option<Instant>,
+    made_from: (u64, u64),
+    /// They may be others because of something else.
+    pub(super) stale: bool,
 }
 
 /// The owner of a claim before another one.
@@ -93,6 +101,7 @@ impl OldOwners {
     /// The claim was taken from somebody, or is about to be.
     pub(super) fn note(&mut self, claim: &LeaseName) {
         self.claims.insert(claim.clone());
+        self.stale = true;
     }
 
     /// When the old owner with this MAC address last answered for anything that was taken from it.
@@ -245,6 +254,9 @@ impl Election {
 
     /// Asks the old owners of what this node serves.
     pub(super) fn ask_old_owners(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if !self.is_look_due(now) {
+            return;
+        }
         self.follow_formers(now);
         self.find_old_owners(now);
         let mut old_owners = std::mem::take(&mut self.old_owners.asked);
@@ -263,6 +275,23 @@ impl Election {
             }
         }
         self.old_owners.asked = old_owners;
+    }
+
+    /// Whether it is to be looked who they are: where some are known that goes with asking them. Notes that it
+    /// is done.
+    fn is_look_due(&mut self, now: Instant) -> bool {
+        let made_from = (self.sessions.revision(), self.serving.generation);
+        let old = &mut self.old_owners;
+        let fenced = old.made_from.0 != made_from.0;
+        let other = old.asked.is_empty() && (old.stale || old.made_from != made_from);
+        let late = old.looked.is_none_or(|looked| now >= looked + LOOK);
+        if !fenced && !other && !late && old.deadlines().all(|at| now < at) {
+            return false;
+        }
+        old.stale = false;
+        old.made_from = made_from;
+        old.looked = Some(now);
+        true
     }
 
     fn ask(interface: &InterfaceName, ip: IpAddr, mac: MacAddr, actions: &mut Vec<Action>) {
@@ -341,12 +370,16 @@ impl Election {
             let taken = taken.remove(&key).unwrap_or_default();
             let fenced = fenced.remove(&key);
             changed |= old.taken != taken || old.fenced.is_some() != fenced.is_some();
-            self.open.stale |= changed;
+            if changed {
+                self.published.touch_record();
+            }
             old.taken = taken;
             old.fenced = fenced;
             self.old_owners.asked.insert(key, old);
         }
-        self.open.stale |= !before.is_empty();
+        if !before.is_empty() {
+            self.published.touch_record();
+        }
     }
 
     /// What the record of the former process says, until this one has a record of its own.

@@ -27,7 +27,6 @@ use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
 
 /// The claims that are not settled, as far as is known.
-#[expect(clippy::struct_excessive_bools, reason = "each says one thing, and all combine")]
 #[derive(Debug)]
 pub(super) struct Open {
     names: BTreeSet<LeaseName>,
@@ -39,18 +38,6 @@ pub(super) struct Open {
     sessions: u64,
     session: Option<SessionId>,
     ending: Ending,
-    /// What is served may differ from what was published: a claim that is held has changed, …
-    pub(super) stale: bool,
-    /// How often that was so.
-    pub(super) changes: u64,
-    /// … or the time until which it is served.
-    pub(super) served_until: Option<(Instant, Instant, bool)>,
-    /// … or an address was yielded to another speaker, or is one no longer.
-    pub(super) yielded: bool,
-    /// Whether this node holds any claim.
-    pub(super) holding: bool,
-    /// Whether any of them lapses when the session is not renewed.
-    pub(super) dropping: bool,
     /// The claims that govern each address that is asked for.
     governing: BTreeMap<IpAddr, Vec<LeaseName>>,
 }
@@ -64,12 +51,6 @@ impl Default for Open {
             sessions: 0,
             session: None,
             ending: Ending::No,
-            stale: true,
-            changes: 0,
-            served_until: None,
-            yielded: false,
-            holding: false,
-            dropping: false,
             governing: BTreeMap::new(),
         }
     }
@@ -99,10 +80,15 @@ impl Open {
         let gone = before.keys().filter(|address| !now.contains_key(address));
         let new = now.keys().filter(|address| !before.contains_key(address));
         for address in gone.chain(new) {
-            for name in self.governing.get(address).into_iter().flatten() {
-                self.waiting.remove(name);
-                self.names.insert(name.clone());
-            }
+            self.note_address(*address);
+        }
+    }
+
+    /// The next pass looks at the claims of this address.
+    pub(super) fn note_address(&mut self, address: IpAddr) {
+        for name in self.governing.get(&address).into_iter().flatten() {
+            self.waiting.remove(name);
+            self.names.insert(name.clone());
         }
     }
 
@@ -176,7 +162,7 @@ impl Election {
             open.sessions = self.sessions.revision();
             open.session.clone_from(&self.own.id);
             open.ending = self.own.ending;
-            open.stale = true;
+            self.published.all = true;
             open.waiting = Waiting::default();
             let known = self.claims.iter().map(|(name, _)| name);
             let asked = self.desired.iter().flat_map(|desired| desired.claims.keys());

@@ -38,7 +38,7 @@ impl Election {
     }
 
     pub(super) fn claim_duration(&self) -> i32 {
-        let held = self.tenures.values().filter(|tenure| tenure.mine).count().max(1);
+        let held = self.published.count().max(1);
         let turns = u32::try_from(held).unwrap_or(u32::MAX).saturating_mul(3);
         let seconds = self.refresh_interval().saturating_mul(turns).as_secs();
         i32::try_from(seconds).unwrap_or(i32::MAX).max(self.lease_seconds())

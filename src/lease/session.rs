@@ -58,7 +58,7 @@ impl Election {
                 deadlines.extend(self.foreign_tenure_ends());
             }
         }
-        if self.open.dropping {
+        if self.published.drops_any() {
             deadlines.push(own.renewed_until());
         }
         deadlines.extend(own.echoes.front().map(|(_, due)| *due).filter(|_| !own.watch_void));
@@ -381,15 +381,6 @@ impl Election {
             }
             (_, Answer::Session(_) | Answer::Claim(_)) => {}
         }
-    }
-
-    /// Whether anything that is held lapses when the session is not renewed.
-    pub(super) fn drops_any(&self) -> bool {
-        let drops = |name| {
-            self.desired_claim(name)
-                .is_some_and(|claim| claim.on_api_outage == crate::desired::OnApiOutage::Drop)
-        };
-        self.held().any(drops)
     }
 
     fn renewal_failed(cause: &str, actions: &mut Vec<Action>) {
