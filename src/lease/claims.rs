@@ -72,8 +72,8 @@ impl Election {
         for name in &names {
             // A claim that nobody asks for is looked at as long as it is ours to give up.
             let ours = || self.claims.get(name).is_some_and(|stored| self.names_us(stored));
-            if !self.tenures.contains_key(name) && (desired.claims.contains_key(name) || ours()) {
-                self.tenures.insert(name.clone(), Tenure::new(now));
+            if desired.claims.contains_key(name) || ours() {
+                self.tenures.begin(now, name);
             }
         }
         self.touch_counting(&names);
@@ -164,7 +164,7 @@ impl Election {
                 }
                 tenure.interface.clone_from(&stored.record.interface);
                 tenure.list = List::of(&stored.record);
-                let story = provisional.map(|it| it.story).or_else(|| tenure.story.clone());
+                let story = provisional.map(|it| it.story).or_else(|| tenure.story.as_deref().cloned());
                 if std::mem::take(&mut tenure.vacant) {
                     self.probe_first(now, name, &stored, actions);
                 }
@@ -177,7 +177,7 @@ impl Election {
                 tenure.yielding = stored.and_then(|stored| {
                     let named =
                         tenure.handover.as_ref().and_then(Handover::successor) == Some(&node);
-                    named.then(|| Yielding::new(now, node.clone(), &stored))
+                    named.then(|| Box::new(Yielding::new(now, node.clone(), &stored)))
                 });
                 tenure.end();
                 let (claim, cause) = (name.clone(), format!("now owned by {node}"));
@@ -204,7 +204,7 @@ impl Election {
         actions: &mut Vec<Action>,
     ) {
         self.open.note_all();
-        for (name, tenure) in &mut self.tenures {
+        for (name, tenure) in self.tenures.iter_mut() {
             tenure.yielding = None;
             if tenure.provisional.take().is_some() {
                 tenure.probing = None;

@@ -27,7 +27,7 @@ use super::requests::{Pending, Purpose};
 use super::serving::{KernelView, Serving};
 use super::silence::Silences;
 use super::speakers::Speakers;
-use super::tenure::Tenure;
+use super::tenure::Tenures;
 use super::voices::Voices;
 use super::yielded::Yields;
 use crate::clock::Instant;
@@ -74,7 +74,7 @@ pub struct Election {
     pub(super) kernel: KernelView,
     pub(super) own: OwnSession,
     pub(super) peers: Peers,
-    pub(super) tenures: BTreeMap<LeaseName, Tenure>,
+    pub(super) tenures: Tenures,
     pub(super) open: Open,
     pub(super) conflicts: Conflicts,
     pub(super) yields: Yields,
@@ -127,7 +127,7 @@ impl Election {
             asked_around: BTreeMap::new(),
             kernel: KernelView::default(),
             peers: Peers::default(),
-            tenures: BTreeMap::new(),
+            tenures: Tenures::default(),
             open: Open::default(),
             conflicts: Conflicts::default(),
             yields: Yields::default(),

@@ -99,7 +99,7 @@ impl Election {
         let handovers = open()
             .filter(|(name, tenure)| tenure.mine && free(name))
             .filter_map(|(_, tenure)| tenure.handover.as_ref().map(|handover| handover.until));
-        let yields = open().filter_map(|(_, t)| t.yielding.as_ref().map(Yielding::deadline));
+        let yields = open().filter_map(|(_, t)| t.yielding.as_deref().map(Yielding::deadline));
         self.first_ahead(handovers.chain(yields))
     }
 
@@ -392,7 +392,7 @@ impl Election {
             Owner::Nobody => true,
             Owner::Other(other) if other != node => {
                 let next = self.claims.get(name).map(|stored| Yielding::new(now, other, stored));
-                self.with(name, |tenure| tenure.yielding = next);
+                self.with(name, |tenure| tenure.yielding = next.map(Box::new));
                 return;
             }
             Owner::Other(_) if !due => return,

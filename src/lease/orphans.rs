@@ -158,7 +158,7 @@ impl Election {
             .collect();
         for (name, orphan) in ranked {
             if let Some(tenure) = self.tenures.get_mut(&name) {
-                tenure.orphan = Some(orphan);
+                tenure.orphan = Some(Box::new(orphan));
             }
         }
     }

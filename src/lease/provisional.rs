@@ -181,8 +181,8 @@ impl Election {
         self.with(name, |tenure| {
             tenure.ownership = ownership;
             tenure.interface = Some(interface.clone());
-            tenure.story = Some(provisional.story.clone());
-            tenure.provisional = Some(provisional.clone());
+            tenure.story = Some(Box::new(provisional.story.clone()));
+            tenure.provisional = Some(Box::new(provisional.clone()));
         });
         self.old_owners.note(name);
         self.probe_on(now, name, &interface, &stored.record.addresses, actions);
@@ -362,7 +362,7 @@ impl Election {
             return;
         }
         let provisional = |name: &LeaseName| self.tenures.get(name)?.provisional.clone();
-        let served: Vec<(LeaseName, Provisional)> =
+        let served: Vec<(LeaseName, Box<Provisional>)> =
             self.open.iter().filter_map(|name| Some((name.clone(), provisional(name)?))).collect();
         for (name, provisional) in &served {
             self.settle_one(now, name, provisional);

@@ -151,7 +151,7 @@ impl Election {
             let served = tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
             tenure.vacant = !served && (released || tenure.last.is_none());
             if !tenure.mine && tenure.provisional.is_none() {
-                tenure.story = Some(Story { cause: why.cause, from, began: why.began });
+                tenure.story = Some(Box::new(Story { cause: why.cause, from, began: why.began }));
             }
         });
         self.put_claim(now, name, base, record, Purpose::Take, actions);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::conflict::Probing;
@@ -16,6 +17,48 @@ use super::provisional::Provisional;
 use super::story::Story;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
+
+/// The tenures of all claims, by their names. There may be ten thousand: the nodes of the map, which are half
+/// empty, hold no more than pointers, and what few of them have is boxed.
+#[derive(Debug, Default)]
+pub(super) struct Tenures(BTreeMap<LeaseName, Box<Tenure>>);
+
+impl Tenures {
+    pub(super) fn get(&self, name: &LeaseName) -> Option<&Tenure> {
+        self.0.get(name).map(|tenure| &**tenure)
+    }
+
+    pub(super) fn get_mut(&mut self, name: &LeaseName) -> Option<&mut Tenure> {
+        self.0.get_mut(name).map(|tenure| &mut **tenure)
+    }
+
+    /// Begins with one of which nothing is known, unless there is one.
+    pub(super) fn begin(&mut self, now: Instant, name: &LeaseName) {
+        if !self.0.contains_key(name) {
+            self.0.insert(name.clone(), Box::new(Tenure::new(now)));
+        }
+    }
+
+    pub(super) fn remove(&mut self, name: &LeaseName) {
+        self.0.remove(name);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&LeaseName, &Tenure)> + Clone {
+        self.0.iter().map(|(name, tenure)| (name, &**tenure))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&LeaseName, &mut Tenure)> {
+        self.0.iter_mut().map(|(name, tenure)| (name, &mut **tenure))
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &LeaseName> {
+        self.0.keys()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Tenure> {
+        self.0.values().map(|tenure| &**tenure)
+    }
+}
 
 /// What this node knows and does about one claim.
 #[derive(Debug)]
@@ -38,17 +81,17 @@ pub(super) struct Tenure {
     /// The claim is being given up, for this reason.
     pub(super) leaving: Option<String>,
     pub(super) handover: Option<Handover>,
-    pub(super) yielding: Option<Yielding>,
+    pub(super) yielding: Option<Box<Yielding>>,
     pub(super) probing: Option<Probing>,
     /// This node serves it, or is about to, although another is the owner.
-    pub(super) provisional: Option<Provisional>,
-    pub(super) orphan: Option<Orphan>,
+    pub(super) provisional: Option<Box<Provisional>>,
+    pub(super) orphan: Option<Box<Orphan>>,
     /// The last valid ownership that was seen.
     pub(super) last: Option<LastOwner>,
     /// The one before, if the claim was taken from it.
-    pub(super) former: Option<LastOwner>,
+    pub(super) former: Option<Box<LastOwner>>,
     /// How this node comes to serve it, until it does.
-    pub(super) story: Option<Story>,
+    pub(super) story: Option<Box<Story>>,
     /// How long that took, until the claim says so.
     pub(super) took: Option<Duration>,
     /// Whom the claim names.
@@ -68,7 +111,7 @@ pub(super) struct Tenure {
 }
 
 impl Tenure {
-    pub(super) fn new(now: Instant) -> Self {
+    fn new(now: Instant) -> Self {
         Self {
             mine: false,
             ownership: 0,
@@ -106,7 +149,7 @@ impl Tenure {
             })
         };
         if let Some(before) = self.last.take_if(|before| changed(before)) {
-            self.former = Some(before);
+            self.former = Some(Box::new(before));
         }
         self.last = owner;
     }

@@ -93,14 +93,16 @@ impl Core {
     /// Goes on until every claim has an owner; how many this one took.
     pub fn take_all(&mut self) -> usize {
         let mut taken = 0;
-        while self.election.unowned() > 0 {
+        loop {
             taken += self.carry_out();
             if self.actions.is_empty() {
+                if self.election.unowned() == 0 {
+                    return taken;
+                }
                 self.now = self.now + Duration::from_millis(1);
                 self.tell(Event::Tick);
             }
         }
-        taken
     }
 }
 
