@@ -10,60 +10,57 @@ use leasehold_crds::policy::{AnnouncementMode, Governance, Policies, Policy, Pol
 
 use super::endpoints::Endpoints;
 use super::reach::Reaches;
-use super::snapshot::{NodeObject, Snapshot};
-use super::{Desired, DesiredClaim, Detection, Failback, OnApiOutage, Silence};
+use super::snapshot::{NodeObject, ServiceFacts, Snapshot};
+use super::{Desired, DesiredClaim, Detection, Failback, OnApiOutage, Sharing, Silence};
 
-/// What the cluster asks for, and the policies that cannot be followed.
-pub fn build(snapshot: &Snapshot) -> (Desired, Vec<PolicyError>) {
+/// What the cluster asks for, and the policies that cannot be followed. What is as it was `before` is kept
+/// once.
+pub fn build(snapshot: &Snapshot, before: Option<&Desired>) -> (Desired, Vec<PolicyError>) {
     let (policies, errors) = Policies::new(snapshot.policies.values());
     let policies = policies.of_pools(snapshot.pools.clone());
-    let mut desired = Desired { nodes: snapshot.states(), ..Desired::default() };
-    let mut allowed =
-        Allowed { snapshot, by_policy: BTreeMap::new(), preferences: BTreeMap::new() };
     let mut governed: BTreeMap<IpAddr, &LeaseName> = BTreeMap::new();
     let mut reaches = Reaches::default();
-    let mut announced_without = BTreeSet::new();
+    let mut parts: BTreeMap<&LeaseName, Vec<Part<'_>>> = BTreeMap::new();
     for (name, service) in &snapshot.services {
         let governance = policies.govern(&service.labels, service.pool.as_deref());
-        let policy = match governance {
-            Governance::Policy(policy) => Some(policy),
-            Governance::Default | Governance::None => None,
-        };
-        let protection = policy.map(|policy| policy.host_protection).unwrap_or_default();
+        let protection = policy_of(governance).map(|it| it.host_protection).unwrap_or_default();
         for (claim, addresses) in &service.claims {
             reaches.add(claim, addresses, &service.ports, protection);
-            // An address is governed by one claim, which all services that share it record. Under two
-            // claims it only stands where somebody wrote a status by hand.
-            let mut governs =
-                |address: &IpAddr| *governed.entry(*address).or_insert(claim) == claim;
-            let addresses: BTreeSet<IpAddr> =
-                addresses.iter().copied().filter(|address| governs(address)).collect();
-            if addresses.is_empty() {
-                continue;
+            for address in addresses {
+                governed.entry(*address).or_insert(claim);
             }
-            if policy.is_some_and(|policy| policy.announce_without_endpoints) {
-                announced_without.insert(claim.clone());
-            }
-            let others =
-                service.claims.iter().map(|(other, _)| other).filter(|other| *other != claim);
-            let asked = DesiredClaim {
-                apart_from: others.cloned().collect(),
-                ..allowed.asked(name, addresses, governance)
-            };
-            match desired.claims.get_mut(claim) {
-                Some(claim) => join(claim, asked),
-                None => {
-                    desired.claims.insert(claim.clone(), asked);
-                }
-            }
+            let part = Part { name, service, addresses, governance };
+            parts.entry(claim).or_insert_with(|| Vec::with_capacity(1)).push(part);
         }
     }
+    let mut allowed =
+        Allowed { snapshot, by_policy: BTreeMap::new(), preferences: BTreeMap::new() };
+    let mut sharing = Sharing::with(before);
     let endpoints = Endpoints::new(snapshot);
-    for (name, claim) in &mut desired.claims {
-        endpoints.narrow(claim, announced_without.contains(name));
+    // One claim after the other, so that of most no more is made than is compared with what there was.
+    let claims = parts.iter().filter_map(|(claim, parts)| {
+        let (asked, without) = allowed.claim(claim, parts, &governed)?;
+        let asked = endpoints.narrow(asked, without);
+        Some((LeaseName::clone(claim), sharing.claim(claim, asked)))
+    });
+    let claims = claims.collect();
+    let reach = reaches.finish(&sharing);
+    (Desired { claims, nodes: snapshot.states(), reach }, errors)
+}
+
+/// What one service asks of a claim.
+struct Part<'a> {
+    name: &'a str,
+    service: &'a ServiceFacts,
+    addresses: &'a [IpAddr],
+    governance: Governance<'a>,
+}
+
+const fn policy_of(governance: Governance<'_>) -> Option<&Policy> {
+    match governance {
+        Governance::Policy(policy) => Some(policy),
+        Governance::Default | Governance::None => None,
     }
-    desired.reach = reaches.finish();
-    (desired, errors)
 }
 
 /// Adds to a claim what another service asks of it that records it as well.
@@ -114,6 +111,39 @@ struct Allowed<'a> {
 }
 
 impl Allowed<'_> {
+    /// What all services that record a claim ask of it, and whether it is announced without endpoints; none
+    /// where it governs no address.
+    ///
+    /// An address is governed by one claim, which all services that share it record. Under two claims it
+    /// only stands where somebody wrote a status by hand.
+    fn claim(
+        &mut self,
+        claim: &LeaseName,
+        parts: &[Part<'_>],
+        governed: &BTreeMap<IpAddr, &LeaseName>,
+    ) -> Option<(DesiredClaim, bool)> {
+        let mut whole: Option<DesiredClaim> = None;
+        let mut without = false;
+        for Part { name, service, addresses, governance } in parts {
+            let governs = |address: &&IpAddr| governed.get(*address) == Some(&claim);
+            let addresses: BTreeSet<IpAddr> = addresses.iter().filter(governs).copied().collect();
+            if addresses.is_empty() {
+                continue;
+            }
+            without |= policy_of(*governance).is_some_and(|it| it.announce_without_endpoints);
+            let others = service.claims.iter().map(|(other, _)| other);
+            let asked = DesiredClaim {
+                apart_from: others.filter(|other| *other != claim).cloned().collect(),
+                ..self.asked(name, addresses, *governance)
+            };
+            match &mut whole {
+                Some(whole) => join(whole, asked),
+                None => whole = Some(asked),
+            }
+        }
+        Some((whole?, without))
+    }
+
     /// What a service asks for of these addresses.
     fn asked(
         &mut self,
@@ -121,10 +151,7 @@ impl Allowed<'_> {
         addresses: BTreeSet<IpAddr>,
         governance: Governance<'_>,
     ) -> DesiredClaim {
-        let policy = match governance {
-            Governance::Policy(policy) => Some(policy),
-            Governance::Default | Governance::None => None,
-        };
+        let policy = policy_of(governance);
         let silent = matches!(governance, Governance::None)
             || policy.is_some_and(|policy| policy.mode == AnnouncementMode::None);
         DesiredClaim {

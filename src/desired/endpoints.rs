@@ -11,10 +11,10 @@ use super::{DesiredClaim, Silence};
 /// The endpoints of all services.
 pub(super) struct Endpoints<'a> {
     snapshot: &'a Snapshot,
-    /// The nodes with an endpoint of each service: ready ones, or where there is none, those that
+    /// The nodes with an endpoint of each local service: ready ones, or where there is none, those that
     /// still serve while they terminate (KEP-1669).
     nodes: BTreeMap<&'a str, BTreeSet<&'a NodeName>>,
-    /// The services with an endpoint that serves, on a node or elsewhere.
+    /// Those of our services with an endpoint that serves, on a node or elsewhere.
     served: BTreeSet<&'a str>,
 }
 
@@ -24,8 +24,11 @@ impl<'a> Endpoints<'a> {
         let mut serving: BTreeMap<&str, BTreeSet<&NodeName>> = BTreeMap::new();
         let mut served = BTreeSet::new();
         for slice in snapshot.slices.values() {
-            nodes.entry(&slice.service).or_default().extend(&slice.ready);
-            serving.entry(&slice.service).or_default().extend(&slice.serving);
+            let Some(service) = snapshot.services.get(&slice.service) else { continue };
+            if service.local {
+                nodes.entry(&slice.service).or_default().extend(&slice.ready);
+                serving.entry(&slice.service).or_default().extend(&slice.serving);
+            }
             if slice.any {
                 served.insert(slice.service.as_str());
             }
@@ -46,23 +49,24 @@ impl<'a> Endpoints<'a> {
     ///
     /// Local services that share an address have the same pods. One of which no slice has been seen has
     /// just joined the others, and does not take the address from them.
-    pub(super) fn narrow(&self, claim: &mut DesiredClaim, without: bool) {
+    pub(super) fn narrow(&self, mut claim: DesiredClaim, without: bool) -> DesiredClaim {
         if !claim.services.iter().any(|service| self.served.contains(service.as_str())) {
             if !without {
                 claim.nodes = Arc::default();
                 claim.silence.get_or_insert(Silence::NoEndpoint);
             }
-            return;
+            return claim;
         }
         let is_local =
             |name: &&String| self.snapshot.services.get(*name).is_some_and(|it| it.local);
         let mut local = claim.services.iter().filter(is_local).peekable();
         if local.peek().is_none() {
-            return;
+            return claim;
         }
         let seen: Vec<_> = local.filter_map(|name| self.nodes.get(name.as_str())).collect();
         let serves = |node: &NodeName| seen.iter().all(|nodes| nodes.contains(node));
         let narrowed = claim.nodes.iter().filter(|node| !seen.is_empty() && serves(node));
         claim.nodes = Arc::new(narrowed.cloned().collect());
+        claim
     }
 }

@@ -28,7 +28,7 @@ pub use snapshot::{NodeObject, ServiceFacts, SliceFacts, Snapshot};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desired {
     /// The claims that govern addresses, as the operator recorded them on the Services.
-    pub claims: BTreeMap<LeaseName, DesiredClaim>,
+    pub claims: BTreeMap<LeaseName, Arc<DesiredClaim>>,
     /// All nodes.
     pub nodes: BTreeMap<NodeName, NodeState>,
     /// What of a node may be reached by each of the addresses. No claim depends on it.
@@ -36,6 +36,11 @@ pub struct Desired {
 }
 
 impl Desired {
+    /// What is asked for under this name.
+    pub fn claim(&self, name: &LeaseName) -> Option<&DesiredClaim> {
+        self.claims.get(name).map(|claim| &**claim)
+    }
+
     /// The nodes that are not ready.
     pub fn not_ready(&self) -> impl Iterator<Item = &NodeName> {
         let not_ready = |(_, state): &(&NodeName, &NodeState)| **state == NodeState::NotReady;
@@ -51,17 +56,33 @@ impl Desired {
         let gone = former.filter(|name| !self.claims.contains_key(*name));
         new.map(|(name, _)| name).chain(gone)
     }
+}
 
-    /// Has the sets that are as they were `before` be the same in memory: to compare them costs nothing
-    /// then, for however many claims and nodes.
-    pub fn share(&mut self, before: &Self) {
-        let mut nodes = Shared::default();
-        let mut preferences = Shared::default();
-        for (name, claim) in &mut self.claims {
-            let Some(known) = before.claims.get(name) else { continue };
-            nodes.share(&mut claim.nodes, &known.nodes);
-            preferences.share(&mut claim.preference, &known.preference);
-        }
+/// Has what is as it was before be the same in memory: to compare it costs nothing then, for however many
+/// claims and nodes, and it is kept once.
+struct Sharing<'a> {
+    before: Option<&'a Desired>,
+    nodes: Shared<BTreeSet<NodeName>>,
+    preferences: Shared<BTreeMap<NodeName, u32>>,
+}
+
+impl<'a> Sharing<'a> {
+    fn with(before: Option<&'a Desired>) -> Self {
+        Self { before, nodes: Shared::default(), preferences: Shared::default() }
+    }
+
+    fn claim(&mut self, name: &LeaseName, mut claim: DesiredClaim) -> Arc<DesiredClaim> {
+        let Some(known) = self.before.and_then(|before| before.claims.get(name)) else {
+            return Arc::new(claim);
+        };
+        self.nodes.share(&mut claim.nodes, &known.nodes);
+        self.preferences.share(&mut claim.preference, &known.preference);
+        if claim == **known { Arc::clone(known) } else { Arc::new(claim) }
+    }
+
+    fn reach(&self, address: IpAddr, reach: Reach) -> Reach {
+        let known = self.before.and_then(|before| before.reach.get(&address));
+        known.filter(|known| **known == reach).cloned().unwrap_or(reach)
     }
 }
 

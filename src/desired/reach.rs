@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ServicePort as PortObject;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::policy::HostProtection;
+
+use super::Sharing;
 
 /// A transport protocol of Services (core/v1, `ServicePort.protocol`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,48 +79,47 @@ pub enum Reach {
     /// All that listens on it: the policy says `hostProtection: Disabled`.
     Everything,
     /// The ports of its Services, and ICMP.
-    Only(BTreeSet<ServicePort>),
+    Only(Arc<BTreeSet<ServicePort>>),
 }
 
 /// Gathers what may be reached by each address, Service by Service.
 #[derive(Debug, Default)]
-pub(super) struct Reaches {
-    /// The claim that governs each address.
-    governed: BTreeMap<IpAddr, LeaseName>,
-    ports: BTreeMap<IpAddr, BTreeSet<ServicePort>>,
-    protected: BTreeSet<LeaseName>,
+pub(super) struct Reaches<'a> {
+    /// The claim that governs each address, and the ports of its Services.
+    governed: BTreeMap<IpAddr, (&'a LeaseName, Arc<BTreeSet<ServicePort>>)>,
+    protected: BTreeSet<&'a LeaseName>,
 }
 
-impl Reaches {
+impl<'a> Reaches<'a> {
     /// Adds what one Service serves under its claim. The claim that first names an address governs
     /// it; one protected Service protects the claim.
     pub(super) fn add(
         &mut self,
-        claim: &LeaseName,
+        claim: &'a LeaseName,
         addresses: &[IpAddr],
-        ports: &BTreeSet<ServicePort>,
+        ports: &Arc<BTreeSet<ServicePort>>,
         protection: HostProtection,
     ) {
         if protection == HostProtection::Enabled {
-            self.protected.insert(claim.clone());
+            self.protected.insert(claim);
         }
         for address in addresses {
-            if self.governed.entry(*address).or_insert_with(|| claim.clone()) == claim {
-                self.ports.entry(*address).or_default().extend(ports);
+            let anew = || (claim, Arc::clone(ports));
+            let (governing, open) = self.governed.entry(*address).or_insert_with(anew);
+            if *governing == claim && !ports.is_subset(open) {
+                Arc::make_mut(open).extend(ports.iter());
             }
         }
     }
 
     /// What may be reached by each address.
-    pub(super) fn finish(self) -> BTreeMap<IpAddr, Reach> {
-        let Self { governed, mut ports, protected } = self;
-        let reach = |(address, claim)| {
-            let ports = ports.remove(&address).unwrap_or_default();
-            let reach =
-                if protected.contains(&claim) { Reach::Only(ports) } else { Reach::Everything };
-            (address, reach)
+    pub(super) fn finish(self, sharing: &Sharing<'_>) -> BTreeMap<IpAddr, Reach> {
+        let reach = |(address, (claim, ports))| {
+            let protected = self.protected.contains(claim);
+            let reach = if protected { Reach::Only(ports) } else { Reach::Everything };
+            (address, sharing.reach(address, reach))
         };
-        governed.into_iter().map(reach).collect()
+        self.governed.into_iter().map(reach).collect()
     }
 }
 
@@ -133,16 +135,21 @@ mod tests {
 
     fn reaches(rows: &[(&str, &[&str], &[ServicePort], HostProtection)]) -> Vec<(String, Reach)> {
         let mut reaches = Reaches::default();
-        for (claim, addresses, ports, protection) in rows {
+        let claims: Vec<LeaseName> = rows.iter().map(|row| row.0.parse().unwrap()).collect();
+        for (claim, (_, addresses, ports, protection)) in claims.iter().zip(rows) {
             let addresses: Vec<_> = addresses.iter().map(|it| it.parse().unwrap()).collect();
-            let ports = ports.iter().copied().collect();
-            reaches.add(&claim.parse().unwrap(), &addresses, &ports, *protection);
+            let ports = Arc::new(ports.iter().copied().collect());
+            reaches.add(claim, &addresses, &ports, *protection);
         }
-        reaches.finish().into_iter().map(|(ip, reach)| (ip.to_string(), reach)).collect()
+        reaches
+            .finish(&Sharing::with(None))
+            .into_iter()
+            .map(|(ip, reach)| (ip.to_string(), reach))
+            .collect()
     }
 
     fn only(ports: &[ServicePort]) -> Reach {
-        Reach::Only(ports.iter().copied().collect())
+        Reach::Only(Arc::new(ports.iter().copied().collect()))
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -47,7 +48,7 @@ pub struct ServiceFacts {
     pub(super) claims: Box<[(LeaseName, Box<[IpAddr]>)]>,
     pub(super) pool: Option<String>,
     pub(super) labels: BTreeMap<String, String>,
-    pub(super) ports: BTreeSet<ServicePort>,
+    pub(super) ports: Arc<BTreeSet<ServicePort>>,
     /// `externalTrafficPolicy: Local`.
     pub(super) local: bool,
 }
@@ -56,12 +57,19 @@ pub struct ServiceFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceFacts {
     pub(super) service: String,
-    pub(super) ready: BTreeSet<NodeName>,
-    pub(super) serving: BTreeSet<NodeName>,
+    pub(super) ready: Nodes,
+    pub(super) serving: Nodes,
     /// Nodes on which an endpoint terminates.
-    leaving: BTreeSet<NodeName>,
+    leaving: Nodes,
     /// Whether any endpoint serves, on a node or elsewhere.
     pub(super) any: bool,
+}
+
+/// Nodes in the order of their names, each once.
+type Nodes = Box<[NodeName]>;
+
+fn ordered(nodes: BTreeSet<NodeName>) -> Nodes {
+    nodes.into_iter().collect()
 }
 
 /// What is kept of a Node.
@@ -77,7 +85,7 @@ impl Snapshot {
     /// Replaces what is kept of a slice. A cordoned node that an endpoint leaves is being drained.
     pub fn set_slice(&mut self, key: String, slice: Option<SliceFacts>) {
         let before = self.slices.remove(&key);
-        let stays = |node: &&NodeName| slice.as_ref().is_some_and(|now| now.ready.contains(*node));
+        let stays = |node: &&NodeName| slice.as_ref().is_some_and(|now| now.is_ready(node));
         let left = before.iter().flat_map(|slice| &slice.ready).filter(|node| !stays(node));
         let leaving = slice.iter().flat_map(|slice| &slice.leaving);
         for node in left.chain(leaving) {
@@ -128,7 +136,7 @@ impl ServiceFacts {
         labels: BTreeMap<String, String>,
         local: bool,
     ) -> Self {
-        Self { claims: Self::split(claims), pool, labels, ports: BTreeSet::new(), local }
+        Self { claims: Self::split(claims), pool, labels, ports: Arc::default(), local }
     }
 
     /// One service has few of them: sets would take several times the memory.
@@ -149,7 +157,7 @@ impl ServiceFacts {
             claims: Self::split(claims),
             pool: service::allocated_from(object).map(str::to_owned),
             labels: object.labels().clone(),
-            ports: spec.ports.iter().flatten().filter_map(ServicePort::of).collect(),
+            ports: Arc::new(spec.ports.iter().flatten().filter_map(ServicePort::of).collect()),
             local: spec.external_traffic_policy.as_deref() == Some("Local"),
         };
         (!facts.claims.is_empty()).then(|| (key(object), facts))
@@ -167,12 +175,18 @@ impl SliceFacts {
             }
             serving.insert(node);
         }
-        Self { service, ready, serving, leaving: BTreeSet::new(), any }
+        let (ready, serving) = (ordered(ready), ordered(serving));
+        Self { service, ready, serving, leaving: Nodes::default(), any }
+    }
+
+    fn is_ready(&self, node: &NodeName) -> bool {
+        self.ready.binary_search(node).is_ok()
     }
 
     /// The nodes with an endpoint that is ready or serves, and whether one is ready.
     pub fn nodes(&self) -> impl Iterator<Item = (&NodeName, bool)> {
-        self.ready.union(&self.serving).map(|node| (node, self.ready.contains(node)))
+        let nodes: BTreeSet<&NodeName> = self.ready.iter().chain(&self.serving).collect();
+        nodes.into_iter().map(|node| (node, self.is_ready(node)))
     }
 
     /// The service, as `namespace/name`.
@@ -189,30 +203,33 @@ impl SliceFacts {
     pub fn of(object: &EndpointSlice) -> Option<(String, Self)> {
         let name = object.labels().get(SERVICE_NAME)?;
         let service = format!("{}/{name}", object.namespace().unwrap_or_default());
-        let (ready, serving, leaving) = Default::default();
-        let mut facts = Self { service, ready, serving, leaving, any: false };
+        let mut any = false;
+        let (mut all_ready, mut all_serving, mut leaving) =
+            (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for endpoint in &object.endpoints {
             // Unknown counts as true (discovery.k8s.io/v1, EndpointConditions).
             let conditions = endpoint.conditions.as_ref();
             let ready = conditions.and_then(|c| c.ready).unwrap_or(true);
             let serving = conditions.and_then(|c| c.serving).unwrap_or(ready);
-            facts.any |= ready || serving;
+            any |= ready || serving;
             let Some(node) = endpoint.node_name.as_deref().and_then(|name| name.parse().ok())
             else {
                 continue;
             };
             let node: NodeName = node;
             if ready {
-                facts.ready.insert(node.clone());
+                all_ready.insert(node.clone());
             }
             if serving {
-                facts.serving.insert(node.clone());
+                all_serving.insert(node.clone());
             }
             if conditions.and_then(|c| c.terminating).unwrap_or(false) {
-                facts.leaving.insert(node);
+                leaving.insert(node);
             }
         }
-        Some((key(object), facts))
+        let (ready, serving, leaving) =
+            (ordered(all_ready), ordered(all_serving), ordered(leaving));
+        Some((key(object), Self { service, ready, serving, leaving, any }))
     }
 }
 

@@ -101,7 +101,7 @@ fn a_service_without_a_recorded_claim_asks_for_nothing() {
     other_type["spec"]["type"] = json!("ClusterIP");
     let objects =
         [unrecorded, other_type, service("c", "192.0.2.3", json!({})), node("n", json!({}))];
-    let (desired, _) = build(&snapshot(&objects));
+    let (desired, _) = build(&snapshot(&objects), None);
     assert_eq!(desired.claims.keys().map(LeaseName::as_str).collect::<Vec<_>>(), ["web.c"]);
     assert_eq!(nodes_of(&desired, "web.c"), ["n"]);
 }
@@ -113,13 +113,16 @@ fn policies_and_the_exclusion_label_narrow_the_nodes() {
         "metadata": {"name": "edge"},
         "spec": {"nodeSelectors": [{"matchLabels": {"edge": "true"}}], "interfaces": ["eth1"]},
     });
-    let (desired, _) = build(&snapshot(&[
-        service("a", "192.0.2.1", json!({})),
-        node("n1", json!({"edge": "true"})),
-        node("n2", json!({})),
-        node("n3", json!({"edge": "true", EXCLUDE: ""})),
-        policy,
-    ]));
+    let (desired, _) = build(
+        &snapshot(&[
+            service("a", "192.0.2.1", json!({})),
+            node("n1", json!({"edge": "true"})),
+            node("n2", json!({})),
+            node("n3", json!({"edge": "true", EXCLUDE: ""})),
+            policy,
+        ]),
+        None,
+    );
     assert_eq!(nodes_of(&desired, "web.a"), ["n1"]);
     let claim = &desired.claims[&"web.a".parse::<LeaseName>().unwrap()];
     assert_eq!(claim.interfaces[0].to_string(), "eth1");
@@ -138,13 +141,16 @@ fn the_weights_of_all_entries_that_select_a_node_add_up() {
             "failback": "Preferred", "failbackDelay": "5s", "maxMovesPerMinute": 6,
         },
     });
-    let (desired, errors) = build(&snapshot(&[
-        service("a", "192.0.2.1", json!({})),
-        node("n1", json!({"rack": "a", "disk": "fast"})),
-        node("n2", json!({"rack": "b", "disk": "fast"})),
-        node("n3", json!({"rack": "b"})),
-        policy,
-    ]));
+    let (desired, errors) = build(
+        &snapshot(&[
+            service("a", "192.0.2.1", json!({})),
+            node("n1", json!({"rack": "a", "disk": "fast"})),
+            node("n2", json!({"rack": "b", "disk": "fast"})),
+            node("n3", json!({"rack": "b"})),
+            policy,
+        ]),
+        None,
+    );
     assert!(errors.is_empty(), "{errors:?}");
     let claim = &desired.claims[&"web.a".parse::<LeaseName>().unwrap()];
     let weights: Vec<_> = claim.preference.iter().map(|(n, w)| (n.as_str(), *w)).collect();
@@ -166,7 +172,7 @@ fn a_local_service_needs_an_endpoint_on_the_node() {
         let mut objects = nodes.to_vec();
         objects.push(service("a", "192.0.2.1", local.clone()));
         objects.push(slice("a", endpoints));
-        nodes_of(&build(&snapshot(&objects)).0, "web.a")
+        nodes_of(&build(&snapshot(&objects), None).0, "web.a")
     };
     assert_eq!(with(json!([endpoint("n1", true, true), endpoint("n2", false, true)])), ["n1"]);
     assert_eq!(with(json!([endpoint("n1", false, false), endpoint("n2", false, true)])), ["n2"]);
@@ -241,7 +247,7 @@ fn an_address_is_governed_by_one_claim_and_that_by_all_services_that_record_it()
         let objects: Vec<_> = services
             .map(|(claim, name, addresses)| under(claim, name, addresses, json!({})))
             .collect();
-        let (desired, _) = build(&snapshot(&objects));
+        let (desired, _) = build(&snapshot(&objects), None);
         assert_eq!(claims(&desired), *expected, "{name}");
     }
 }
@@ -274,7 +280,7 @@ fn local_services_that_share_an_address_are_where_all_have_an_endpoint() {
         ];
         objects.extend(a.map(|nodes| slice("a", on(nodes))));
         objects.extend(b.map(|nodes| slice("b", on(nodes))));
-        let nodes = nodes_of(&build(&snapshot(&objects)).0, "web.a");
+        let nodes = nodes_of(&build(&snapshot(&objects), None).0, "web.a");
         assert_eq!(nodes, *expected, "{a:?} {b:?}");
     }
 }
@@ -300,9 +306,9 @@ fn shared(policies: &[(&str, serde_json::Value)], services: &[&str]) -> DesiredC
         service["metadata"]["labels"] = json!({"policy": name});
         objects.push(service);
     }
-    let (desired, errors) = build(&snapshot(&objects));
+    let (desired, errors) = build(&snapshot(&objects), None);
     assert!(errors.is_empty(), "{errors:?}");
-    desired.claims[&"web.a".parse::<LeaseName>().unwrap()].clone()
+    DesiredClaim::clone(&desired.claims[&"web.a".parse::<LeaseName>().unwrap()])
 }
 
 #[test]
@@ -397,7 +403,7 @@ fn the_policy_says_whether_an_address_leads_to_more_than_its_service() {
     let reach = |policies: Vec<serde_json::Value>| {
         let mut objects = policies;
         objects.push(service("a", "192.0.2.1", ports.clone()));
-        let (desired, _) = build(&snapshot(&objects));
+        let (desired, _) = build(&snapshot(&objects), None);
         match &desired.reach[&IpAddr::from([192, 0, 2, 1])] {
             Reach::Everything => "everything".to_owned(),
             Reach::Only(ports) => {
@@ -417,7 +423,7 @@ fn the_policy_says_whether_an_address_leads_to_more_than_its_service() {
 fn what_a_policy_says_nobody_announces_has_no_node_and_keeps_its_claim() {
     let silent = policy("p", json!({"mode": "None"}));
     let objects = [service("a", "192.0.2.1", json!({})), node("n1", json!({})), silent];
-    let (desired, errors) = build(&snapshot(&objects));
+    let (desired, errors) = build(&snapshot(&objects), None);
     assert!(errors.is_empty());
     assert!(nodes_of(&desired, "web.a").is_empty());
 }
@@ -443,7 +449,7 @@ fn the_most_serious_that_applies_is_the_state_of_a_node() {
         if deleted {
             node["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
-        let (desired, _) = build(&snapshot(&[node, service("a", "192.0.2.1", json!({}))]));
+        let (desired, _) = build(&snapshot(&[node, service("a", "192.0.2.1", json!({}))]), None);
         (desired.nodes[&"n".parse::<NodeName>().unwrap()], nodes_of(&desired, "web.a").len())
     };
     let rows = [
@@ -481,7 +487,7 @@ fn a_cordoned_node_that_an_endpoint_leaves_is_drained_until_it_takes_pods_again(
     let leaving = || slice("a", on(true));
     let gone = || slice("a", json!([]));
     let state = |objects: &[serde_json::Value]| {
-        let (desired, _) = build(&kept(objects));
+        let (desired, _) = build(&kept(objects), None);
         desired.nodes[&"n".parse::<NodeName>().unwrap()]
     };
     for (name, objects, expected) in [
@@ -510,9 +516,9 @@ fn without_an_endpoint_anywhere_nobody_announces_unless_the_policy_says_so() {
     let silence = |objects: &[serde_json::Value]| {
         let mut all = vec![node("n", json!({})), service("a", "192.0.2.1", json!({}))];
         all.extend(objects.iter().cloned());
-        let (desired, errors) = build(&kept(&all));
+        let (desired, errors) = build(&kept(&all), None);
         assert!(errors.is_empty(), "{errors:?}");
-        let claim = desired.claims[&"web.a".parse::<LeaseName>().unwrap()].clone();
+        let claim = DesiredClaim::clone(&desired.claims[&"web.a".parse::<LeaseName>().unwrap()]);
         assert_eq!(claim.nodes.is_empty(), claim.silence.is_some());
         claim.silence
     };
@@ -544,7 +550,7 @@ fn a_service_that_no_policy_matches_is_announced_by_nobody() {
     let selecting = json!({"serviceSelectors": [{"matchLabels": {"edge": "true"}}]});
     let objects =
         [node("n", json!({})), service("a", "192.0.2.1", json!({})), policy("edge", selecting)];
-    let (desired, _) = build(&snapshot(&objects));
+    let (desired, _) = build(&snapshot(&objects), None);
     let claim = &desired.claims[&"web.a".parse::<LeaseName>().unwrap()];
     assert_eq!((claim.nodes.len(), claim.silence), (0, Some(Silence::Policy)));
 }
@@ -560,7 +566,7 @@ fn a_policy_matches_pools_by_their_names_or_labels() {
             policy("p", spec),
             pool(labels),
         ];
-        !nodes_of(&build(&snapshot(&objects)).0, "web.a").is_empty()
+        !nodes_of(&build(&snapshot(&objects), None).0, "web.a").is_empty()
     };
     for (spec, labels, expected) in [
         (json!({}), json!({}), true),

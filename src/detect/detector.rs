@@ -11,7 +11,7 @@ use pnet_base::MacAddr;
 use crate::clock::Instant;
 use crate::detect::owner::{Owner, Wire};
 use crate::detect::testimony::Segment;
-use crate::lease::{Voice, VoiceId, Voices, Watchlist};
+use crate::lease::{Voice, VoiceId, Voices, Watched, Watchlist};
 
 pub use crate::net::hearing::Witnesses;
 pub use crate::net::wire::Question;
@@ -64,7 +64,7 @@ impl Detector {
         self.segments.retain(|interface, _| interfaces.contains(interface));
         for interface in interfaces {
             let there = || watchlist.owners.iter().filter(|(id, _)| id.interface == *interface);
-            let node = |(id, watched): (&VoiceId, &crate::lease::Watched)| {
+            let node = |(id, watched): (&VoiceId, &Arc<Watched>)| {
                 watched.own.first().map(|ip| (*ip, id.mac))
             };
             let nodes = there().filter_map(node).collect();

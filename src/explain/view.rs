@@ -39,7 +39,7 @@ pub enum Obstacle {
 impl<'a> View<'a> {
     /// What follows from `world`.
     pub fn new(world: &'a World) -> Self {
-        let (desired, _) = build(&world.snapshot);
+        let (desired, _) = build(&world.snapshot, None);
         let rules = Rules::new(&world.snapshot);
         let mut view = Self { world, desired, rules, loads: BTreeMap::new() };
         view.loads = view.count();

@@ -143,6 +143,8 @@ pub fn plan(wanted: &Elements, table: Option<&Table>) -> Plan {
 mod tests {
     use proptest::prelude::*;
 
+    use std::sync::Arc;
+
     use super::*;
     use crate::desired::Protocol;
 
@@ -174,7 +176,8 @@ mod tests {
     }
 
     fn reach(rows: &[(u8, Option<&[u16]>)]) -> BTreeMap<IpAddr, Reach> {
-        let of = |ports: &[u16]| Reach::Only(ports.iter().map(|port| tcp(*port)).collect());
+        let of =
+            |ports: &[u16]| Reach::Only(Arc::new(ports.iter().map(|port| tcp(*port)).collect()));
         rows.iter().map(|(last, ports)| (ip(*last), ports.map_or(Reach::Everything, of))).collect()
     }
 

@@ -63,7 +63,7 @@ impl Election {
     }
 
     pub(super) fn desired_claim(&self, name: &LeaseName) -> Option<&DesiredClaim> {
-        self.desired.as_ref().and_then(|desired| desired.claims.get(name))
+        self.desired.as_ref().and_then(|desired| desired.claim(name))
     }
 
     pub(super) fn advance_claims(&mut self, now: Instant, actions: &mut Vec<Action>) {
@@ -93,12 +93,12 @@ impl Election {
             }
             self.keep_link(now, &names);
             for name in &names {
-                self.advance_claim(now, name, desired.claims.get(name), &desired, actions);
+                self.advance_claim(now, name, desired.claim(name), &desired, actions);
             }
             while self.has_room()
                 && let Some(name) = self.open.next_for_room()
             {
-                self.advance_claim(now, &name, desired.claims.get(&name), &desired, actions);
+                self.advance_claim(now, &name, desired.claim(&name), &desired, actions);
             }
             self.improve(now, &desired);
             self.advance_handovers(now, &names, &desired, actions);
@@ -147,7 +147,7 @@ impl Election {
                 tenure.orphan = None;
             }
         }
-        let asked = self.desired.as_ref().and_then(|desired| desired.claims.get(name));
+        let asked = self.desired.as_ref().and_then(|desired| desired.claim(name));
         if stored.as_ref().is_some_and(|stored| stored.record.took == tenure.took) {
             tenure.took = None;
         }
@@ -164,7 +164,8 @@ impl Election {
                 }
                 tenure.interface.clone_from(&stored.record.interface);
                 tenure.list = List::of(&stored.record);
-                let story = provisional.map(|it| it.story).or_else(|| tenure.story.as_deref().cloned());
+                let story =
+                    provisional.map(|it| it.story).or_else(|| tenure.story.as_deref().cloned());
                 if std::mem::take(&mut tenure.vacant) {
                     self.probe_first(now, name, &stored, actions);
                 }

@@ -123,7 +123,7 @@ impl Election {
                 let interface = tenure.interface.clone()?;
                 let drops = claim.on_api_outage == OnApiOutage::Drop;
                 let served = |address: &&IpAddr| self.may_serve(name, tenure, **address);
-                let addresses: BTreeSet<IpAddr> =
+                let addresses: Box<[IpAddr]> =
                     claim.addresses.iter().filter(served).copied().collect();
                 let untold = self.old_owners.untold(&interface, &addresses);
                 Some((name.clone(), HeldClaim { addresses, interface, drops, untold }))

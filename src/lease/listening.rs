@@ -63,7 +63,8 @@ impl Election {
             for stored in self.claims.stored() {
                 self.voice(stored, &mut voices, &mut places);
             }
-            let watched = |(id, claims)| Some((VoiceId::clone(id), self.watched(id, claims)?));
+            let watched =
+                |(id, claims)| Some((VoiceId::clone(id), Arc::new(self.watched(id, claims)?)));
             watchlist.owners = voices.claims.iter().filter_map(watched).collect();
             let interfaces = self.sessions.stored().flat_map(|stored| &stored.record.interfaces);
             let own = self.interfaces.values().map(|interface| interface.mac);
@@ -92,12 +93,12 @@ impl Election {
         for id in concerned {
             let watched = voices.claims.get(&id).and_then(|claims| self.watched(&id, claims));
             let owners = &mut self.listening.watchlist.owners;
-            if owners.get(&id) == watched.as_ref() {
+            if owners.get(&id).map(|watched| &**watched) == watched.as_ref() {
                 continue;
             }
             changed = true;
             match watched {
-                Some(watched) => drop(owners.insert(id, watched)),
+                Some(watched) => drop(owners.insert(id, Arc::new(watched))),
                 None => drop(owners.remove(&id)),
             }
         }

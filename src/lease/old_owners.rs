@@ -110,11 +110,7 @@ impl OldOwners {
     }
 
     /// Those who may have any of `addresses` still.
-    pub(super) fn untold(
-        &self,
-        interface: &InterfaceName,
-        addresses: &BTreeSet<IpAddr>,
-    ) -> BTreeSet<MacAddr> {
+    pub(super) fn untold(&self, interface: &InterfaceName, addresses: &[IpAddr]) -> Box<[MacAddr]> {
         let may_have = |old: &OldOwner| {
             old.fenced.is_some() || addresses.iter().any(|ip| old.taken.contains_key(ip))
         };

@@ -114,7 +114,7 @@ impl Open {
                 }
             }
             for address in addresses(desired) {
-                let names = self.governing.entry(address).or_default();
+                let names = self.governing.entry(address).or_insert_with(|| Vec::with_capacity(1));
                 let at = names.partition_point(|known| known < name);
                 names.insert(at, name.clone());
             }
@@ -179,7 +179,7 @@ impl Election {
         desired: &Desired,
     ) {
         for name in looked_at {
-            let claim = desired.claims.get(name);
+            let claim = desired.claim(name);
             if self.is_settled(now, name, claim) {
                 self.open.names.remove(name);
             } else if let Some(what) = self.waits_for(now, name, claim) {

@@ -150,7 +150,10 @@ impl Election {
         } else if !self.publish_touched(now, &touched, actions) {
             self.publish_all(now, complete, actions);
         }
-        debug_assert!(!complete || self.is_published(now), "what is served is not what was published");
+        debug_assert!(
+            !complete || self.is_published(now),
+            "what is served is not what was published"
+        );
         if complete {
             self.adopted = None;
             self.keep_record(now, actions);
@@ -223,7 +226,8 @@ impl Election {
             let before = self.published.replace(name, row);
             if before.as_ref() != self.published.rows.get(name) {
                 self.published.changes += 1;
-                self.published.touch_record_for(gives_up && before.as_ref().is_some_and(|row| row.mine));
+                self.published
+                    .touch_record_for(gives_up && before.as_ref().is_some_and(|row| row.mine));
             }
             for address in before.iter().flat_map(|row| &row.served) {
                 if !served.iter().any(|(served, _)| served == address) {

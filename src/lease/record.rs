@@ -1,6 +1,6 @@
 //! What a process leaves for the next one on the same boot of the same host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use leasehold_crds::lease::{Incarnation, LeaseName, SessionId};
@@ -31,7 +31,7 @@ pub struct OwnRecord {
 #[serde(rename_all = "camelCase")]
 pub struct HeldClaim {
     /// Its addresses.
-    pub addresses: BTreeSet<IpAddr>,
+    pub addresses: Box<[IpAddr]>,
     /// The interface that carries them.
     pub interface: InterfaceName,
     /// They lapse while the API server does not answer.
@@ -39,5 +39,5 @@ pub struct HeldClaim {
     pub drops: bool,
     /// The MAC addresses of those who may have them still and do not know that they lost them.
     #[serde(default)]
-    pub untold: BTreeSet<MacAddr>,
+    pub untold: Box<[MacAddr]>,
 }

@@ -156,6 +156,9 @@ impl Election {
         self.with(name, |tenure| tenure.took = Some(took));
         let services = self.claims.get(name).map(|stored| stored.record.services.clone());
         let (claim, services) = (name.clone(), services.unwrap_or_default());
-        Self::report(Fact::Serving { claim, services, addresses, interface, story: *story, took }, actions);
+        Self::report(
+            Fact::Serving { claim, services, addresses, interface, story: *story, took },
+            actions,
+        );
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use leasehold_crds::lease::{LeaseName, SessionId};
 use leasehold_crds::names::{InterfaceName, NodeName};
@@ -30,7 +31,7 @@ pub struct VoiceId {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watchlist {
     /// All other owners on the segments of this node.
-    pub owners: BTreeMap<VoiceId, Watched>,
+    pub owners: BTreeMap<VoiceId, Arc<Watched>>,
     /// The MAC addresses of all speakers' interfaces, this node's among them.
     pub speakers: BTreeSet<MacAddr>,
 }

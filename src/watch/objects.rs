@@ -70,12 +70,9 @@ pub(super) async fn desired(
             continue;
         }
         let began = tokio::time::Instant::now();
-        let (mut desired, errors) = build(&state.snapshot);
+        let (desired, errors) = build(&state.snapshot, sent.as_deref());
         for error in errors {
             tracing::debug!(%error, "a policy cannot be followed");
-        }
-        if let Some(before) = &sent {
-            desired.share(before);
         }
         if sent.as_deref() != Some(&desired) {
             let desired = Arc::new(desired);

@@ -49,7 +49,7 @@ const SOON: Duration = Duration::from_secs(5);
 fn only(ports: &[(Protocol, u16)]) -> Reach {
     let ports =
         ports.iter().map(|(protocol, port)| ServicePort { protocol: *protocol, port: *port });
-    Reach::Only(ports.collect())
+    Reach::Only(Arc::new(ports.collect()))
 }
 
 fn service() -> Reach {

@@ -112,7 +112,7 @@ impl Listening {
         for owner in owners {
             let id = owner.id()?;
             watchlist.speakers.insert(id.mac);
-            watchlist.owners.insert(id, owner.watched(detection)?);
+            watchlist.owners.insert(id, Arc::new(owner.watched(detection)?));
         }
         listener.watchlist.send_replace(watchlist);
         let listening = Self { listener, _speaker: speaker };

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::SessionId;
@@ -119,7 +120,7 @@ impl World {
                 vips: [(vip(number * 10), owned(1))].into(),
                 own: [node(number)].into(),
             };
-            world.watchlist.owners.insert(id(number), watched);
+            world.watchlist.owners.insert(id(number), Arc::new(watched));
             world.hosts.insert(mac(number), host(&[node(number), vip(number * 10)]));
         }
         world
@@ -132,7 +133,7 @@ impl World {
     }
 
     pub fn watched(&mut self, number: u8) -> &mut Watched {
-        self.watchlist.owners.get_mut(&id(number)).unwrap()
+        Arc::make_mut(self.watchlist.owners.get_mut(&id(number)).unwrap())
     }
 
     pub fn host(&mut self, number: u8) -> &mut Host {

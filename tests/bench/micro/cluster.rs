@@ -130,7 +130,7 @@ impl Cluster {
                 detection: Detection::default(),
                 on_api_outage: OnApiOutage::Hold,
             };
-            (name.clone(), claim)
+            (name.clone(), Arc::new(claim))
         });
         let desired = Desired {
             claims: asked.collect(),

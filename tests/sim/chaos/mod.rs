@@ -100,7 +100,7 @@ fn cluster(dice: &mut Dice, kind: Kind) -> World {
             claimed.failback = *failback;
             claimed.preference = Arc::clone(preference);
         }
-        world.desired.claims.insert(claim(number), claimed);
+        world.desired.claims.insert(claim(number), claimed.into());
     }
     world.publish_desired();
     world

@@ -1,5 +1,7 @@
 //! How faults begin and end.
 
+use std::sync::Arc;
+
 use std::time::Duration;
 
 use leasehold::desired::NodeState;
@@ -15,7 +17,7 @@ use crate::world::{Cuts, Store, Troubles, World};
 pub(super) struct Sickness {
     cuts: Vec<Cuts>,
     backup: Option<Store>,
-    gone: Vec<(leasehold_crds::lease::LeaseName, leasehold::desired::DesiredClaim)>,
+    gone: Vec<(leasehold_crds::lease::LeaseName, Arc<leasehold::desired::DesiredClaim>)>,
 }
 
 impl Sickness {
@@ -75,7 +77,7 @@ impl Sickness {
                 let names = [claim(*number), claim(number + 50)];
                 for (from, to) in [(&names[0], &names[1]), (&names[1], &names[0])] {
                     if let Some(moved) = world.desired.claims.remove(from) {
-                        world.desired.claims.insert(to.clone(), moved);
+                        world.desired.claims.insert(to.clone(), moved.into());
                         break;
                     }
                 }
@@ -84,7 +86,8 @@ impl Sickness {
             Fault::NoOperator => world.set_operator(false),
             Fault::Excluded(number, host) => {
                 let node = world.hosts[*host].node.clone();
-                if let Some(claim) = world.desired.claims.get_mut(&claim(*number)) {
+                let asked = world.desired.claims.get_mut(&claim(*number));
+                if let Some(claim) = asked.map(Arc::make_mut) {
                     let nodes = claim.nodes.iter().filter(|other| **other != node).cloned();
                     claim.nodes = std::sync::Arc::new(nodes.collect());
                     world.publish_desired();
@@ -204,7 +207,8 @@ impl Sickness {
             }
             Fault::Excluded(number, host) => {
                 let node = world.hosts[*host].node.clone();
-                if let Some(claim) = world.desired.claims.get_mut(&claim(*number)) {
+                let asked = world.desired.claims.get_mut(&claim(*number));
+                if let Some(claim) = asked.map(Arc::make_mut) {
                     let mut nodes = claim.nodes.as_ref().clone();
                     nodes.insert(node);
                     claim.nodes = std::sync::Arc::new(nodes);
@@ -260,7 +264,7 @@ impl Sickness {
         for (name, claim) in self.gone.drain(..) {
             world.desired.claims.insert(name, claim);
         }
-        for claim in world.desired.claims.values_mut() {
+        for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
             claim.nodes = std::sync::Arc::new(nodes.clone());
         }
         for node in nodes {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold::desired::{Detection, OnApiOutage};
+use leasehold::desired::{DesiredClaim, Detection, OnApiOutage};
 use leasehold::lease::{Fact, Target, Write};
 use leasehold_crds::lease::SessionId;
 
@@ -46,11 +46,12 @@ fn s04_two_claims_for_one_address() {
             let mut world = World::listening(&ALL, 3);
             world.hosts.of(stale).watch_delay = secs(4);
             let late = |name: &str| if name == stale { secs(4) } else { millis(2) };
-            let mut freed = world.desired.claims.remove(&claim(number)).unwrap();
+            let freed = world.desired.claims.remove(&claim(number)).unwrap();
+            let mut freed = DesiredClaim::clone(&freed);
             world.publish_desired_to(late);
             world.run_until(|world| world.store.claims[&claim(number)].record.holder.is_none());
             freed.services = vec!["web/s009".to_owned()];
-            world.desired.claims.insert(claim(9), freed);
+            world.desired.claims.insert(claim(9), freed.into());
             world.publish_desired_to(late);
             world.run(secs(20));
             world.assert_served();
@@ -66,7 +67,7 @@ fn s04_an_address_changes_its_claim_while_it_is_served() {
         for (from, to) in [(1, 9), (9, 8), (8, 1)] {
             world.hosts.of(stale).watch_delay = secs(4);
             let moved = world.desired.claims.remove(&claim(from)).unwrap();
-            world.desired.claims.insert(claim(to), moved);
+            world.desired.claims.insert(claim(to), moved.into());
             world.publish_desired_to(late);
             world.run(secs(1));
         }
@@ -87,7 +88,7 @@ fn s04_the_operator_is_away() {
     assert!((1..=3).all(|number| world.having(vip(number)).len() == 1));
     // What is new waits for it.
     let claimed = world.claimed(4, vip(4), Detection::default(), OnApiOutage::Hold);
-    world.desired.claims.insert(claim(4), claimed);
+    world.desired.claims.insert(claim(4), claimed.into());
     world.publish_desired();
     world.run(secs(5));
     assert!(world.having(vip(4)).is_empty());
@@ -102,7 +103,7 @@ fn s04_a_deleted_lease_while_its_address_goes_to_another_claim() {
         for number in 1..=3 {
             let mut world = World::listening(&ALL, 3);
             let moved = world.desired.claims.remove(&claim(number)).unwrap();
-            world.desired.claims.insert(claim(9), moved);
+            world.desired.claims.insert(claim(9), moved.into());
             world.publish_desired_to(|name| if name == stale { secs(3) } else { millis(2) });
             world.delete(&Target::Claim(claim(number)));
             world.run(secs(20));
@@ -122,15 +123,16 @@ fn s04_a_claim_is_taken_by_who_has_not_seen_that_its_address_is_anothers() {
             }
             let name = claim(number);
             let nodes = [owner.as_str(), stale].map(|node| node.parse().unwrap());
-            let mut new = world.desired.claims[&name].clone();
-            let both = world.desired.claims.get_mut(&name).unwrap();
+            let mut new = DesiredClaim::clone(&world.desired.claims[&name]);
+            let both = Arc::make_mut(world.desired.claims.get_mut(&name).unwrap());
             both.nodes = Arc::new(nodes.into());
             both.addresses.insert(vip(11));
             world.publish_desired();
             world.run(secs(2));
-            world.desired.claims.get_mut(&name).unwrap().addresses = [vip(11)].into();
+            Arc::make_mut(world.desired.claims.get_mut(&name).unwrap()).addresses =
+                [vip(11)].into();
             new.services = vec!["web/s009".to_owned()];
-            world.desired.claims.insert(claim(9), new);
+            world.desired.claims.insert(claim(9), new.into());
             world.publish_desired_to(|name| if name == stale { secs(30) } else { millis(2) });
             world.run(secs(4));
             world.kill_node(&owner);
@@ -167,7 +169,7 @@ fn s06_a_vip_equals_a_nodes_address() {
     let mut world = World::listening(&ALL, 3);
     let taken = world.hosts["a"].address;
     let claimed = world.claimed(4, taken, Detection::default(), OnApiOutage::Hold);
-    world.desired.claims.insert(claim(4), claimed);
+    world.desired.claims.insert(claim(4), claimed.into());
     world.publish_desired();
     world.run(secs(60));
     assert!(world.having(taken).is_empty());

@@ -209,7 +209,7 @@ fn s18_two_segments_and_one_session() {
     for number in 1..=12 {
         let address = std::net::IpAddr::from([10, u8::from(number > 6), 0, number]);
         let claimed = world.claimed(number, address, Detection::default(), OnApiOutage::Hold);
-        world.desired.claims.insert(claim(number), claimed);
+        world.desired.claims.insert(claim(number), claimed.into());
     }
     world.publish_desired();
     world.run(secs(8));

@@ -1,5 +1,7 @@
 //! Claims: spread, taken once, repaired by their holder, given up.
 
+use std::sync::Arc;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -160,7 +162,7 @@ fn an_address_that_is_no_longer_asked_for_goes_from_the_kernel_before_its_claim_
 fn a_claim_lists_a_new_address_before_it_is_served() {
     let mut world = World::settled(&ALL, 3);
     let owner = world.owner(1);
-    let desired = world.desired.claims.get_mut(&claim(1)).unwrap();
+    let desired = Arc::make_mut(world.desired.claims.get_mut(&claim(1)).unwrap());
     desired.addresses = [vip(77)].into();
     world.publish_desired();
     world.run_until(|world| !world.having(vip(77)).is_empty());
@@ -230,7 +232,7 @@ fn the_address_of_a_node_is_never_claimed() {
     let taken = world.hosts["a"].address;
     world.add_services(1, 1);
     world.run(secs(1));
-    world.desired.claims.get_mut(&claim(1)).unwrap().addresses = [taken].into();
+    Arc::make_mut(world.desired.claims.get_mut(&claim(1)).unwrap()).addresses = [taken].into();
     world.publish_desired();
     world.run(secs(5));
     assert!(world.having(taken).is_empty() && world.owner(1).is_none());
@@ -250,7 +252,8 @@ fn a_node_that_is_alone_on_the_segment_takes_what_nobody_else_can_have() {
     world.router = false;
     let allow = |world: &mut World, nodes: &[&str]| {
         let nodes = nodes.iter().map(|node| node.parse().unwrap()).collect();
-        world.desired.claims.get_mut(&claim(1)).unwrap().nodes = std::sync::Arc::new(nodes);
+        Arc::make_mut(world.desired.claims.get_mut(&claim(1)).unwrap()).nodes =
+            std::sync::Arc::new(nodes);
         world.publish_desired();
         world.run(secs(5));
     };

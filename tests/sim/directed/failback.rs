@@ -16,7 +16,7 @@ fn ask(world: &mut World, mode: FailbackMode, preferred: &[&str]) {
     let failback = Failback { mode, delay: secs(10), ..Failback::default() };
     let weights = preferred.iter().map(|node| (node.parse().unwrap(), 10));
     let preference = Arc::new(weights.collect());
-    for claim in world.desired.claims.values_mut() {
+    for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
         claim.preference = Arc::clone(&preference);
         claim.failback = failback;
     }
@@ -94,7 +94,7 @@ fn a_node_that_has_two_more_than_another_gives_one_away() {
 fn no_more_goes_within_a_minute_than_the_policy_allows() {
     let mut world = World::settled(&ALL, 9);
     ask(&mut world, FailbackMode::Preferred, &["b"]);
-    for claim in world.desired.claims.values_mut() {
+    for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
         claim.failback.moves_per_minute = 2;
     }
     world.publish_desired();
@@ -118,7 +118,7 @@ fn a_preferred_node_that_does_not_serve_what_it_is_given_costs_nothing() {
 fn nodes_that_know_different_policies_do_not_throw_a_claim_to_and_fro() {
     let mut world = World::settled(&["a", "b"], 1);
     // They look for the next move at different times.
-    for claim in world.desired.claims.values_mut() {
+    for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
         claim.failback.mode = FailbackMode::Preferred;
     }
     world.publish_desired_to(|host| Duration::from_millis(if host == "a" { 500 } else { 0 }));
@@ -128,7 +128,7 @@ fn nodes_that_know_different_policies_do_not_throw_a_claim_to_and_fro() {
     world.run(secs(15));
     assert_eq!(world.owner(1).as_deref(), Some("b"));
     let before = moves(&world);
-    for claim in world.desired.claims.values_mut() {
+    for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
         claim.preference = Arc::new([("a".parse().unwrap(), 10)].into());
     }
     world.publish_desired_to(|host| if host == "a" { secs(8) } else { Duration::ZERO });

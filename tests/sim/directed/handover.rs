@@ -1,5 +1,7 @@
 //! Planned moves: make before break.
 
+use std::sync::Arc;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -40,7 +42,7 @@ fn a_drained_node_hands_over_what_it_has_without_a_gap() {
 fn a_policy_that_excludes_the_node_moves_its_claims_without_a_gap() {
     let mut world = World::settled(&ALL, 9);
     let rest: BTreeSet<_> = ["b", "c"].map(|node| node.parse().unwrap()).into();
-    for claim in world.desired.claims.values_mut() {
+    for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
         claim.nodes = rest.clone().into();
     }
     world.publish_desired();

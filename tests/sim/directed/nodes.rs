@@ -1,5 +1,7 @@
 //! What the state of a node does to its addresses.
 
+use std::sync::Arc;
+
 use leasehold::desired::{Failback, FailbackMode, NodeState, Silence};
 
 use super::{Run, millis, run_answered, runs, secs};
@@ -30,7 +32,7 @@ fn a_cordoned_node_keeps_what_it_has_and_takes_nothing() {
 
 fn where_the_policy_says_so_a_cordoned_node_gives_at_once_what_it_has() {
     let mut world = World::settled(&ALL, 9);
-    for claim in world.desired.claims.values_mut() {
+    for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
         claim.drain_on_cordon = claim.services != ["web/s001"];
     }
     let held: Vec<u8> =
@@ -98,7 +100,7 @@ fn a_node_whose_network_is_not_set_up_gives_what_it_has_unless_nobody_takes_it()
 fn services_without_an_endpoint_are_announced_by_nobody_and_say_so() {
     let mut world = World::settled(&ALL, 3);
     let nodes = world.desired.claims.values().next().unwrap().nodes.clone();
-    for claim in world.desired.claims.values_mut() {
+    for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
         claim.nodes = std::sync::Arc::default();
         claim.silence = Some(Silence::NoEndpoint);
     }
@@ -110,7 +112,7 @@ fn services_without_an_endpoint_are_announced_by_nobody_and_say_so() {
         assert!(cause.ends_with(": its services have no endpoint"), "{cause}");
     }
     assert!(world.having(vip(1)).is_empty());
-    for claim in world.desired.claims.values_mut() {
+    for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
         claim.nodes = nodes.clone();
         claim.silence = None;
     }
@@ -124,7 +126,7 @@ fn a_drained_node_waits_for_no_node_that_failback_chose() {
     let mut world = World::settled(&ALL, 3);
     let failback =
         Failback { mode: FailbackMode::Preferred, delay: secs(2), ..Failback::default() };
-    for claim in world.desired.claims.values_mut() {
+    for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
         claim.failback = failback;
         claim.preference = std::sync::Arc::new([("b".parse().unwrap(), 10)].into());
     }

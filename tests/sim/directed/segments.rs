@@ -26,7 +26,7 @@ fn world() -> World {
     }
     world.run(secs(1));
     let claimed = world.claimed(1, OFF, Detection::default(), OnApiOutage::Hold);
-    world.desired.claims.insert(claim(1), claimed);
+    world.desired.claims.insert(claim(1), claimed.into());
     world.publish_desired();
     world.run(secs(4));
     world
@@ -63,7 +63,7 @@ fn an_address_goes_to_the_node_that_has_its_subnet_and_stays_there() {
     world.add_host_on("d", "d", 2);
     world.hosts[3].nics[1].address = IpAddr::from([192, 1, 255, 4]);
     let nodes: Arc<BTreeSet<_>> = Arc::new(world.desired.nodes.keys().cloned().collect());
-    for claim in world.desired.claims.values_mut() {
+    for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
         claim.nodes = Arc::clone(&nodes);
     }
     world.publish_desired();
@@ -87,11 +87,11 @@ fn an_interface_that_only_a_policy_may_choose_is_not_chosen_without_one() {
     world.run(secs(1));
     let ip = IpAddr::from([10, 1, 0, 1]);
     let claimed = world.claimed(1, ip, Detection::default(), OnApiOutage::Hold);
-    world.desired.claims.insert(claim(1), claimed);
+    world.desired.claims.insert(claim(1), claimed.into());
     world.publish_desired();
     world.run(secs(4));
     assert_eq!(world.owner_of(ip), None);
-    for claim in world.desired.claims.values_mut() {
+    for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
         claim.interfaces = vec!["eth1".parse().unwrap()];
     }
     world.publish_desired();
@@ -102,7 +102,7 @@ fn an_interface_that_only_a_policy_may_choose_is_not_chosen_without_one() {
 
 /// Has the policy name these interfaces.
 fn name(world: &mut World, interfaces: &[&str]) {
-    for claim in world.desired.claims.values_mut() {
+    for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
         claim.interfaces = interfaces.iter().map(|name| name.parse().unwrap()).collect();
     }
     world.publish_desired();

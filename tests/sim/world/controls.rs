@@ -319,7 +319,7 @@ impl World {
     ) {
         for number in from..=to {
             let claimed = self.claimed(number, vip(number), detection, on_api_outage);
-            self.desired.claims.insert(claim(number), claimed);
+            self.desired.claims.insert(claim(number), claimed.into());
         }
         self.publish_desired();
     }
