@@ -13,6 +13,7 @@
 //! | `chaos` | runs that a seed stands for |
 //! | `campaign` | many seeds, on all cores |
 //! | `dice` | the only source of chance |
+//! | `scale` | clusters of thousands of nodes and services, and the loss of a rack |
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -24,6 +25,7 @@ mod campaign;
 mod chaos;
 mod dice;
 mod directed;
+pub mod scale;
 mod world;
 
 pub use campaign::{Broken, Tally, campaign, quietly, replay};

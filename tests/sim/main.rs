@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Parser, Subcommand};
-use leasehold_sim::{campaign, directed, quietly, replay};
+use leasehold_sim::{campaign, directed, quietly, replay, scale};
 
 /// Speakers, an API server and a network on virtual time, to break the protocol in.
 #[derive(Debug, Parser)]
@@ -36,6 +36,21 @@ enum Command {
     Replay {
         /// The seed.
         seed: u64,
+    },
+    /// What large clusters cost, and how fast they recover from the loss of a rack; one JSON object each.
+    Scale {
+        /// How many nodes.
+        #[arg(long, value_delimiter = ',', default_values_t = [50, 500, 5000])]
+        nodes: Vec<usize>,
+        /// How many services, one address each.
+        #[arg(long, default_value_t = 10_000)]
+        services: usize,
+        /// How many nodes die at once.
+        #[arg(long, default_value_t = 20)]
+        rack: usize,
+        /// How many speakers may be real, at most; each takes some 12 MiB with 10,000 services.
+        #[arg(long, default_value_t = 500)]
+        real: usize,
     },
     /// Runs the directed runs whose names contain a text, or all.
     Directed {
@@ -70,6 +85,13 @@ fn command() -> anyhow::Result<()> {
             }
             Err(why) => bail!("seed {seed}: {why}"),
         },
+        Command::Scale { nodes, services, rack, real } => {
+            for nodes in nodes {
+                let outcome = scale::run(scale::Plan { nodes, services, rack, real });
+                println!("{}", serde_json::to_string(&outcome)?);
+            }
+            Ok(())
+        }
         Command::Directed { name, tell } => {
             if tell {
                 leasehold_sim::tell();

@@ -10,11 +10,11 @@ pub(crate) mod controls;
 pub(crate) mod host;
 mod kernel;
 pub(crate) mod laws;
-mod listener;
+pub(crate) mod listener;
 mod operator;
 mod questions;
 pub(crate) mod spells;
-mod store;
+pub(crate) mod store;
 mod wire;
 pub(crate) mod words;
 
