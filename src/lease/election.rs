@@ -316,7 +316,7 @@ impl Election {
 
     /// How many speakers live, this one among them.
     pub fn speakers(&self) -> usize {
-        self.live_sessions().count()
+        self.living()
     }
 
     /// The claims that this speaker holds, as far as it knows.
@@ -399,7 +399,7 @@ impl Election {
 
     /// L: for how long a session may go without renewal.
     pub(super) fn lease_duration(&self) -> Duration {
-        let speakers = u64::try_from(self.live_sessions().count()).unwrap_or(u64::MAX);
+        let speakers = u64::try_from(self.living()).unwrap_or(u64::MAX);
         self.config.lease_duration.max(Duration::from_secs(speakers.div_ceil(10)))
     }
 

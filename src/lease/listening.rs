@@ -16,7 +16,7 @@ use pnet_base::MacAddr;
 
 use super::election::{Election, is_under};
 use super::event::{Action, Fact};
-use super::place::weight;
+use super::place::{combined, name_hash, weight};
 use super::story::OwnerId;
 use super::validity::Owner;
 use super::voices::{Ownership, Voice, VoiceId, Voices, Watched, Watchlist};
@@ -63,8 +63,11 @@ impl Election {
             for stored in self.claims.stored() {
                 self.voice(stored, &mut voices, &mut places);
             }
-            let watched =
-                |(id, claims)| Some((VoiceId::clone(id), Arc::new(self.watched(id, claims)?)));
+            let mut crews = Crews::default();
+            let watched = |(id, claims)| {
+                let watched = self.watched(id, claims, &mut crews)?;
+                Some((VoiceId::clone(id), Arc::new(watched)))
+            };
             watchlist.owners = voices.claims.iter().filter_map(watched).collect();
             let interfaces = self.sessions.stored().flat_map(|stored| &stored.record.interfaces);
             let own = self.interfaces.values().map(|interface| interface.mac);
@@ -89,10 +92,16 @@ impl Election {
                 concerned.extend(self.voice(stored, &mut voices, &mut BTreeMap::new()));
             }
         }
+        let mut crews = Crews::default();
+        let watched = concerned.into_iter().map(|id| {
+            let claims = voices.claims.get(&id);
+            let watched = claims.and_then(|claims| self.watched(&id, claims, &mut crews));
+            (id, watched)
+        });
+        let watched: Vec<(VoiceId, Option<Watched>)> = watched.collect();
         let mut changed = false;
-        for id in concerned {
-            let watched = voices.claims.get(&id).and_then(|claims| self.watched(&id, claims));
-            let owners = &mut self.listening.watchlist.owners;
+        let owners = &mut self.listening.watchlist.owners;
+        for (id, watched) in watched {
             if owners.get(&id).map(|watched| &**watched) == watched.as_ref() {
                 continue;
             }
@@ -131,7 +140,12 @@ impl Election {
     }
 
     /// What is asked of one owner, who has these claims.
-    fn watched(&self, id: &VoiceId, claims: &BTreeSet<LeaseName>) -> Option<Watched> {
+    fn watched<'a>(
+        &'a self,
+        id: &VoiceId,
+        claims: &BTreeSet<LeaseName>,
+        crews: &mut Crews<'a>,
+    ) -> Option<Watched> {
         let mut watched: Option<Watched> = None;
         for name in claims {
             let (Some(stored), Some(claim)) = (self.claims.get(name), self.desired_claim(name))
@@ -153,7 +167,7 @@ impl Election {
             }
         }
         let mut watched = watched.filter(|watched| !watched.vips.is_empty())?;
-        watched.polled = self.pollers(&id.node, &id.interface).contains(&&self.config.node);
+        watched.polled = self.polls(&id.node, &id.interface, crews);
         let stored = claims.first().and_then(|name| self.claims.get(name))?;
         watched.own = self.place(&id.node, stored.record.interface.as_ref()?)?.own;
         Some(watched)
@@ -195,6 +209,29 @@ impl Election {
         pollers(owner, &self.speakers_on(interface))
     }
 
+    /// Whether this node is one of [`Self::pollers`].
+    fn polls<'a>(
+        &'a self,
+        owner: &NodeName,
+        interface: &InterfaceName,
+        crews: &mut Crews<'a>,
+    ) -> bool {
+        let hashed = |node: &'a NodeName| (name_hash(node.as_str()), node);
+        let crew = crews
+            .0
+            .entry(interface.clone())
+            .or_insert_with(|| self.speakers_on(interface).into_iter().map(hashed).collect());
+        let own = &self.config.node;
+        let hash = name_hash(owner.as_str());
+        let rank = |(speaker, node): &(u64, &'a NodeName)| {
+            (std::cmp::Reverse(combined(hash, *speaker)), *node)
+        };
+        let here = rank(&(name_hash(own.as_str()), own));
+        // Most find three that come before them among the first few.
+        let before = crew.iter().filter(|it| it.1 != owner && rank(it) < here);
+        own != owner && before.take(POLLERS).count() < POLLERS && crew.iter().any(|it| it.1 == own)
+    }
+
     /// The speakers on the segment of this node's `interface` that could poll, as far as it hears.
     fn speakers_on(&self, interface: &InterfaceName) -> Vec<&NodeName> {
         let Some(here) = self.interfaces.get(interface) else { return Vec::new() };
@@ -232,9 +269,7 @@ impl Election {
 
     /// Whether a node with a live session no longer answers this one on some segment.
     pub(super) fn is_silent(&self, node: &NodeName) -> bool {
-        self.voices.owners.iter().any(|(id, voice)| {
-            id.node == *node && matches!(voice, Voice::Silent(silence) if !silence.node_answers)
-        })
+        self.listening.silent.contains(node)
     }
 
     /// Takes over what the wire says now.
@@ -254,9 +289,15 @@ impl Election {
         for interface in &voices.blind {
             blind.entry(interface.clone()).or_insert(now + BLIND);
         }
+        let silent = voices
+            .owners
+            .iter()
+            .filter(|(_, voice)| matches!(voice, Voice::Silent(silence) if !silence.node_answers));
+        let silent: BTreeSet<NodeName> = silent.map(|(id, _)| id.node.clone()).collect();
+        self.listening.stale |= silent != self.listening.silent;
+        self.listening.silent = silent;
         self.voices = voices;
         self.silences.follow(now, &self.voices);
-        self.listening.stale = true;
     }
 
     /// The session that is live under the identity in `id`, if it is.
@@ -280,6 +321,8 @@ pub(super) struct Listening {
     /// Something else is asked for of some of them.
     pub(super) asked: bool,
     voiced: Voiced,
+    /// The nodes with a live session that no longer answer on some segment.
+    silent: BTreeSet<NodeName>,
     /// Something else that it is made from may have changed.
     pub(super) stale: bool,
     /// Blind segments, and from when on that is reported: at first every segment is.
@@ -293,6 +336,10 @@ impl Listening {
         self.reported.iter()
     }
 }
+
+/// The speakers on each segment that could poll, with the hashes of their names.
+#[derive(Debug, Default)]
+struct Crews<'a>(BTreeMap<InterfaceName, Vec<(u64, &'a NodeName)>>);
 
 /// By which voice the owner of each claim is heard.
 #[derive(Debug, Default)]

@@ -318,14 +318,15 @@ pub fn weight(first: &str, second: &str) -> u64 {
     combined(name_hash(first), name_hash(second))
 }
 
-fn name_hash(name: &str) -> u64 {
+/// What of a name its weights with others are made from.
+pub(super) fn name_hash(name: &str) -> u64 {
     let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
     name.hash(&mut hasher);
     hasher.finish()
 }
 
 /// The weight of two names of these hashes.
-const fn combined(first: u64, second: u64) -> u64 {
+pub(super) const fn combined(first: u64, second: u64) -> u64 {
     // FNV alone leaves the upper bits of short names alike; the finaliser of SplitMix64 spreads
     // them. Turned, the same name twice does not cancel itself out.
     let mut value = first ^ second.rotate_left(32);

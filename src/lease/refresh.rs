@@ -33,7 +33,7 @@ impl Election {
 
     /// p: how often a claim is refreshed per speaker.
     pub(super) fn refresh_interval(&self) -> Duration {
-        let speakers = u32::try_from(self.live_sessions().count()).unwrap_or(u32::MAX);
+        let speakers = u32::try_from(self.living()).unwrap_or(u32::MAX);
         Duration::from_millis(1500).max(Duration::from_millis(100).saturating_mul(speakers))
     }
 

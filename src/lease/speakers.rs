@@ -12,6 +12,8 @@ use super::election::Election;
 #[derive(Debug, Default)]
 pub(super) struct Speakers {
     macs: BTreeMap<MacAddr, NodeName>,
+    /// How many sessions live.
+    living: usize,
     /// The revision of the sessions when they were last looked at.
     revision: Option<u64>,
 }
@@ -39,6 +41,16 @@ impl Election {
             }
         }
         self.speakers.macs = macs;
+        self.speakers.living = self.live_sessions().count();
+    }
+
+    /// How many speakers live.
+    pub(super) fn living(&self) -> usize {
+        if self.speakers.revision == Some(self.sessions.revision()) {
+            self.speakers.living
+        } else {
+            self.live_sessions().count()
+        }
     }
 
     /// The speaker whose session lists `mac`, or did when it was last seen with it.
