@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use leasehold::desired::{
@@ -27,6 +28,8 @@ pub struct Cluster {
     pub claims: Vec<LeaseName>,
     /// The node that owns each of them.
     pub owners: Vec<usize>,
+    /// How many each node owns.
+    counts: Vec<u32>,
     /// What is asked for.
     pub desired: Arc<Desired>,
     /// The one interface that each node has.
@@ -64,11 +67,16 @@ impl Cluster {
             nodes: nodes.iter().map(|node| (node.clone(), NodeState::Ready)).collect(),
             reach: BTreeMap::new(),
         };
-        let owners = (0..services).map(owner).collect();
+        let owners: Vec<usize> = (0..services).map(owner).collect();
+        let mut counts = vec![0; nodes.len()];
+        for owner in &owners {
+            counts[*owner] += 1;
+        }
         Self {
             nodes,
             claims,
             owners,
+            counts,
             desired: Arc::new(desired),
             interface: "eth0".parse().unwrap(),
         }
@@ -127,7 +135,13 @@ impl Cluster {
         u64::try_from(self.nodes.len().div_ceil(10)).unwrap().max(5)
     }
 
-    /// The session of a node, as it is stored.
+    /// p, after which each speaker refreshes a claim.
+    pub fn refresh_interval(&self) -> Duration {
+        let speakers = u32::try_from(self.nodes.len()).unwrap();
+        Duration::from_millis(1500).max(Duration::from_millis(100) * speakers)
+    }
+
+    /// The session of a node, as it is stored; as its speaker writes it, so that to renew it changes nothing.
     pub fn session(&self, node: usize, version: u64) -> Stored<Session> {
         Stored {
             name: LeaseName::session(&self.nodes[node]),
@@ -140,6 +154,7 @@ impl Cluster {
                 duration_seconds: i32::try_from(self.lease_seconds()).unwrap(),
                 incarnation: Some(Self::incarnation(node)),
                 interfaces: vec![self.listed(node)],
+                cause: "speaker restarted".to_owned(),
                 ..Session::default()
             },
         }
@@ -150,10 +165,11 @@ impl Cluster {
         SessionId { uid: format!("uid-{node}").into(), transitions: 1 }
     }
 
-    /// The claim of the service with this number, as it is stored.
+    /// The claim of the service with this number, as it is stored; as its owner writes it.
     pub fn claim(&self, number: usize, version: u64) -> Stored<Claim> {
         let owner = self.owners[number];
         let name = self.claims[number].clone();
+        let turn = self.refresh_interval() * self.counts[owner] * 3;
         Stored {
             uid: format!("uid-{}", self.nodes.len() + number).into(),
             resource_version: version.to_string().into(),
@@ -161,7 +177,7 @@ impl Cluster {
             record: Claim {
                 holder: Some(self.nodes[owner].clone()),
                 transitions: 1,
-                duration_seconds: 60,
+                duration_seconds: i32::try_from(turn.as_secs().max(self.lease_seconds())).unwrap(),
                 services: vec![name.to_string()],
                 addresses: BTreeSet::from([Self::address(number)]),
                 interface: Some(self.interface.clone()),

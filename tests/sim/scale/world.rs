@@ -151,7 +151,7 @@ impl<'a> World<'a> {
         let nth = |every: Duration, node: usize| {
             every * u32::try_from(node).unwrap() / u32::try_from(count).unwrap()
         };
-        let (renewal, refresh) = (world.renewal(), world.refresh());
+        let (renewal, refresh) = (world.renewal(), cluster.refresh_interval());
         for (node, owned) in owned.into_iter().enumerate() {
             world.nodes.push(Node::StandIn { owned, turn: 0 });
             if real.contains(&node) {
@@ -167,12 +167,6 @@ impl<'a> World<'a> {
     /// R, after which each session is renewed.
     fn renewal(&self) -> Duration {
         Duration::from_secs(self.cluster.lease_seconds()) / 3
-    }
-
-    /// p, after which each speaker refreshes a claim.
-    fn refresh(&self) -> Duration {
-        let speakers = u32::try_from(self.cluster.nodes.len()).unwrap();
-        Duration::from_millis(1500).max(Duration::from_millis(100) * speakers)
     }
 
     /// Until all real speakers have started and renewed.
@@ -292,7 +286,7 @@ impl<'a> World<'a> {
                     self.counts.claim_writes += 1;
                     self.later(WATCH, Item::Watched(event));
                 }
-                self.later(self.refresh(), Item::Refresh(node));
+                self.later(self.cluster.refresh_interval(), Item::Refresh(node));
             }
         }
     }
