@@ -68,6 +68,11 @@ bench-failover: bench-build ## What clients feel of each fault: REPEAT=20 REPEAT
 		$(if $(FAULTS),--faults $(FAULTS)) $(if $(PROFILE),--profile $(PROFILE)) \
 		$(if $(SYSTEMS),--systems $(SYSTEMS)) $(if $(LANES),--lanes $(LANES))
 
+.PHONY: bench-scale
+bench-scale: ## Large clusters by simulation, in memory: NODES=50,100 SERVICES=10000 RACK=5
+	@$(CARGO) run --quiet --profile bench --package leasehold-sim -- scale \
+		$(if $(NODES),--nodes $(NODES)) $(if $(SERVICES),--services $(SERVICES)) $(if $(RACK),--rack $(RACK))
+
 .PHONY: soak
 soak: bench-build ## False alarms while nothing dies: MINUTES=10 KIND=isolation,arp-filter,starved,slow-api,fast-hour
 	@$(BENCH) soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KIND),--kind $(KIND))

@@ -14,6 +14,9 @@
 //!  report/ ◄───────────────────┴── facts become logs, metrics, events, health; the page asks drive/
 //! ```
 //!
+//! The core has the main thread to itself. `announce/` and `net/` share another: however long a decision
+//! takes, the kernel is told at once and frames are read. Watches and requests run on the runtime's worker.
+//!
 //! | module | what |
 //! |---|---|
 //! | [`lease`] | the election core: who owns which addresses; no I/O, no clock |

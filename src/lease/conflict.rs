@@ -148,7 +148,7 @@ impl Election {
 
     fn advance_probes(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let probing =
-            |name: &&LeaseName| self.tenures.get(*name).is_some_and(|t| t.probing.is_some());
+            |name: &&LeaseName| self.tenures.get(name).is_some_and(|t| t.probing.is_some());
         let names: Vec<LeaseName> = self.open.iter().filter(probing).cloned().collect();
         for name in names {
             let Some(probing) = self.tenures.get(&name).and_then(|t| t.probing.as_ref()) else {
@@ -230,7 +230,7 @@ impl Election {
 
     /// The claims under which `address` is, was or will be served here.
     pub(super) fn claims_of(&self, address: IpAddr) -> Vec<LeaseName> {
-        let held = |name: &&LeaseName| self.tenures.get(*name).is_some_and(Tenure::counts);
+        let held = |name: &&LeaseName| self.tenures.get(name).is_some_and(Tenure::counts);
         self.open.governing(address).filter(held).cloned().collect()
     }
 

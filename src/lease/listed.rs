@@ -41,7 +41,7 @@ impl Election {
     /// Of what no lease listed, what one lists now is governed by that.
     pub(super) fn give_up_listed(&mut self, names: &[LeaseName]) {
         let unlisted = |name: &&LeaseName| {
-            self.tenures.get(*name).is_some_and(|tenure| !tenure.unlisted.is_empty())
+            self.tenures.get(name).is_some_and(|tenure| !tenure.unlisted.is_empty())
         };
         let names: Vec<&LeaseName> = names.iter().filter(unlisted).collect();
         if names.is_empty() {

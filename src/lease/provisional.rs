@@ -219,7 +219,7 @@ impl Election {
     /// yield it to its owner.
     pub(super) fn end_all_provisional(&mut self, now: Instant) {
         let provisional = |name: &&LeaseName| {
-            self.tenures.get(*name).is_some_and(|tenure| tenure.provisional.is_some())
+            self.tenures.get(name).is_some_and(|tenure| tenure.provisional.is_some())
         };
         let names: Vec<LeaseName> = self.open.iter().filter(provisional).cloned().collect();
         for name in names {

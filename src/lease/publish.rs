@@ -145,9 +145,8 @@ impl Election {
         let yielded = std::mem::replace(&mut self.published.yielded, yields) || yields;
         let all = std::mem::take(&mut self.published.all);
         let touched = std::mem::take(&mut self.published.touched);
-        if all || yielded || moved || !complete || !self.serving.complete {
-            self.publish_all(now, complete, actions);
-        } else if !self.publish_touched(now, &touched, actions) {
+        let all = all || yielded || moved || !complete || !self.serving.complete;
+        if all || !self.publish_touched(now, &touched, actions) {
             self.publish_all(now, complete, actions);
         }
         debug_assert!(

@@ -18,6 +18,7 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::missing_panics_doc,
     reason = "a simulator is a test: what is not as it should be ends the run"
 )]
 

@@ -40,13 +40,13 @@ enum Command {
     /// What large clusters cost, and how fast they recover from the loss of a rack; one JSON object each.
     Scale {
         /// How many nodes.
-        #[arg(long, value_delimiter = ',', default_values_t = [50, 500, 5000])]
+        #[arg(long, value_delimiter = ',', default_values_t = [50])]
         nodes: Vec<usize>,
         /// How many services, one address each.
         #[arg(long, default_value_t = 10_000)]
         services: usize,
         /// How many nodes die at once.
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = 5)]
         rack: usize,
         /// How many speakers may be real, at most; each takes some 12 MiB with 10,000 services.
         #[arg(long, default_value_t = 500)]

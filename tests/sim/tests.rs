@@ -1,5 +1,6 @@
-//! Every directed run, and a smoke run of seeds.
+//! Every directed run, a smoke run of seeds, and small clusters that lose a node.
 
+use leasehold_sim::scale;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// How many seeds the smoke run takes.
@@ -13,8 +14,25 @@ fn main() {
         })
         .collect();
     trials.push(Trial::test("no_seed_of_the_smoke_run_breaks_a_law", smoke));
+    trials.push(Trial::test("clusters_of_any_size_recover_from_the_loss_of_a_node", lose_a_node));
     std::panic::set_hook(Box::new(|_| {}));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// The writes do not grow with the services, nor beyond 3N/L and one refresh per speaker and turn.
+fn lose_a_node() -> Result<(), Failed> {
+    for (nodes, services) in [(3, 30), (3, 120), (12, 120)] {
+        let plan = scale::Plan { nodes, services, rack: 1, real: nodes };
+        let it = scale::run(plan);
+        let speakers = u32::try_from(nodes)?;
+        let (sessions, claims) = (f64::from(speakers) * 3.0 / 5.0, f64::from(speakers) / 1.5);
+        let writes = it.session_writes <= sessions * 1.05 && it.claim_writes <= claims * 1.05;
+        let recovered = it.moved == services / nodes && it.last_ms < 1000.0;
+        if !writes || !recovered {
+            return Err(format!("{it:?}").into());
+        }
+    }
+    Ok(())
 }
 
 fn smoke() -> Result<(), Failed> {

@@ -77,7 +77,7 @@ impl Sickness {
                 let names = [claim(*number), claim(number + 50)];
                 for (from, to) in [(&names[0], &names[1]), (&names[1], &names[0])] {
                     if let Some(moved) = world.desired.claims.remove(from) {
-                        world.desired.claims.insert(to.clone(), moved.into());
+                        world.desired.claims.insert(to.clone(), moved);
                         break;
                     }
                 }

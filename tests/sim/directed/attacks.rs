@@ -67,7 +67,7 @@ fn s04_an_address_changes_its_claim_while_it_is_served() {
         for (from, to) in [(1, 9), (9, 8), (8, 1)] {
             world.hosts.of(stale).watch_delay = secs(4);
             let moved = world.desired.claims.remove(&claim(from)).unwrap();
-            world.desired.claims.insert(claim(to), moved.into());
+            world.desired.claims.insert(claim(to), moved);
             world.publish_desired_to(late);
             world.run(secs(1));
         }
@@ -103,7 +103,7 @@ fn s04_a_deleted_lease_while_its_address_goes_to_another_claim() {
         for number in 1..=3 {
             let mut world = World::listening(&ALL, 3);
             let moved = world.desired.claims.remove(&claim(number)).unwrap();
-            world.desired.claims.insert(claim(9), moved.into());
+            world.desired.claims.insert(claim(9), moved);
             world.publish_desired_to(|name| if name == stale { secs(3) } else { millis(2) });
             world.delete(&Target::Claim(claim(number)));
             world.run(secs(20));
