@@ -17,8 +17,8 @@ use crate::lease::{Fact, Story};
 
 /// What waits to be recorded. Full: further events are dropped; the log has them.
 const WAITING: usize = 256;
-/// Notes of warnings that are remembered, so that repetitions are counted in the event they repeat. A
-/// recorder takes several KiB.
+/// Notes of events that are remembered, so that repetitions are counted in the event they repeat. Each takes
+/// several KiB.
 const REMEMBERED: usize = 64;
 
 /// Writes facts into the log and hands those for users to the recorder's task.
@@ -303,10 +303,7 @@ async fn record(
                 recorders.clear();
             }
             let anew = || Recorder::new(client.clone(), reporter.clone());
-            let recorder = match event.type_ {
-                EventType::Normal => &anew(),
-                EventType::Warning => recorders.entry(event.note.clone()).or_insert_with(anew),
-            };
+            let recorder = recorders.entry(event.note.clone()).or_insert_with(anew);
             if let Err(error) = recorder.publish(&event, &object).await {
                 tracing::debug!(error = crate::api::causes(&error), "event not recorded");
             }
