@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ impl Form {
 /// What is known of one owner.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
-    watched: Watched,
+    watched: Arc<Watched>,
     addresses: Addresses,
     form: Form,
     /// The address that is polled.
@@ -107,9 +108,9 @@ impl Wire<'_> {
 }
 
 impl Owner {
-    pub(super) fn new(now: Instant, id: &VoiceId, watched: &Watched) -> Self {
+    pub(super) fn new(now: Instant, id: &VoiceId, watched: &Arc<Watched>) -> Self {
         let mut owner = Self {
-            watched: watched.clone(),
+            watched: Arc::clone(watched),
             addresses: Addresses::default(),
             form: Form::default(),
             target: None,
@@ -130,11 +131,12 @@ impl Owner {
         owner
     }
 
-    pub(super) fn update(&mut self, now: Instant, id: &VoiceId, watched: &Watched) {
+    pub(super) fn update(&mut self, now: Instant, id: &VoiceId, watched: &Arc<Watched>) {
+        // Mostly it is the same one: then nothing of it is compared.
         if self.watched == *watched {
             return;
         }
-        self.watched = watched.clone();
+        self.watched = Arc::clone(watched);
         self.addresses.update(now, &id.node, &watched.vips);
         self.next_poll = self.next_poll.min(now + watched.detection.interval);
         self.retarget(now);

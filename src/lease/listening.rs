@@ -64,9 +64,12 @@ impl Election {
                 self.voice(stored, &mut voices, &mut places);
             }
             let mut crews = Crews::default();
+            let before = &self.listening.watchlist.owners;
             let watched = |(id, claims)| {
                 let watched = self.watched(id, claims, &mut crews)?;
-                Some((VoiceId::clone(id), Arc::new(watched)))
+                let same = before.get(id).filter(|before| ***before == watched);
+                let watched = same.map_or_else(|| Arc::new(watched), Arc::clone);
+                Some((VoiceId::clone(id), watched))
             };
             watchlist.owners = voices.claims.iter().filter_map(watched).collect();
             let interfaces = self.sessions.stored().flat_map(|stored| &stored.record.interfaces);

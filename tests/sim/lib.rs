@@ -12,6 +12,7 @@
 //! | `directed` | one run for each rule and for each attack that broke an earlier protocol |
 //! | `chaos` | runs that a seed stands for |
 //! | `campaign` | many seeds, on all cores |
+//! | `agenda` | what happens next |
 //! | `dice` | the only source of chance |
 //! | `scale` | clusters of thousands of nodes and services, and the loss of a rack |
 #![expect(
@@ -22,6 +23,7 @@
     reason = "a simulator is a test: what is not as it should be ends the run"
 )]
 
+mod agenda;
 mod campaign;
 mod chaos;
 mod dice;

@@ -74,9 +74,12 @@ fn main() -> ExitCode {
 }
 
 fn command() -> anyhow::Result<()> {
-    // A broken law is reported with its seed, by whoever ran it.
-    std::panic::set_hook(Box::new(|_| {}));
-    match Arguments::parse().command {
+    let command = Arguments::parse().command;
+    if !matches!(command, Command::Scale { .. }) {
+        // A broken law is reported with its seed, by whoever ran it.
+        std::panic::set_hook(Box::new(|_| {}));
+    }
+    match command {
         Command::Run { seeds, first, jobs, most } => run(first, seeds, jobs, most),
         Command::Replay { seed } => match replay(seed) {
             Ok(seconds) => {
@@ -87,7 +90,7 @@ fn command() -> anyhow::Result<()> {
         },
         Command::Scale { nodes, services, rack, real } => {
             for nodes in nodes {
-                let outcome = scale::run(scale::Plan { nodes, services, rack, real });
+                let outcome = scale::run(scale::Plan { nodes, services, rack, real })?;
                 println!("{}", serde_json::to_string(&outcome)?);
             }
             Ok(())

@@ -23,7 +23,7 @@ fn main() {
 fn lose_a_node() -> Result<(), Failed> {
     for (nodes, services) in [(3, 30), (3, 120), (12, 120)] {
         let plan = scale::Plan { nodes, services, rack: 1, real: nodes };
-        let it = scale::run(plan);
+        let it = scale::run(plan).map_err(|error| error.to_string())?;
         let speakers = u32::try_from(nodes)?;
         let (sessions, claims) = (f64::from(speakers) * 3.0 / 5.0, f64::from(speakers) / 1.5);
         let writes = it.session_writes <= sessions * 1.05 && it.claim_writes <= claims * 1.05;

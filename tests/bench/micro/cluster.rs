@@ -6,13 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::lease::{
-    Action, Answer, Change, Config, Election, Event, Frame, KernelAddress, KernelView, Orphan,
-    Write,
-};
+use leasehold::lease::{Action, Answer, Change, Config, Election, Event, Frame, Orphan, Write};
 use leasehold_crds::lease::{Claim, Session, Stored};
 use leasehold_crds::names::NodeName;
-use leasehold_sim::scale::Cluster as OnPaper;
+use leasehold_sim::scale::{Cluster as OnPaper, obedient};
 
 /// All services are owned, in turn by each node but the first, which is the one whose core is measured.
 pub struct Cluster(OnPaper);
@@ -55,18 +52,7 @@ impl Core {
                     self.tell(Event::Answered { request, answer: Answer::Absent });
                 }
                 Action::Serve(serving) => {
-                    let (applied, told) = (serving.generation, serving.generation);
-                    let had = serving.vips.into_iter().map(|(ip, vip)| {
-                        let address = KernelAddress { interface: vip.interface, until: vip.until };
-                        (ip, address)
-                    });
-                    let ours = had.collect();
-                    self.tell(Event::Kernel(KernelView {
-                        applied,
-                        told,
-                        ours,
-                        ..Default::default()
-                    }));
+                    self.tell(Event::Kernel(obedient(&serving)));
                 }
                 Action::Transmit { interface, frame: Frame::AskAround } => {
                     self.tell(Event::Hearing(BTreeMap::from([(interface, self.now)])));

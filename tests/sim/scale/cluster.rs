@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use leasehold::desired::{
-    Announcements, Desired, DesiredClaim, Detection, Failback, NodeState, OnApiOutage,
-};
-use leasehold::lease::Interface;
+use leasehold::desired::{Desired, NodeState};
+use leasehold::lease::{Interface, KernelAddress, KernelView, Serving};
 use leasehold_crds::lease::{
     Claim, Incarnation, LeaseName, Session, SessionId, SessionInterface, Stored,
 };
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
+
+use crate::world::controls::asked_for;
 
 /// The prefix length of the segment, which holds nodes and services.
 const PREFIX: u8 = 8;
@@ -37,6 +37,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// How many nodes there may be.
+    pub const MOST_NODES: usize = 65_000;
+    /// How many services there may be.
+    pub const MOST_SERVICES: usize = 1 << 23;
+
     /// So many nodes and services; `owner` says by its number which node has a service.
     pub fn new(nodes: usize, services: usize, owner: impl Fn(usize) -> usize) -> Self {
         let nodes: Vec<NodeName> =
@@ -46,20 +51,7 @@ impl Cluster {
             .collect();
         let all: Arc<BTreeSet<NodeName>> = Arc::new(nodes.iter().cloned().collect());
         let asked = claims.iter().enumerate().map(|(number, name)| {
-            let claim = DesiredClaim {
-                services: vec![name.to_string()],
-                addresses: BTreeSet::from([Self::address(number)]),
-                nodes: Arc::clone(&all),
-                silence: None,
-                drain_on_cordon: false,
-                preference: Arc::default(),
-                apart_from: BTreeSet::new(),
-                failback: Failback::default(),
-                interfaces: Vec::new(),
-                announcements: Announcements::default(),
-                detection: Detection::default(),
-                on_api_outage: OnApiOutage::Hold,
-            };
+            let claim = asked_for(name.to_string(), Self::address(number), Arc::clone(&all));
             (name.clone(), Arc::new(claim))
         });
         let desired = Desired {
@@ -190,5 +182,18 @@ impl Cluster {
             },
             name,
         }
+    }
+}
+
+/// What a kernel says that did all it was told.
+pub fn obedient(serving: &Serving) -> KernelView {
+    let ours = serving.vips.iter().map(|(ip, vip)| {
+        (*ip, KernelAddress { interface: vip.interface.clone(), until: vip.until })
+    });
+    KernelView {
+        applied: serving.generation,
+        told: serving.generation,
+        ours: ours.collect(),
+        ..KernelView::default()
     }
 }

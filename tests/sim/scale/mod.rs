@@ -9,13 +9,14 @@
 mod cluster;
 mod world;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use anyhow::ensure;
 use leasehold::lease::weight;
 use serde::Serialize;
 
-pub use cluster::Cluster;
+pub use cluster::{Cluster, obedient};
 use world::World;
 
 /// How many speakers poll a node.
@@ -34,6 +35,27 @@ pub struct Plan {
     pub rack: usize,
     /// How many speakers may be real, at most.
     pub real: usize,
+}
+
+impl Plan {
+    fn check(&self) -> anyhow::Result<()> {
+        let Self { nodes, services, rack, .. } = *self;
+        ensure!(
+            nodes <= Cluster::MOST_NODES,
+            "--nodes: {} at most, as their addresses are in 10.255.0.0/16",
+            Cluster::MOST_NODES
+        );
+        ensure!(
+            services <= Cluster::MOST_SERVICES,
+            "--services: {} at most, as their addresses are in 10.0.0.0/9",
+            Cluster::MOST_SERVICES
+        );
+        ensure!(
+            rack < nodes,
+            "--rack: at least one of {nodes} nodes is to survive, not {rack} die"
+        );
+        Ok(())
+    }
 }
 
 /// What came of it. Rates are per second, of the whole cluster.
@@ -55,7 +77,8 @@ pub struct Outcome {
     pub session_writes: f64,
     /// Refreshes of claims.
     pub claim_writes: f64,
-    /// Renewals and refreshes of the real speakers, times nodes over real ones: that stand-ins are like them.
+    /// Renewals and refreshes of the real speakers, times nodes over real ones: about the sum of the two
+    /// above, as stand-ins write as often as the real ones.
     pub real_writes: f64,
     /// Events that the API server sends: each write to each speaker.
     pub watch_events: f64,
@@ -71,29 +94,29 @@ pub struct Outcome {
     /// The last.
     pub last_ms: f64,
     /// Lease writes from the death until then.
-    pub recovery_writes: u64,
+    pub recovery_writes: usize,
     /// Those of them that were refused, as another had been faster.
-    pub recovery_conflicts: u64,
+    pub recovery_conflicts: usize,
 }
 
-/// Runs it.
-pub fn run(plan: Plan) -> Outcome {
+/// Runs it; an error says what of the plan cannot be simulated.
+pub fn run(plan: Plan) -> anyhow::Result<Outcome> {
+    plan.check()?;
     let cluster = Cluster::new(plan.nodes, plan.services, |number| number % plan.nodes);
     let rack: BTreeSet<usize> = (0..plan.rack).collect();
-    let real = real(&cluster, &rack, plan.real);
-    let share = Duration::from_secs(u64::try_from(plan.nodes).unwrap()).as_secs_f64()
-        / Duration::from_secs(u64::try_from(real.len()).unwrap()).as_secs_f64();
+    let real = real(&cluster, &rack, plan.real)?;
+    let share = number(plan.nodes) / number(real.len());
     let lease = Duration::from_secs(cluster.lease_seconds());
     let mut world = World::new(&cluster, &real);
     world.settle();
 
     let before = world.counts;
-    // Each speaker renews its session at least twice.
+    // Each speaker renews its session three times.
     let steady = lease.max(Duration::from_secs(30));
     world.run(steady);
     let seconds = steady.as_secs_f64();
     let counts = world.counts.since(&before);
-    let rate = |count: u64| Duration::from_secs(count).as_secs_f64() / seconds;
+    let rate = |count: usize| number(count) / seconds;
 
     let before = world.counts;
     let moved = world.kill(&rack);
@@ -103,7 +126,7 @@ pub fn run(plan: Plan) -> Outcome {
         |index: usize| recovered.get(index).map_or(f64::NAN, |after| after.as_secs_f64() * 1e3);
     assert_eq!(recovered.len(), moved, "addresses stayed without an owner");
     let all = counts.session_writes + counts.claim_writes;
-    Outcome {
+    Ok(Outcome {
         nodes: plan.nodes,
         services: plan.services,
         rack: plan.rack,
@@ -113,8 +136,7 @@ pub fn run(plan: Plan) -> Outcome {
         session_writes: rate(counts.session_writes),
         claim_writes: rate(counts.claim_writes),
         real_writes: rate(counts.real_writes) * share,
-        watch_events: rate(all)
-            * Duration::from_secs(u64::try_from(plan.nodes).unwrap()).as_secs_f64(),
+        watch_events: rate(all) * number(plan.nodes),
         wire_polls: rate(counts.polls) * share,
         moved,
         first_ms: at(0),
@@ -122,15 +144,15 @@ pub fn run(plan: Plan) -> Outcome {
         last_ms: at(moved.saturating_sub(1)),
         recovery_writes: recovery.session_writes + recovery.claim_writes,
         recovery_conflicts: recovery.conflicts,
-    }
+    })
 }
 
 /// Which speakers are real: all, or those that poll the nodes of the rack, those that are first to take
 /// what these have, and a few others, `most` in all.
-fn real(cluster: &Cluster, rack: &BTreeSet<usize>, most: usize) -> BTreeSet<usize> {
+fn real(cluster: &Cluster, rack: &BTreeSet<usize>, most: usize) -> anyhow::Result<BTreeSet<usize>> {
     let count = cluster.nodes.len();
     if count <= most {
-        return (0..count).collect();
+        return Ok((0..count).collect());
     }
     let mut real = BTreeSet::new();
     for dead in rack {
@@ -150,19 +172,25 @@ fn real(cluster: &Cluster, rack: &BTreeSet<usize>, most: usize) -> BTreeSet<usiz
     real.extend(world::takers(cluster, rack));
     let others = (0..count).filter(|node| !rack.contains(node)).take(OTHERS);
     real.extend(others);
-    assert!(real.len() <= most, "{} speakers have a part in it", real.len());
-    real
+    let needed = real.len();
+    ensure!(needed <= most, "{needed} speakers have a part in it: --real is to be that at least");
+    Ok(real)
+}
+
+/// As a number to reckon with.
+fn number(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap())
 }
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    session_writes: u64,
-    claim_writes: u64,
+    session_writes: usize,
+    claim_writes: usize,
     /// Of both, those of real speakers.
-    real_writes: u64,
-    conflicts: u64,
-    polls: u64,
+    real_writes: usize,
+    conflicts: usize,
+    polls: usize,
 }
 
 impl Counts {
@@ -175,9 +203,4 @@ impl Counts {
             polls: self.polls - before.polls,
         }
     }
-}
-
-/// By their keys, as indices.
-fn indexed<K: Ord + Clone>(keys: &[K]) -> BTreeMap<K, usize> {
-    keys.iter().enumerate().map(|(number, key)| (key.clone(), number)).collect()
 }

@@ -1,7 +1,6 @@
 //! Real speakers and stand-ins, on virtual time.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,7 +15,8 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
-use super::{Cluster, Counts, indexed};
+use super::{Cluster, Counts, obedient};
+use crate::agenda::Agenda;
 use crate::world::listener::Listener;
 use crate::world::store::Store;
 
@@ -72,38 +72,11 @@ enum Item {
     Refresh(usize),
 }
 
-struct Due {
-    at: Instant,
-    count: u64,
-    item: Item,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.at, self.count).cmp(&(other.at, other.count))
-    }
-}
-
 pub(super) struct World<'a> {
     cluster: &'a Cluster,
     store: Store,
     now: Instant,
-    agenda: BinaryHeap<Reverse<Due>>,
-    scheduled: u64,
+    agenda: Agenda<Item>,
     nodes: Vec<Node>,
     /// Which node's kernel has each address.
     having: BTreeMap<IpAddr, usize>,
@@ -138,8 +111,7 @@ impl<'a> World<'a> {
             cluster,
             store,
             now,
-            agenda: BinaryHeap::new(),
-            scheduled: 0,
+            agenda: Agenda::default(),
             nodes: Vec::new(),
             having: having.map(|(number, owner)| (Cluster::address(number), *owner)).collect(),
             lost: BTreeSet::new(),
@@ -205,12 +177,10 @@ impl<'a> World<'a> {
 
     /// The next thing that happens, if any does before `until`.
     fn step(&mut self, until: Instant) -> bool {
-        if self.agenda.peek().is_none_or(|Reverse(due)| due.at > until) {
-            return false;
-        }
-        let Some(Reverse(due)) = self.agenda.pop() else { return false };
-        self.now = due.at;
-        self.happen(due.item);
+        let Some(at) = self.agenda.next().filter(|at| *at <= until) else { return false };
+        let Some(item) = self.agenda.pop() else { return false };
+        self.now = at;
+        self.happen(item);
         true
     }
 
@@ -219,8 +189,7 @@ impl<'a> World<'a> {
     }
 
     fn at(&mut self, at: Instant, item: Item) {
-        self.scheduled += 1;
-        self.agenda.push(Reverse(Due { at, count: self.scheduled, item }));
+        self.agenda.add(at, item);
     }
 
     fn happen(&mut self, item: Item) {
@@ -407,15 +376,7 @@ impl<'a> World<'a> {
     fn apply(&mut self, node: usize, serving: &Serving) {
         let since = self.now.saturating_since(self.died);
         let Some(real) = self.real(node) else { return };
-        let address = |(ip, vip): (&IpAddr, &leasehold::lease::ServedVip)| {
-            (*ip, KernelAddress { interface: vip.interface.clone(), until: vip.until })
-        };
-        let view = KernelView {
-            applied: serving.generation,
-            told: serving.generation,
-            ours: serving.vips.iter().map(address).collect(),
-            ..KernelView::default()
-        };
+        let view = obedient(serving);
         let has: BTreeSet<IpAddr> = view.ours.keys().copied().collect();
         let new: Vec<IpAddr> = has.difference(&real.has).copied().collect();
         real.has = has;
@@ -460,7 +421,7 @@ impl<'a> World<'a> {
             self.later(TASK, Item::Tell(node, Event::Voices(voices)));
         }
         for question in questions {
-            self.counts.polls += u64::from(question.mac.is_some());
+            self.counts.polls += usize::from(question.mac.is_some());
             if let Some(mac) = self.answer(&question) {
                 self.later(WIRE, Item::Frame(node, question.ip, mac));
             }
@@ -488,7 +449,8 @@ impl<'a> World<'a> {
 pub(super) fn takers(cluster: &Cluster, rack: &BTreeSet<usize>) -> BTreeSet<usize> {
     /// How many of those in line for a claim.
     const FIRST: usize = 3;
-    let numbers = indexed(&cluster.nodes);
+    let numbers = cluster.nodes.iter().enumerate();
+    let numbers: BTreeMap<&NodeName, usize> = numbers.map(|(node, name)| (name, node)).collect();
     let nobody = BTreeMap::new();
     let mut takers = BTreeSet::new();
     let each = rack.iter().map(|dead| BTreeSet::from([*dead]));

@@ -11,12 +11,14 @@ use leasehold::desired::{
 };
 use leasehold::lease::{Event, Target, Write};
 use leasehold_crds::lease::{Claim, LeaseName, Session};
+use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
 use super::api::Fault;
 use super::bounds;
 use super::wire::Arriving;
 use super::{Down, HEARING, Happening, Host, Hosts, LATENCY, Trouble, World};
+use crate::agenda::Agenda;
 use crate::dice::Dice;
 
 /// The address of the service with this number.
@@ -71,8 +73,7 @@ impl World {
             sent: Vec::new(),
             laws: super::Laws::default(),
             spells: super::Spells::default(),
-            agenda: std::collections::BinaryHeap::new(),
-            count: 0,
+            agenda: Agenda::default(),
             questions: Vec::new(),
         }
     }
@@ -332,20 +333,9 @@ impl World {
         detection: Detection,
         on_api_outage: OnApiOutage,
     ) -> DesiredClaim {
-        DesiredClaim {
-            services: vec![format!("web/s{number:03}")],
-            addresses: [address].into(),
-            nodes: Arc::new(self.desired.nodes.keys().cloned().collect()),
-            silence: None,
-            drain_on_cordon: false,
-            preference: Arc::default(),
-            apart_from: BTreeSet::new(),
-            failback: Failback::default(),
-            interfaces: Vec::new(),
-            announcements: Announcements::default(),
-            detection,
-            on_api_outage,
-        }
+        let nodes = Arc::new(self.desired.nodes.keys().cloned().collect());
+        let claim = asked_for(format!("web/s{number:03}"), address, nodes);
+        DesiredClaim { detection, on_api_outage, ..claim }
     }
 
     /// Pods leave a cordoned node, or it takes some again.
@@ -459,5 +449,27 @@ impl World {
     pub(crate) fn hold_still(&mut self) {
         let ips = self.desired.claims.values().flat_map(|claim| claim.addresses.iter().copied());
         self.laws.still = Some(ips.map(|ip| (ip, self.having(ip))).collect());
+    }
+}
+
+/// What is asked for of a service with the default policy.
+pub(crate) fn asked_for(
+    service: String,
+    address: IpAddr,
+    nodes: Arc<BTreeSet<NodeName>>,
+) -> DesiredClaim {
+    DesiredClaim {
+        services: vec![service],
+        addresses: [address].into(),
+        nodes,
+        silence: None,
+        drain_on_cordon: false,
+        preference: Arc::default(),
+        apart_from: BTreeSet::new(),
+        failback: Failback::default(),
+        interfaces: Vec::new(),
+        announcements: Announcements::default(),
+        detection: Detection::default(),
+        on_api_outage: OnApiOutage::Hold,
     }
 }

@@ -18,8 +18,7 @@ pub(crate) mod store;
 mod wire;
 pub(crate) mod words;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -36,6 +35,7 @@ pub(crate) use self::operator::Operator;
 pub(crate) use self::spells::Spells;
 pub(crate) use self::store::Store;
 pub(crate) use self::wire::{Cuts, ROUTER};
+use crate::agenda::Agenda;
 use crate::dice::Dice;
 
 /// From a request to its being carried out, and from there to the answer.
@@ -107,34 +107,6 @@ enum Work {
     List { asked: Instant },
 }
 
-/// An [`Item`] and when it is due.
-#[derive(Debug)]
-struct Due {
-    at: Instant,
-    count: u64,
-    item: Box<Item>,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.count == other.count
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.count).cmp(&(other.at, other.count))
-    }
-}
-
 /// A write that was carried out.
 #[derive(Debug)]
 pub(crate) struct Committed {
@@ -169,8 +141,7 @@ pub(crate) struct World {
     pub(crate) sent: Vec<(Instant, String, Frame)>,
     pub(crate) laws: Laws,
     pub(crate) spells: Spells,
-    agenda: BinaryHeap<Reverse<Due>>,
-    count: u64,
+    agenda: Agenda<Box<Item>>,
     questions: Vec<leasehold::detect::detector::Question>,
 }
 
@@ -186,7 +157,7 @@ impl World {
 
     /// Does the next thing due before `end`; returns whether there was one.
     pub(crate) fn step(&mut self, end: Instant) -> bool {
-        let item = self.agenda.peek().map(|due| due.0.at);
+        let item = self.agenda.next();
         let host = self
             .hosts
             .iter_mut()
@@ -199,8 +170,8 @@ impl World {
         };
         self.now = self.now.max(at);
         if item == Some(at) {
-            if let Some(Reverse(due)) = self.agenda.pop() {
-                self.happen(*due.item);
+            if let Some(item) = self.agenda.pop() {
+                self.happen(*item);
             }
         } else if let Some((_, id)) = host.filter(|(due, _)| *due == at) {
             self.wake(id);
@@ -210,12 +181,7 @@ impl World {
     }
 
     fn later(&mut self, delay: Duration, item: Item) {
-        self.count += 1;
-        self.agenda.push(Reverse(Due {
-            at: self.now + delay,
-            count: self.count,
-            item: Box::new(item),
-        }));
+        self.agenda.add(self.now + delay, Box::new(item));
     }
 
     /// Something for the present process of `host`.
