@@ -44,17 +44,25 @@ IMAGES = $$(cat $(TARGET)/../image-binaries)
 BENCH = LEASEHOLD_SPEAKER=$(IMAGES)/speaker/leasehold-speaker \
 	LEASEHOLD_OPERATOR=$(IMAGES)/operator/leasehold-operator $(TARGET)/leasehold-bench
 
+.PHONY: bench-simulator
+bench-simulator:
+	@$(CARGO) build --quiet --profile bench --package leasehold-sim --bins
+SIMULATOR = $(dir $(TARGET))release/leasehold-sim
+
 .PHONY: bench
 RESULTS := tests/bench/results
-bench: bench-build ## Measures everything anew, into tests/bench/results
-	@rm -f $(RESULTS)/failover.json $(RESULTS)/cost.json $(RESULTS)/hoard.json \
-		$(RESULTS)/data-path.json $(RESULTS)/allocation.json
+bench: bench-build bench-simulator ## Measures everything anew, into tests/bench/results and this README
+	@rm -f $(RESULTS)/*.json
 	@$(BENCH) --out $(RESULTS) failover
 	@$(BENCH) --out $(RESULTS) failover --profile fast --systems leasehold --faults node-dead,clients-link-cut
-	@$(BENCH) --out $(RESULTS) cost --nodes 3 --seconds 30 --repeat 0
+	@$(BENCH) --out $(RESULTS) cost --nodes 3 --services 1,10,100,1000,10000 --seconds 30 --repeat 3
 	@$(BENCH) --out $(RESULTS) cost --nodes 5 --seconds 30 --repeat 0
 	@$(BENCH) --out $(RESULTS) data-path --seconds 3
 	@$(BENCH) --out $(RESULTS) allocation --repeat 3
+	@$(BENCH) --out $(RESULTS) scale --simulator $(SIMULATOR)
+	@$(MAKE) --no-print-directory bench-micro
+	@$(BENCH) --out $(RESULTS) decisions
+	@$(BENCH) report
 
 .PHONY: bench-quick
 bench-quick: bench-build ## A small part of it, into target/bench
@@ -69,9 +77,20 @@ bench-failover: bench-build ## What clients feel of each fault: REPEAT=20 REPEAT
 		$(if $(SYSTEMS),--systems $(SYSTEMS)) $(if $(LANES),--lanes $(LANES))
 
 .PHONY: bench-scale
-bench-scale: ## Large clusters by simulation, in memory: NODES=50,100 SERVICES=10000 RACK=5
-	@$(CARGO) run --quiet --profile bench --package leasehold-sim -- scale \
-		$(if $(NODES),--nodes $(NODES)) $(if $(SERVICES),--services $(SERVICES)) $(if $(RACK),--rack $(RACK))
+bench-scale: bench-simulator ## Large clusters by simulation, in memory: NODES=50,500 SERVICES=10000 RACK=20
+	@$(SIMULATOR) scale $(if $(NODES),--nodes $(NODES)) $(if $(SERVICES),--services $(SERVICES)) \
+		$(if $(RACK),--rack $(RACK))
+
+.PHONY: bench-micro
+bench-micro: ## What the parts that decide take: the core, placement, allocation, frames
+	@rm -rf $(dir $(TARGET))criterion
+	@$(CARGO) bench --quiet --package leasehold-sim --bench micro
+
+.PHONY: instructions
+instructions: ## How many instructions they take, counted: each has a limit
+	@tests/prerequisites instructions
+	@GUNGRAUN_RUNNER=$$(tests/cargo-tool gungraun-runner 0.20.0)/gungraun-runner \
+		$(CARGO) bench --quiet --package leasehold-sim --bench instructions
 
 .PHONY: soak
 soak: bench-build ## False alarms while nothing dies: MINUTES=10 KIND=isolation,arp-filter,starved,slow-api,fast-hour

@@ -22,12 +22,27 @@ pub use crate::net::wire::Question;
 /// [`Self::advance`] judges and asks.
 #[derive(Clone, Debug, Default)]
 pub struct Detector {
-    /// The same keys as in `voices`.
-    owners: BTreeMap<VoiceId, Owner>,
+    /// In the order of their ids; the same as in `voices`.
+    owners: Vec<Known>,
+    /// Which of them are due at some time: they are polled, or asked for an address. Of large clusters
+    /// these are a few.
+    active: BTreeSet<usize>,
+    /// Which of them answer with a MAC address.
+    by_mac: BTreeMap<MacAddr, Vec<usize>>,
+    /// Those not active that were heard since what is known was published.
+    heard: Vec<usize>,
     segments: BTreeMap<InterfaceName, Segment>,
     speakers: BTreeSet<MacAddr>,
     voices: Voices,
     counters: Arc<WireCounters>,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    id: VoiceId,
+    owner: Owner,
+    /// As it was published.
+    voice: Voice,
 }
 
 /// What has been counted since the start.
@@ -49,18 +64,32 @@ impl Detector {
     /// on the list is kept.
     pub fn update(&mut self, now: Instant, watchlist: &Watchlist, witnesses: &Witnesses) {
         self.speakers.clone_from(&watchlist.speakers);
-        self.owners.retain(|id, _| watchlist.owners.contains_key(id));
-        self.voices.owners.retain(|id, _| watchlist.owners.contains_key(id));
+        let mut others = self.owners.len() != watchlist.owners.len();
+        let mut before = std::mem::take(&mut self.owners).into_iter().peekable();
+        // Both are in the order of ids.
         for (id, watched) in &watchlist.owners {
-            if let Some(owner) = self.owners.get_mut(id) {
-                owner.update(now, id, watched);
-            } else {
-                self.owners.insert(id.clone(), Owner::new(now, id, watched));
-                self.voices.owners.insert(id.clone(), Voice::Unheard);
+            while before.next_if(|known| known.id < *id).is_some() {}
+            let mut known = before.next_if(|known| known.id == *id).unwrap_or_else(|| {
+                others = true;
+                let owner = Owner::new(now, id, watched);
+                Known { id: id.clone(), owner, voice: Voice::Unheard }
+            });
+            known.owner.update(now, id, watched);
+            self.owners.push(known);
+        }
+        let numbered = || self.owners.iter().enumerate();
+        let active = numbered().filter(|(_, known)| known.owner.next().is_some());
+        self.active = active.map(|(number, _)| number).collect();
+        if others {
+            self.by_mac.clear();
+            for (number, known) in numbered() {
+                self.by_mac.entry(known.id.mac).or_default().push(number);
             }
+            let voices = self.owners.iter().map(|known| (known.id.clone(), known.voice.clone()));
+            self.voices.owners = Arc::new(voices.collect());
         }
         let interfaces: BTreeSet<&InterfaceName> =
-            self.owners.keys().map(|id| &id.interface).collect();
+            self.owners.iter().map(|known| &known.id.interface).collect();
         self.segments.retain(|interface, _| interfaces.contains(interface));
         for interface in interfaces {
             let there = || watchlist.owners.iter().filter(|(id, _)| id.interface == *interface);
@@ -68,13 +97,15 @@ impl Detector {
                 watched.own.first().map(|ip| (*ip, id.mac))
             };
             let nodes = there().filter_map(node).collect();
-            let is_polled = |id: &VoiceId| self.owners.get(id).is_some_and(Owner::is_polled);
-            let polled = there().filter(|(id, _)| is_polled(id)).map(|(id, _)| id.mac).collect();
+            let polled = self.owners.iter().filter(|known| known.id.interface == *interface);
+            let polled = polled.filter(|known| known.owner.is_polled());
+            let polled = polled.map(|known| known.id.mac).collect();
             self.segments
                 .entry(interface.clone())
                 .or_insert_with(|| Segment::new(now, interface.clone()))
                 .update(now, witnesses.get(interface), nodes, polled);
         }
+        self.heard = (0..self.owners.len()).collect();
         self.publish();
     }
 
@@ -83,12 +114,27 @@ impl Detector {
     pub fn hear(&mut self, at: Instant, interface: &InterfaceName, ip: IpAddr, mac: MacAddr) {
         let Some(segment) = self.segments.get_mut(interface) else { return };
         let Some(answer) = segment.hear(at, ip, mac) else { return };
-        let speaker = self.speakers.contains(&mac);
-        for (id, owner) in self.owners.iter_mut().filter(|(id, _)| id.interface == *interface) {
-            if id.mac == mac {
-                owner.hear(at, answer);
-            } else if !speaker {
-                owner.hear_stranger(answer);
+        for number in self.by_mac.get(&mac).into_iter().flatten() {
+            let Some(Known { id, owner, .. }) = self.owners.get_mut(*number) else { continue };
+            if id.interface != *interface {
+                continue;
+            }
+            owner.hear(at, answer);
+            if owner.next().is_some() {
+                self.active.insert(*number);
+            } else {
+                self.active.remove(number);
+                self.heard.push(*number);
+            }
+        }
+        if !self.speakers.contains(&mac) {
+            for number in &self.active {
+                if let Some(Known { id, owner, .. }) = self.owners.get_mut(*number)
+                    && id.interface == *interface
+                    && id.mac != mac
+                {
+                    owner.hear_stranger(answer);
+                }
             }
         }
     }
@@ -98,15 +144,16 @@ impl Detector {
     pub fn advance(&mut self, now: Instant, questions: &mut Vec<Question>) {
         let mut suspects = Vec::new();
         let counters = &self.counters;
-        for (id, owner) in &mut self.owners {
+        for number in &self.active {
+            let Some(Known { id, owner, .. }) = self.owners.get_mut(*number) else { continue };
             let Some(segment) = self.segments.get_mut(&id.interface) else { continue };
             if owner.advance(&mut Wire { now, id, segment, questions, counters }) {
-                suspects.push(id);
+                suspects.push((id.interface.clone(), id.mac));
             }
         }
-        for id in suspects {
-            if let Some(segment) = self.segments.get_mut(&id.interface) {
-                segment.ask_witnesses(now, Some(id.mac), questions);
+        for (interface, mac) in suspects {
+            if let Some(segment) = self.segments.get_mut(&interface) {
+                segment.ask_witnesses(now, Some(mac), questions);
             }
         }
         for segment in self.segments.values_mut() {
@@ -117,14 +164,16 @@ impl Detector {
 
     /// When to call [`Self::advance`] at the latest.
     pub fn next(&self) -> Option<Instant> {
-        let owners = self.owners.values().filter_map(Owner::next);
+        let active = self.active.iter().filter_map(|number| self.owners.get(*number));
+        let owners = active.filter_map(|known| known.owner.next());
         owners.chain(self.segments.values().filter_map(Segment::next)).min()
     }
 
     /// A question of the last [`Self::advance`] did not leave this node: the poll that it belongs
     /// to says nothing of the owner.
     pub fn unsent(&mut self, question: &Question) {
-        for (id, owner) in &mut self.owners {
+        for number in &self.active {
+            let Some(Known { id, owner, .. }) = self.owners.get_mut(*number) else { continue };
             let concerned = question.mac.is_none_or(|mac| mac == id.mac);
             if concerned && id.interface == question.interface {
                 owner.unsent(question.ip);
@@ -135,8 +184,10 @@ impl Detector {
     /// The questions of the last [`Self::advance`], at `noted`, left this node only at `sent`:
     /// their answers may take so much longer.
     pub fn delayed(&mut self, noted: Instant, sent: Instant) {
-        for owner in self.owners.values_mut() {
-            owner.delayed(noted, sent);
+        for number in &self.active {
+            if let Some(known) = self.owners.get_mut(*number) {
+                known.owner.delayed(noted, sent);
+            }
         }
     }
 
@@ -145,9 +196,15 @@ impl Detector {
         &self.voices
     }
 
+    /// What is known of all but the active and those that were heard is as it was.
     fn publish(&mut self) {
-        for (voice, owner) in self.voices.owners.values_mut().zip(self.owners.values()) {
-            *voice = owner.voice();
+        for number in self.heard.drain(..).as_slice().iter().chain(&self.active) {
+            let Some(known) = self.owners.get_mut(*number) else { continue };
+            let voice = known.owner.voice();
+            if voice != known.voice {
+                known.voice = voice.clone();
+                Arc::make_mut(&mut self.voices.owners).insert(known.id.clone(), voice);
+            }
         }
         let blind = self.segments.iter().filter(|(_, segment)| segment.is_blind());
         self.voices.blind = blind.map(|(interface, _)| interface.clone()).collect();

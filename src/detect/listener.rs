@@ -277,7 +277,7 @@ fn log_unsent(question: &Question, error: &PacketError) {
 }
 
 fn log(before: &Voices, after: &Voices) {
-    for (id, voice) in &after.owners {
+    for (id, voice) in after.owners.iter() {
         let node = &id.node;
         let interface = &id.interface;
         match (before.owners.get(id), voice) {

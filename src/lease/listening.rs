@@ -277,7 +277,7 @@ impl Election {
 
     /// Takes over what the wire says now.
     pub(super) fn hear_voices(&mut self, now: Instant, voices: Voices, actions: &mut Vec<Action>) {
-        for (id, voice) in &voices.owners {
+        for (id, voice) in voices.owners.iter() {
             let Voice::Silent(silence) = voice else { continue };
             let known = self.voices.owners.get(id);
             if !matches!(known, Some(Voice::Silent(before)) if before.address == silence.address) {

@@ -68,7 +68,7 @@ impl Silences {
                 Some(Voice::Silent(silence)) if silence.address == suspicion.silence.address
             )
         });
-        for (id, voice) in &voices.owners {
+        for (id, voice) in voices.owners.iter() {
             let Voice::Silent(silence) = voice else { continue };
             let suspicion = self.suspicions.entry(id.clone()).or_insert_with(|| Suspicion {
                 silence: silence.clone(),

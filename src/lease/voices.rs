@@ -63,8 +63,8 @@ pub struct Ownership {
 /// What was last heard of the owners on the watchlist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Voices {
-    /// The state of each.
-    pub owners: BTreeMap<VoiceId, Voice>,
+    /// The state of each; the same map as long as none changes.
+    pub owners: Arc<BTreeMap<VoiceId, Voice>>,
     /// Segments on which nobody but the polled owners ever answered: whether it is they who are
     /// silent or this node who is deaf cannot be told there, and nothing is.
     pub blind: BTreeSet<InterfaceName>,

@@ -1,5 +1,5 @@
 //! `leasehold-bench`: what a client feels when something breaks, repeated; false alarms when nothing
-//! does; and what the operator takes.
+//! does; what it costs, in labs and in simulated clusters; and the tables of all that.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures with a clock")]
 
@@ -7,11 +7,13 @@ mod allocation;
 mod chance;
 mod cost;
 mod data_path;
+mod decisions;
 mod failover;
 mod fleet;
 mod logs;
 mod record;
 mod report;
+mod simulation;
 mod soak;
 
 use std::path::{Path, PathBuf};
@@ -41,6 +43,10 @@ enum Command {
     Cost(cost::Plan),
     /// Compares requests by an address with requests by a node port.
     DataPath(data_path::Plan),
+    /// Keeps what the micro benchmarks have found.
+    Decisions(decisions::Plan),
+    /// Has the simulator say what large clusters cost, and how fast they recover.
+    Scale(simulation::Plan),
     /// Writes the README's tables and pictures from the results in `tests/bench/results`.
     Report,
     /// Lets speakers live with what must not alarm them, and counts false alarms.
@@ -73,6 +79,8 @@ fn inside(arguments: &Arguments, scratch: &Path) -> Result<ExitCode> {
             Command::Allocation(plan) => allocation::run(plan, &arguments.out).await,
             Command::Cost(plan) => cost::run(plan, &arguments.out).await,
             Command::DataPath(plan) => data_path::run(plan, &arguments.out).await,
+            Command::Decisions(plan) => decisions::run(plan, &arguments.out),
+            Command::Scale(plan) => simulation::run(plan, &arguments.out),
             Command::Soak(plan) => soak::run(plan, &arguments.out).await,
             Command::Report => {
                 report::write(&leasehold_lab::repository().join("tests/bench/results"))

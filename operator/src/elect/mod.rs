@@ -76,6 +76,8 @@ pub struct Elector {
     api: Api<Lease>,
     namespace: String,
     contest: Contest,
+    /// What is known of the lease may not be what is there.
+    stale: bool,
     tenure: watch::Sender<Tenure>,
     health: HealthBoard,
     log: Log,
@@ -94,6 +96,7 @@ impl Elector {
             api: Api::namespaced(client, namespace),
             namespace: namespace.to_owned(),
             contest: Contest::new(identity, DURATION, RENEWAL, MARGIN),
+            stale: true,
             tenure: watch::Sender::new(Tenure::Standby),
             health,
             log,
@@ -145,7 +148,8 @@ impl Elector {
                     }
                 }
             };
-            let _ = tokio::time::timeout(wake.saturating_sub(clock::now()), news).await;
+            let news = tokio::time::timeout(wake.saturating_sub(clock::now()), news).await;
+            self.stale |= news.is_ok();
         }
     }
 
@@ -162,12 +166,12 @@ impl Elector {
         }
     }
 
-    /// Reads the lease and does what is due; returns when to look again.
+    /// Does what is due; returns when to look again. Before a renewal the lease is not read: what this
+    /// replica wrote last is there, unless the watch has told of something else.
     async fn step(&mut self) -> Result<Instant, CallError> {
-        let lease = call(self.api.get_opt(LEASE)).await?;
-        let annotations = lease.as_ref().and_then(|lease| lease.metadata.annotations.as_ref());
-        self.log.follow(annotations.and_then(|it| it.get(annotation::LOG)).map(String::as_str));
-        self.contest.observed(clock::now(), lease.as_ref().and_then(read));
+        if self.stale || !matches!(self.contest.next(clock::now()), Step::Renew(_)) {
+            self.read().await?;
+        }
         let me = self.contest.identity().to_owned();
         let lease = match self.contest.next(clock::now()) {
             Step::Wait(until) => return Ok(until),
@@ -177,6 +181,8 @@ impl Elector {
             }
             Step::Renew(record) => self.lease(Some(&record), Some(me), record.transitions),
         };
+        // Until it is known what became of it.
+        self.stale = true;
         let sent = clock::now();
         let create = lease.metadata.resource_version.is_none();
         let written = if create {
@@ -185,7 +191,10 @@ impl Elector {
             call(self.api.replace(LEASE, &PostParams::default(), &lease)).await
         };
         match written {
-            Ok(lease) => self.contest.wrote(sent, read(&lease)),
+            Ok(lease) => {
+                self.contest.wrote(sent, read(&lease));
+                self.stale = false;
+            }
             // Somebody else was quicker: a normal result.
             Err(CallError::Conflict) => return Ok(clock::now()),
             Err(error) => return Err(error),
@@ -194,6 +203,15 @@ impl Elector {
             Step::Wait(until) => Ok(until),
             _ => Ok(clock::now()),
         }
+    }
+
+    async fn read(&mut self) -> Result<(), CallError> {
+        let lease = call(self.api.get_opt(LEASE)).await?;
+        let annotations = lease.as_ref().and_then(|lease| lease.metadata.annotations.as_ref());
+        self.log.follow(annotations.and_then(|it| it.get(annotation::LOG)).map(String::as_str));
+        self.contest.observed(clock::now(), lease.as_ref().and_then(read));
+        self.stale = false;
+        Ok(())
     }
 
     fn lease(&self, old: Option<&Record>, holder: Option<String>, transitions: i32) -> Lease {

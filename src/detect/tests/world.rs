@@ -232,7 +232,7 @@ impl World {
     }
 
     fn note_voices(&mut self) {
-        for (id, voice) in &self.detector.voices().owners {
+        for (id, voice) in self.detector.voices().owners.iter() {
             let last = self.voices.iter().rev().find(|(_, of, _)| of == id);
             if last.is_none_or(|(_, _, last)| last != voice) {
                 self.voices.push((self.now, id.clone(), voice.clone()));

@@ -12,9 +12,10 @@ pub(crate) struct Counters {
     pub(crate) requests: BTreeMap<String, f64>,
     /// `apiserver_watch_events_total`: events to all who watch.
     pub(crate) events: f64,
-    /// Bytes of answers (`apiserver_response_sizes`), of request bodies
-    /// (`apiserver_request_body_size_bytes`), of watch events (`apiserver_watch_events_sizes`).
-    pub(crate) bytes: f64,
+    /// Bytes of answers to reads (`apiserver_response_sizes`), of request bodies
+    /// (`apiserver_request_body_size_bytes`), of watch events (`apiserver_watch_events_sizes`): what, the
+    /// verb where the server says it, and the resource.
+    pub(crate) bytes: BTreeMap<String, f64>,
 }
 
 impl Counters {
@@ -40,31 +41,42 @@ impl Counters {
                     }
                 }
                 "apiserver_watch_events_total" => counters.events += sample.value,
-                "apiserver_response_sizes_sum"
-                | "apiserver_request_body_size_bytes_sum"
-                | "apiserver_watch_events_sizes_sum"
-                    if sample.label("resource") != Some("") =>
-                {
-                    counters.bytes += sample.value;
+                // That of a watch is known when it ends; its events are counted as they come.
+                "apiserver_response_sizes_sum" if sample.label("verb") != Some("WATCH") => {
+                    counters.add("answers", &sample);
                 }
+                "apiserver_request_body_size_bytes_sum" => counters.add("requests", &sample),
+                "apiserver_watch_events_sizes_sum" => counters.add("events", &sample),
                 _ => {}
             }
         }
         counters
     }
 
-    /// What came since `before`.
-    pub(crate) fn since(&self, before: &Self) -> Self {
-        let rose = |(name, now): (&String, &f64)| {
-            let more = now - before.requests.get(name).copied().unwrap_or(0.0);
-            (more > 0.0).then(|| (name.clone(), more))
-        };
-        Self {
-            requests: self.requests.iter().filter_map(rose).collect(),
-            events: self.events - before.events,
-            bytes: self.bytes - before.bytes,
+    fn add(&mut self, kind: &str, sample: &Sample<'_>) {
+        if let Some(resource) = sample.label("resource").filter(|it| !it.is_empty()) {
+            let verb = sample.label("verb").map(|verb| format!("{verb} ")).unwrap_or_default();
+            *self.bytes.entry(format!("{kind} {verb}{resource}")).or_default() += sample.value;
         }
     }
+
+    /// What came since `before`.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            requests: rose(&before.requests, &self.requests),
+            events: self.events - before.events,
+            bytes: rose(&before.bytes, &self.bytes),
+        }
+    }
+}
+
+/// What is more now.
+fn rose(before: &BTreeMap<String, f64>, now: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+    let more = |(name, now): (&String, &f64)| {
+        let more = now - before.get(name).copied().unwrap_or(0.0);
+        (more > 0.0).then(|| (name.clone(), more))
+    };
+    now.iter().filter_map(more).collect()
 }
 
 /// A line of the text format: `name{label="value",…} value`.
@@ -110,6 +122,7 @@ apiserver_response_sizes_sum{resource=\"leases\",verb=\"PUT\"} 7e3
         let after = BEFORE.replace("\"PUT\"} 10", "\"PUT\"} 16").replace("7e3", "8e3");
         let rose = Counters::parse(&after).since(&before);
         assert_eq!(rose.requests, BTreeMap::from([("PUT leases".to_owned(), 6.0)]));
-        assert!((rose.bytes - 1000.0).abs() < 0.5 && rose.events.abs() < 0.5, "{rose:?}");
+        assert_eq!(rose.bytes, BTreeMap::from([("answers PUT leases".to_owned(), 1000.0)]));
+        assert!(rose.events.abs() < 0.5, "{rose:?}");
     }
 }

@@ -61,8 +61,8 @@ pub(crate) struct Cost {
     pub(crate) requests: BTreeMap<String, f64>,
     /// Watch events per second, to all who watch.
     pub(crate) watch_events: f64,
-    /// Bytes per second: bodies of requests, answers, watch events.
-    pub(crate) bytes: f64,
+    /// Bytes per second by resource: bodies of requests, answers, watch events.
+    pub(crate) bytes: BTreeMap<String, f64>,
     /// Of one core, by the speaker that needs most.
     pub(crate) speaker_cpu: f64,
     pub(crate) operator_cpu: f64,
@@ -208,12 +208,15 @@ impl Stage {
         victim.heal()?;
         self.all_owned(services, self.cluster.nodes().len()).await?;
         let rate = |value: &f64| value / seconds;
+        let rates_of = |counted: &BTreeMap<String, f64>| -> BTreeMap<String, f64> {
+            counted.iter().map(|(name, count)| (name.clone(), rate(count))).collect()
+        };
         Ok(Cost {
             nodes: u8::try_from(self.cluster.nodes().len())?,
             services,
-            requests: quiet.requests.iter().map(|(name, n)| (name.clone(), rate(n))).collect(),
+            requests: rates_of(&quiet.requests),
             watch_events: rate(&quiet.events),
-            bytes: rate(&quiet.bytes),
+            bytes: rates_of(&quiet.bytes),
             speaker_cpu: rates.speaker_cpu,
             operator_cpu: rates.operator_cpu,
             speaker_mib,

@@ -1,11 +1,12 @@
-//! What the parts that decide take, without a network: the core's passes, placement, frames.
+//! What the parts that decide take, without a network: the core's passes, placement, allocation, frames.
 //!
-//! `cargo bench --package leasehold-lab --bench micro`
+//! `make bench-micro`
 
 #![allow(missing_docs, reason = "criterion's macros make functions without")]
 #![allow(clippy::expect_used, clippy::indexing_slicing, reason = "what is made up here is valid")]
 
 mod cluster;
+mod fleet;
 
 use std::hint::black_box;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use fleet::Fleet;
 use leasehold::lease::{Event, turns};
 use leasehold::net::arp::ArpFrame;
 use leasehold::net::ndp::NdpFrame;
@@ -88,6 +90,18 @@ fn handle(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Addresses for new Services, beside those that have one.
+fn allocation(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("allocation");
+    for (pool, first, settled, new) in fleet::SIZES {
+        let fleet = Fleet::new(pool, first, settled, new);
+        group.bench_function(format!("{new} beside {settled} of {pool}"), |bench| {
+            bench.iter(|| black_box(fleet.plan()));
+        });
+    }
+    group.finish();
+}
+
 /// Frames as they come and go.
 fn frames(criterion: &mut Criterion) {
     let mac = MacAddr::new(2, 0, 0x5e, 0, 0x53, 1);
@@ -110,5 +124,5 @@ fn frames(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, placement, handle, frames);
+criterion_group!(benches, placement, handle, allocation, frames);
 criterion_main!(benches);

@@ -9,7 +9,9 @@ use serde::de::DeserializeOwned;
 use crate::allocation::Measured;
 use crate::cost::{Cost, Hoard};
 use crate::data_path::Turn;
+use crate::decisions::Decision;
 use crate::record::{Machine, Run};
+use crate::simulation::Simulated;
 
 /// All of them.
 pub(crate) struct Results {
@@ -18,6 +20,8 @@ pub(crate) struct Results {
     pub(crate) hoard: Vec<Hoard>,
     pub(crate) data_path: Vec<Turn>,
     pub(crate) allocation: Vec<Measured>,
+    pub(crate) scale: Vec<Simulated>,
+    pub(crate) decisions: Vec<Decision>,
 }
 
 impl Results {
@@ -28,6 +32,8 @@ impl Results {
             hoard: read(folder, "hoard.json")?,
             data_path: read(folder, "data-path.json")?,
             allocation: read(folder, "allocation.json")?,
+            scale: read(folder, "scale.json")?,
+            decisions: read(folder, "decisions.json")?,
         };
         results.origin()?;
         Ok(results)
@@ -40,6 +46,8 @@ impl Results {
         let all = all.chain(self.hoard.iter().map(|it| (&it.machine, &it.date)));
         let all = all.chain(self.data_path.iter().map(|it| (&it.machine, &it.date)));
         let all = all.chain(self.allocation.iter().map(|it| (&it.machine, &it.date)));
+        let all = all.chain(self.scale.iter().map(|it| (&it.machine, &it.date)));
+        let all = all.chain(self.decisions.iter().map(|it| (&it.machine, &it.date)));
         let mut days: Vec<&str> = Vec::new();
         let mut machine: Option<&Machine> = None;
         for (this, date) in all {

@@ -20,6 +20,8 @@ pub(super) fn all(results: &Results) -> Result<BTreeMap<&'static str, String>> {
         ("hoard", hoard(results)?),
         ("data-path", data_path(results)?),
         ("allocation", allocation(results)?),
+        ("scale", scale(results)),
+        ("decisions", decisions(results)),
     ]))
 }
 
@@ -157,7 +159,7 @@ fn cost(results: &Results) -> String {
             cost.nodes,
             cost.services,
             cost.watch_events,
-            cost.bytes / 1024.0,
+            cost.bytes.values().sum::<f64>() / 1024.0,
             cost.frames,
             cost.speaker_mib,
             cost.speaker_cpu * 100.0,
@@ -237,4 +239,72 @@ fn allocation(results: &Results) -> Result<String> {
         )?;
     }
     Ok(text)
+}
+
+fn scale(results: &Results) -> String {
+    let mut text = "| nodes, Services | L | lease writes/s: sessions, claims | watch events/s | polls/s on the \
+                    wire | a rack dies: nodes, addresses | back after ms: first, median, last | writes, \
+                    conflicts | real speakers |\n|---|---|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for it in results.scale.iter().map(|it| &it.outcome) {
+        let _infallible = writeln!(
+            text,
+            "| {}, {} | {} s | {:.1}, {:.1} | {:.0} | {:.0} | {}, {} | {:.0}, {:.0}, {:.0} | {}, {} | {} |",
+            it.nodes,
+            it.services,
+            it.lease_seconds,
+            it.session_writes,
+            it.claim_writes,
+            it.watch_events,
+            it.wire_polls,
+            it.rack,
+            it.moved,
+            it.first_ms,
+            it.median_ms,
+            it.last_ms,
+            it.recovery_writes,
+            it.recovery_conflicts,
+            it.real,
+        );
+    }
+    text
+}
+
+fn decisions(results: &Results) -> String {
+    let mut text = "| | | median |\n|---|---|---|\n".to_owned();
+    for it in &results.decisions {
+        let _infallible =
+            writeln!(text, "| {} | {} | {} |", it.part, it.what, duration(it.median_ns));
+    }
+    text
+}
+
+/// Nanoseconds in the unit that suits them, with three digits.
+fn duration(ns: f64) -> String {
+    let (value, unit) = match ns {
+        ns if ns < 1e3 => (ns, "ns"),
+        ns if ns < 1e6 => (ns / 1e3, "µs"),
+        ns => (ns / 1e6, "ms"),
+    };
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_three_digits_and_their_unit() {
+        for (ns, text) in [
+            (4.0, "4.00 ns"),
+            (812.4, "812 ns"),
+            (1_234.0, "1.23 µs"),
+            (45_678.0, "45.7 µs"),
+            (8_800_000.0, "8.80 ms"),
+            (145_000_000.0, "145 ms"),
+        ] {
+            assert_eq!(duration(ns), text);
+        }
+    }
 }

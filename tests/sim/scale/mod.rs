@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use leasehold::lease::weight;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use cluster::{Cluster, obedient};
 use world::World;
@@ -59,7 +59,7 @@ impl Plan {
 }
 
 /// What came of it. Rates are per second, of the whole cluster.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Outcome {
     /// How many nodes, services, and nodes that died at once.
     pub nodes: usize,

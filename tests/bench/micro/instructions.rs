@@ -1,0 +1,115 @@
+//! How many instructions the parts that decide take, counted by Callgrind: the same on a busy machine as on
+//! an idle one. Each has a limit, some way above what it takes: who exceeds it has made something slower,
+//! mends it, or raises the limit and says why.
+//!
+//! `make instructions`
+
+#![allow(missing_docs, reason = "gungraun's macros make functions without")]
+#![allow(clippy::expect_used, clippy::indexing_slicing, reason = "what is made up here is valid")]
+
+mod cluster;
+mod fleet;
+
+use std::hint::black_box;
+use std::net::Ipv4Addr;
+
+use cluster::{Cluster, Core};
+use fleet::Fleet;
+use gungraun::prelude::*;
+use gungraun::{Callgrind, EventKind, main};
+use leasehold::lease::{Event, turns};
+use leasehold::net::arp::ArpFrame;
+use pnet_base::MacAddr;
+
+/// At most so many instructions.
+fn most(instructions: u64) -> LibraryBenchmarkConfig {
+    let mut callgrind = Callgrind::default();
+    callgrind.hard_limits([(EventKind::Ir, instructions)]);
+    let mut config = LibraryBenchmarkConfig::default();
+    config.tool(callgrind);
+    config
+}
+
+fn cluster_of_three(services: usize) -> Cluster {
+    Cluster::new(3, services)
+}
+
+fn settled(services: usize) -> (Cluster, Core) {
+    let cluster = cluster_of_three(services);
+    let core = cluster.settled_core();
+    (cluster, core)
+}
+
+#[library_benchmark(setup = settled)]
+#[bench::services_100(args = (100), config = most(1_000))]
+#[bench::services_1000(args = (1_000), config = most(1_000))]
+fn renewal_of_another_node((cluster, mut core): (Cluster, Core)) -> (Cluster, Core) {
+    core.handle(Event::Session(cluster.renewed(1, 1)));
+    (cluster, core)
+}
+
+#[library_benchmark(setup = settled)]
+#[bench::services_1000(args = (1_000), config = most(1_000))]
+fn refresh_of_anothers_claim((cluster, mut core): (Cluster, Core)) -> (Cluster, Core) {
+    core.handle(Event::Claim(cluster.refreshed(1, 1)));
+    (cluster, core)
+}
+
+#[library_benchmark(setup = settled)]
+#[bench::of_100(args = (100), config = most(1_000))]
+#[bench::of_1000(args = (1_000), config = most(1_000))]
+fn taking_what_a_dead_node_had((cluster, mut core): (Cluster, Core)) -> (Cluster, Core) {
+    core.handle(Event::Session(cluster.fenced(1)));
+    assert!(core.take_all() > 0, "nothing was taken");
+    (cluster, core)
+}
+
+fn large() -> Cluster {
+    Cluster::new(500, 10_000)
+}
+
+#[library_benchmark]
+#[bench::services_10000_on_500_nodes(args = (large()), config = most(1_000))]
+fn placement(cluster: Cluster) -> Cluster {
+    black_box(turns(&cluster.orphans(), &cluster.loads(), &cluster.node(0)));
+    cluster
+}
+
+fn fleet(size: usize) -> Fleet {
+    let (pool, first, settled, new) = fleet::SIZES[size];
+    Fleet::new(pool, first, settled, new)
+}
+
+#[library_benchmark(setup = fleet)]
+#[bench::one_beside_10000(args = (0), config = most(1_000))]
+#[bench::all_of_10000(args = (1), config = most(1_000))]
+#[bench::the_last_of_a_pool(args = (2), config = most(1_000))]
+fn allocation(fleet: Fleet) -> Fleet {
+    black_box(fleet.plan());
+    fleet
+}
+
+fn announcement() -> Vec<u8> {
+    ArpFrame::announcement(Ipv4Addr::new(192, 0, 2, 7), MacAddr::new(2, 0, 0x5e, 0, 0x53, 1))
+        .encode()
+}
+
+#[library_benchmark]
+#[bench::an_announcement(args = (announcement()), config = most(1_000))]
+fn arp_decode(frame: Vec<u8>) -> Option<ArpFrame> {
+    black_box(ArpFrame::decode(black_box(&frame)))
+}
+
+library_benchmark_group!(
+    name = decisions,
+    benchmarks = [
+        renewal_of_another_node,
+        refresh_of_anothers_claim,
+        taking_what_a_dead_node_had,
+        placement,
+        allocation,
+        arp_decode
+    ]
+);
+
+main!(library_benchmark_groups = decisions);
