@@ -71,7 +71,7 @@ impl Detector {
             while before.next_if(|known| known.id < *id).is_some() {}
             let mut known = before.next_if(|known| known.id == *id).unwrap_or_else(|| {
                 others = true;
-                let owner = Owner::new(now, id, watched);
+                let owner = Owner::new(now, id, watched, watchlist.phase);
                 Known { id: id.clone(), owner, voice: Voice::Unheard }
             });
             known.owner.update(now, id, watched);

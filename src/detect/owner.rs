@@ -63,6 +63,8 @@ impl Form {
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
     watched: Arc<Watched>,
+    /// See [`crate::lease::Watchlist::phase`].
+    phase: u16,
     addresses: Addresses,
     form: Form,
     /// The address that is polled.
@@ -108,9 +110,10 @@ impl Wire<'_> {
 }
 
 impl Owner {
-    pub(super) fn new(now: Instant, id: &VoiceId, watched: &Arc<Watched>) -> Self {
+    pub(super) fn new(now: Instant, id: &VoiceId, watched: &Arc<Watched>, phase: u16) -> Self {
         let mut owner = Self {
             watched: Arc::clone(watched),
+            phase,
             addresses: Addresses::default(),
             form: Form::default(),
             target: None,
@@ -164,6 +167,18 @@ impl Owner {
         poll.into_iter().chain(self.addresses.next()).min()
     }
 
+    /// When to poll after a poll of this time: at the moment of the interval at which this node polls, once an
+    /// interval has passed at the latest.
+    fn after(&self, sent: Instant) -> Instant {
+        let interval = self.watched.detection.interval;
+        let offset = interval * u32::from(self.phase) / (1 << u16::BITS);
+        // What shared a wake-up was sent a little earlier than its time.
+        let latest = sent + interval + SHARED;
+        let since = latest.since_boot().saturating_sub(offset).as_nanos();
+        let over = since.checked_rem(interval.as_nanos()).unwrap_or(0);
+        latest - Duration::from_nanos(u64::try_from(over).unwrap_or(0))
+    }
+
     /// Chooses the address to poll. What was missed of another one, or before its ownership
     /// changed, does not count.
     fn retarget(&mut self, now: Instant) {
@@ -197,7 +212,7 @@ impl Owner {
             self.begin_anew();
             self.silence = None;
             if let Some(poll) = self.poll.take() {
-                self.next_poll = poll.sent + self.watched.detection.interval;
+                self.next_poll = self.after(poll.sent);
             }
         } else if is_vip || self.watched.own.contains(&answer.ip) {
             self.node_answered = self.node_answered.max(Some(answer.asked));
@@ -320,12 +335,12 @@ impl Owner {
             return false;
         }
         if !self.target.is_some_and(|ip| self.addresses.is_heard(ip)) {
-            self.next_poll = poll.sent + self.watched.detection.interval;
+            self.next_poll = self.after(poll.sent);
             return false;
         }
         if let Some(silence) = &self.silence {
             if now.saturating_since(silence.since) >= FAST {
-                self.next_poll = poll.sent + self.watched.detection.interval;
+                self.next_poll = self.after(poll.sent);
             }
             return false;
         }
@@ -356,7 +371,7 @@ impl Owner {
         } else if !testimony && now.saturating_since(doubted) >= self.all_waits() + FAST {
             self.starving = true;
             self.misses.clear();
-            self.next_poll = poll.sent + interval;
+            self.next_poll = self.after(poll.sent);
         }
         let urged = now.saturating_since(doubted) < WITNESSES_URGED;
         let again = self
@@ -373,7 +388,7 @@ impl Owner {
         let vetoed = self.stranger.is_some_and(|asked| asked >= first);
         self.begin_anew();
         if vetoed {
-            self.next_poll = last.sent + self.watched.detection.interval;
+            self.next_poll = self.after(last.sent);
         } else if let Some(address) = self.target {
             let node_answers = self.node_answered.is_some_and(|asked| asked >= last.asked);
             self.silence = Some(Silence { address, first, since: now, node_answers });

@@ -72,6 +72,8 @@ impl Election {
                 Some((VoiceId::clone(id), watched))
             };
             watchlist.owners = voices.claims.iter().filter_map(watched).collect();
+            let [high, low, ..] = weight(self.config.node.as_str(), "").to_be_bytes();
+            watchlist.phase = u16::from_be_bytes([high, low]);
             let interfaces = self.sessions.stored().flat_map(|stored| &stored.record.interfaces);
             let own = self.interfaces.values().map(|interface| interface.mac);
             watchlist.speakers = interfaces.map(|theirs| theirs.mac).chain(own).collect();

@@ -34,6 +34,9 @@ pub struct Watchlist {
     pub owners: BTreeMap<VoiceId, Arc<Watched>>,
     /// The MAC addresses of all speakers' interfaces, this node's among them.
     pub speakers: BTreeSet<MacAddr>,
+    /// When in an interval this node polls, in 65,536ths of it: all owners in one wake-up, and each node at
+    /// another time.
+    pub phase: u16,
 }
 
 /// What is asked of one owner.

@@ -38,6 +38,28 @@ fn owners_that_are_due_together_share_a_wake_up() {
 }
 
 #[test]
+fn owners_that_come_at_different_times_share_a_wake_up_soon_at_the_phase_of_this_node() {
+    let mut world = World::new(3, Detection::default());
+    world.watchlist.phase = 1 << 14;
+    let all = std::mem::take(&mut world.watchlist.owners);
+    for (id, watched) in all {
+        world.watchlist.owners.insert(id, watched);
+        world.update();
+        world.run(ms(37));
+    }
+    world.run(ms(200));
+    let start = world.now;
+    world.run(ms(1_000));
+    for number in 2..5 {
+        let polls = world.asked_for(start, vip(number * 10));
+        assert_eq!(polls.len(), 10, "{polls:?}");
+        for (at, _) in polls {
+            assert_eq!(at.since_boot().as_millis() % 100, 25);
+        }
+    }
+}
+
+#[test]
 fn every_owner_is_asked_once_for_each_address_so_that_it_can_be_polled_later() {
     let mut world = World::new(1, Detection::default());
     world.watched(2).polled = false;

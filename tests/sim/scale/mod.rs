@@ -111,8 +111,8 @@ pub fn run(plan: Plan) -> anyhow::Result<Outcome> {
     world.settle();
 
     let before = world.counts;
-    // Each speaker renews its session three times.
-    let steady = lease.max(Duration::from_secs(30));
+    // Each speaker renews its session at least once.
+    let steady = world.renewal().max(Duration::from_secs(30));
     world.run(steady);
     let seconds = steady.as_secs_f64();
     let counts = world.counts.since(&before);

@@ -137,13 +137,13 @@ impl<'a> World<'a> {
     }
 
     /// R, after which each session is renewed.
-    fn renewal(&self) -> Duration {
+    pub(super) fn renewal(&self) -> Duration {
         Duration::from_secs(self.cluster.lease_seconds()) / 3
     }
 
-    /// Until all real speakers have started and renewed.
+    /// Until all real speakers have started, and know whom they poll.
     pub(super) fn settle(&mut self) {
-        self.run(self.renewal() * 2 + Duration::from_secs(5));
+        self.run(self.renewal() + Duration::from_secs(5));
         for node in &self.nodes {
             if let Node::Real(real) = node {
                 assert!(real.core.session().is_some(), "{} has no session", real.core.node());

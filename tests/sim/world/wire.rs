@@ -225,12 +225,16 @@ impl World {
         }
         let interface = nic.name.clone();
         let wanted = answer || core.heeded().any(|heeded| heeded == ip);
-        host.listener.receive(segment, ip, mac);
-        if !host.stopped {
-            let wait =
-                if jitter { self.dice.between(Duration::ZERO, host.lag) } else { Duration::ZERO };
-            host.listener.wake_by(now + wait);
-            host.touch();
+        // What a host says unasked is no answer.
+        if !announcement {
+            host.listener.receive(segment, ip, mac);
+            if !host.stopped {
+                let lag = host.lag;
+                let wait =
+                    if jitter { self.dice.between(Duration::ZERO, lag) } else { Duration::ZERO };
+                host.listener.wake_by(now + wait);
+                host.touch();
+            }
         }
         if wanted {
             let frame = HeardFrame { ip, mac, announcement };
