@@ -19,6 +19,8 @@ use crate::namespace::Namespace;
 
 /// What a new connection and its answer may take: less than the first retransmission of a SYN.
 const PATIENCE: Duration = Duration::from_millis(900);
+/// What making the lasting connection may take: a SYN that is lost, and sent again.
+const MADE_WITHIN: Duration = Duration::from_secs(5);
 /// What an answer on the lasting connection may take: a failover, and TCP's next retransmission.
 const LASTING_PATIENCE: Duration = Duration::from_secs(30);
 const PERIOD: Duration = Duration::from_millis(5);
@@ -74,7 +76,7 @@ pub(super) fn connection(
 ) -> JoinHandle<Result<Track>> {
     within(host, async move || {
         let mut track = Track::new();
-        let mut stream = timeout(PATIENCE, TcpStream::connect(server))
+        let mut stream = timeout(MADE_WITHIN, TcpStream::connect(server))
             .await
             .with_context(|| format!("no connection to {server}"))?
             .with_context(|| format!("connect to {server}"))?;
