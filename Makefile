@@ -51,7 +51,7 @@ SIMULATOR = $(dir $(TARGET))release/leasehold-sim
 
 .PHONY: bench
 RESULTS := tests/bench/results
-bench: bench-build bench-simulator ## Measures everything anew, into tests/bench/results and this README
+bench: bench-build bench-simulator ## Measures everything anew, into tests/bench/results and the README
 	@rm -f $(RESULTS)/*.json
 	@$(BENCH) --out $(RESULTS) failover
 	@$(BENCH) --out $(RESULTS) failover --profile fast --systems leasehold --faults node-dead,clients-link-cut

@@ -15,6 +15,7 @@ fn main() {
         .collect();
     trials.push(Trial::test("no_seed_of_the_smoke_run_breaks_a_law", smoke));
     trials.push(Trial::test("clusters_of_any_size_recover_from_the_loss_of_a_node", lose_a_node));
+    trials.push(Trial::test("clusters_that_cannot_be_simulated_are_refused", refuse));
     std::panic::set_hook(Box::new(|_| {}));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
@@ -30,6 +31,25 @@ fn lose_a_node() -> Result<(), Failed> {
         let recovered = it.moved == services / nodes && it.last_ms < 1000.0;
         if !writes || !recovered {
             return Err(format!("{it:?}").into());
+        }
+    }
+    Ok(())
+}
+
+fn refuse() -> Result<(), Failed> {
+    for (nodes, services, rack, option) in [
+        (0, 10, 1, "--rack"),
+        (5, 10, 0, "--rack"),
+        (5, 10, 5, "--rack"),
+        (5, 0, 1, "--services"),
+        (5, usize::MAX, 1, "--services"),
+        (usize::MAX, 10, 1, "--nodes"),
+        (20, 20, 3, "--real"),
+    ] {
+        let why = scale::run(scale::Plan { nodes, services, rack, real: 5 });
+        let why = why.err().map(|error| error.to_string()).unwrap_or_default();
+        if !why.contains(option) {
+            return Err(format!("{nodes}, {services}, {rack}: {option} is not in `{why}`").into());
         }
     }
     Ok(())

@@ -170,7 +170,7 @@ impl Elector {
     /// replica wrote last is there, unless the watch has told of something else.
     async fn step(&mut self) -> Result<Instant, CallError> {
         if self.stale || !matches!(self.contest.next(clock::now()), Step::Renew(_)) {
-            self.read().await?;
+            self.look().await?;
         }
         let me = self.contest.identity().to_owned();
         let lease = match self.contest.next(clock::now()) {
@@ -205,7 +205,8 @@ impl Elector {
         }
     }
 
-    async fn read(&mut self) -> Result<(), CallError> {
+    /// Reads the lease.
+    async fn look(&mut self) -> Result<(), CallError> {
         let lease = call(self.api.get_opt(LEASE)).await?;
         let annotations = lease.as_ref().and_then(|lease| lease.metadata.annotations.as_ref());
         self.log.follow(annotations.and_then(|it| it.get(annotation::LOG)).map(String::as_str));

@@ -50,9 +50,10 @@ impl Plan {
             "--services: {} at most, as their addresses are in 10.0.0.0/9",
             Cluster::MOST_SERVICES
         );
+        ensure!(services > 0, "--services: without any nothing can be lost");
         ensure!(
-            rack < nodes,
-            "--rack: at least one of {nodes} nodes is to survive, not {rack} die"
+            0 < rack && rack < nodes,
+            "--rack: of {nodes} nodes one at least is to die and one to survive, not {rack} to die"
         );
         Ok(())
     }
@@ -61,7 +62,7 @@ impl Plan {
 /// What came of it. Rates are per second, of the whole cluster.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Outcome {
-    /// How many nodes, services, and nodes that died at once.
+    /// Nodes.
     pub nodes: usize,
     /// Services, one address each.
     pub services: usize,
