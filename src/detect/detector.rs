@@ -11,7 +11,7 @@ use pnet_base::MacAddr;
 use crate::clock::Instant;
 use crate::detect::owner::{Owner, Wire};
 use crate::detect::testimony::Segment;
-use crate::lease::{Voice, VoiceId, Voices, Watched, Watchlist};
+use crate::lease::{Voice, VoiceId, Voices, Watchlist};
 
 pub use crate::net::hearing::Witnesses;
 pub use crate::net::wire::Question;
@@ -32,7 +32,8 @@ pub struct Detector {
     /// Those not active that were heard since what is known was published.
     heard: Vec<usize>,
     segments: BTreeMap<InterfaceName, Segment>,
-    speakers: BTreeSet<MacAddr>,
+    speakers: Arc<BTreeSet<MacAddr>>,
+    witnesses: Witnesses,
     voices: Voices,
     counters: Arc<WireCounters>,
 }
@@ -63,50 +64,75 @@ impl Detector {
     /// Takes over whom to listen to, and who can bear witness. What is known of a voice that stays
     /// on the list is kept.
     pub fn update(&mut self, now: Instant, watchlist: &Watchlist, witnesses: &Witnesses) {
-        self.speakers.clone_from(&watchlist.speakers);
-        let mut others = self.owners.len() != watchlist.owners.len();
+        self.speakers = Arc::clone(&watchlist.speakers);
+        let same = self.owners.iter().map(|known| &known.id).eq(watchlist.owners.keys());
+        if !same {
+            self.replace_owners(now, watchlist);
+        }
+        let mut places_changed = !same || self.witnesses != *witnesses;
+        for (number, watched) in watchlist.owners.values().enumerate() {
+            let Some(Known { id, owner, .. }) = self.owners.get_mut(number) else { continue };
+            if same && owner.watches(watched) {
+                continue;
+            }
+            let place = (owner.is_polled(), owner.own());
+            owner.update(now, id, watched);
+            places_changed |= (owner.is_polled(), owner.own()) != place;
+            if owner.next().is_some() {
+                self.active.insert(number);
+            } else {
+                self.active.remove(&number);
+            }
+            self.heard.push(number);
+        }
+        if places_changed {
+            self.witnesses.clone_from(witnesses);
+            self.update_segments(now);
+        }
+        self.publish();
+    }
+
+    /// Takes over who the owners are. What is known of those that stay is kept.
+    fn replace_owners(&mut self, now: Instant, watchlist: &Watchlist) {
         let mut before = std::mem::take(&mut self.owners).into_iter().peekable();
+        self.by_mac.clear();
         // Both are in the order of ids.
-        for (id, watched) in &watchlist.owners {
-            while before.next_if(|known| known.id < *id).is_some() {}
-            let mut known = before.next_if(|known| known.id == *id).unwrap_or_else(|| {
-                others = true;
+        for (number, (id, watched)) in watchlist.owners.iter().enumerate() {
+            let kept = loop {
+                match before.peek() {
+                    Some(known) if known.id == *id => break before.next(),
+                    Some(known) if known.id < *id => drop(before.next()),
+                    _ => break None,
+                }
+            };
+            self.owners.push(kept.unwrap_or_else(|| {
                 let owner = Owner::new(now, id, watched, watchlist.phase);
                 Known { id: id.clone(), owner, voice: Voice::Unheard }
-            });
-            known.owner.update(now, id, watched);
-            self.owners.push(known);
+            }));
+            self.by_mac.entry(id.mac).or_default().push(number);
         }
-        let numbered = || self.owners.iter().enumerate();
-        let active = numbered().filter(|(_, known)| known.owner.next().is_some());
-        self.active = active.map(|(number, _)| number).collect();
-        if others {
-            self.by_mac.clear();
-            for (number, known) in numbered() {
-                self.by_mac.entry(known.id.mac).or_default().push(number);
-            }
-            let voices = self.owners.iter().map(|known| (known.id.clone(), known.voice.clone()));
-            self.voices.owners = Arc::new(voices.collect());
-        }
+        let voices = self.owners.iter().map(|known| (known.id.clone(), known.voice.clone()));
+        self.voices.owners = Arc::new(voices.collect());
+        self.active.clear();
+        self.heard.clear();
+    }
+
+    /// Takes over who is there, and who can bear witness.
+    fn update_segments(&mut self, now: Instant) {
         let interfaces: BTreeSet<&InterfaceName> =
             self.owners.iter().map(|known| &known.id.interface).collect();
         self.segments.retain(|interface, _| interfaces.contains(interface));
         for interface in interfaces {
-            let there = || watchlist.owners.iter().filter(|(id, _)| id.interface == *interface);
-            let node = |(id, watched): (&VoiceId, &Arc<Watched>)| {
-                watched.own.first().map(|ip| (*ip, id.mac))
-            };
+            let there = || self.owners.iter().filter(|known| known.id.interface == *interface);
+            let node = |known: &Known| known.owner.own().map(|ip| (ip, known.id.mac));
             let nodes = there().filter_map(node).collect();
-            let polled = self.owners.iter().filter(|known| known.id.interface == *interface);
-            let polled = polled.filter(|known| known.owner.is_polled());
+            let polled = there().filter(|known| known.owner.is_polled());
             let polled = polled.map(|known| known.id.mac).collect();
             self.segments
                 .entry(interface.clone())
                 .or_insert_with(|| Segment::new(now, interface.clone()))
-                .update(now, witnesses.get(interface), nodes, polled);
+                .update(now, self.witnesses.get(interface), nodes, polled);
         }
-        self.heard = (0..self.owners.len()).collect();
-        self.publish();
     }
 
     /// A host answered that it has `ip`. What was not asked is ignored. `at` is when the frame was

@@ -145,6 +145,16 @@ impl Owner {
         self.retarget(now);
     }
 
+    /// Whether that is what is asked of it already.
+    pub(super) fn watches(&self, watched: &Arc<Watched>) -> bool {
+        Arc::ptr_eq(&self.watched, watched)
+    }
+
+    /// An address of the node's own.
+    pub(super) fn own(&self) -> Option<IpAddr> {
+        self.watched.own.first().copied()
+    }
+
     /// Whether it is polled.
     pub(super) fn is_polled(&self) -> bool {
         self.watched.polled && self.watched.detection.wire

@@ -80,10 +80,7 @@ impl<T: Record + PartialEq> Cache<T> {
     /// Whether the lease of this name was seen with more transitions than `stored` has: then somebody
     /// set it back.
     pub(super) fn is_set_back(&self, stored: &Stored<T>) -> bool {
-        self.entries.get(&stored.name).is_some_and(|entry| {
-            entry.uid.as_ref() == Some(&stored.uid)
-                && stored.record.transitions() < entry.highest_here
-        })
+        self.entries.get(&stored.name).is_some_and(|entry| entry.was_above(stored))
     }
 
     /// Remembers that this many transitions were seen under the name before this process began.
@@ -252,6 +249,11 @@ impl<T: Record + PartialEq> Entry<T> {
             delivered: VecDeque::new(),
             delivered_at: None,
         }
+    }
+
+    /// Whether it was seen with more transitions than `stored` has.
+    pub(super) fn was_above(&self, stored: &Stored<T>) -> bool {
+        self.uid.as_ref() == Some(&stored.uid) && stored.record.transitions() < self.highest_here
     }
 
     /// Whether `stored` says something else than what is known, apart from its version.

@@ -173,14 +173,15 @@ impl Election {
             Event::Sessions(all) => {
                 self.api.listed_sessions();
                 self.sessions.list(now, all);
+                self.peers.note_all();
             }
             Event::Session(stored) => {
                 let name = stored.name.clone();
                 self.own.echoed(&stored);
-                self.sessions.watched(now, &name, Some(stored));
+                self.noting_session(now, &name, |all| all.watched(now, &name, Some(stored)));
             }
             Event::SessionGone(name) => {
-                self.sessions.watched(now, &name, None);
+                self.noting_session(now, &name, |all| all.watched(now, &name, None));
                 if name == self.own_name {
                     self.own.deleted(now);
                 }
@@ -193,17 +194,16 @@ impl Election {
             }
             Event::Claim(stored) => {
                 let name = stored.name.clone();
-                self.claims.watched(now, &name, Some(stored));
-                self.note_claim(name);
+                self.noting_claim(&name, |claims| claims.watched(now, &name, Some(stored)));
             }
             Event::ClaimGone(name) => {
-                self.claims.watched(now, &name, None);
-                self.note_claim(name);
+                self.noting_claim(&name, |claims| claims.watched(now, &name, None));
             }
             Event::Listed { asked, sessions, claims } => {
                 self.api.listed_sessions();
                 self.api.listed_claims();
                 self.sessions.listed_at(now, asked, sessions);
+                self.peers.note_all();
                 self.claims.listed_at(now, asked, claims);
                 self.open.note_all();
                 self.listening.stale = true;
@@ -212,8 +212,7 @@ impl Election {
                 let before = self.desired.as_deref();
                 let changed: Vec<LeaseName> = desired.changed(before).cloned().collect();
                 self.open.note_desired(before, &desired, &changed);
-                self.listening.asked |= !changed.is_empty();
-                self.listening.changed.extend(changed);
+                self.listening.note_asked(changed);
                 self.improving.note_desired(&desired);
                 let own = desired.nodes.get(&self.config.node).copied();
                 self.not_ready.note_desired(now, own, &desired);
@@ -348,10 +347,25 @@ impl Election {
         self.finish(now, actions);
     }
 
-    /// Something was said of a claim.
-    fn note_claim(&mut self, name: LeaseName) {
-        self.open.note(&name);
-        self.listening.changed.insert(name);
+    /// Something is said of a session.
+    fn noting_session(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        say: impl FnOnce(&mut Cache<Session>) -> bool,
+    ) {
+        let before = self.sessions.revision();
+        say(&mut self.sessions);
+        self.peers.note_session(now, self.config.lease_duration);
+        self.open.note_session(name.clone(), before, self.sessions.revision());
+    }
+
+    /// Something is said of a claim.
+    fn noting_claim(&mut self, name: &LeaseName, say: impl FnOnce(&mut Cache<Claim>) -> bool) {
+        let before = self.claims.revision();
+        say(&mut self.claims);
+        self.open.note(name);
+        self.listening.note_claim(name.clone(), self.claims.revision() != before);
     }
 
     fn answered(
@@ -369,21 +383,23 @@ impl Election {
         };
         match (&pending.target, answer) {
             (Target::Session(_), Answer::Session(stored)) => {
-                self.sessions.answered(now, pending.sent, &name, Some(stored.clone()));
+                let found = Some(stored.clone());
+                self.noting_session(now, &name, |all| {
+                    all.answered(now, pending.sent, &name, found)
+                });
             }
             (Target::Session(_), Answer::Absent) => {
-                self.sessions.answered(now, pending.sent, &name, None);
+                self.noting_session(now, &name, |all| all.answered(now, pending.sent, &name, None));
             }
             (Target::Claim(_), Answer::Claim(stored)) => {
-                self.claims.answered(now, pending.sent, &name, Some(stored.clone()));
+                let found = Some(stored.clone());
+                self.noting_claim(&name, |all| all.answered(now, pending.sent, &name, found));
             }
             (Target::Claim(_), Answer::Absent) => {
-                self.claims.answered(now, pending.sent, &name, None);
+                self.noting_claim(&name, |all| all.answered(now, pending.sent, &name, None));
             }
+            (Target::Claim(_), _) => self.open.note(&name),
             _ => {}
-        }
-        if matches!(&pending.target, Target::Claim(_)) {
-            self.note_claim(name.clone());
         }
         match &pending.target {
             Target::Session(name) if *name == self.own_name => {

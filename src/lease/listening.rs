@@ -39,16 +39,20 @@ impl Election {
     /// What this node has to listen to now, if that has changed.
     pub(super) fn listen(&mut self, actions: &mut Vec<Action>) {
         let takes_part = self.is_informed() && self.own.id.is_some() && !self.own.is_ending();
-        let made_from = (self.sessions.revision(), takes_part);
-        let same = std::mem::replace(&mut self.listening.made_from, made_from) == made_from;
-        let claims = self.claims.revision();
-        let asked = std::mem::take(&mut self.listening.asked);
-        let same_claims = std::mem::replace(&mut self.listening.claims, claims) == claims && !asked;
-        let changed = if std::mem::take(&mut self.listening.stale) || !same {
+        let (revision, listening) = (self.sessions.revision(), &mut self.listening);
+        let other = std::mem::replace(&mut listening.takes_part, takes_part) != takes_part;
+        let sessions = std::mem::replace(&mut listening.sessions, revision) != revision;
+        let crews = std::mem::take(&mut listening.crews) || sessions;
+        let anything = crews || !listening.changed.is_empty();
+        let changed = if std::mem::take(&mut listening.stale) || other {
             self.watch_all(takes_part)
         } else {
-            takes_part && !same_claims && self.watch_changed()
+            takes_part && (self.watch_changed() | (crews && self.watch_crews()))
         };
+        debug_assert!(
+            !anything || !takes_part || self.watchlist_anew().1 == self.listening.watchlist,
+            "whom this node listens to is not whom it has to"
+        );
         if changed {
             actions.push(Action::Listen(self.listening.watchlist.clone()));
         }
@@ -56,28 +60,8 @@ impl Election {
 
     /// Makes the watchlist anew; returns whether it has changed.
     fn watch_all(&mut self, takes_part: bool) -> bool {
-        let mut voices = Voiced::default();
-        let mut watchlist = Watchlist::default();
-        if takes_part {
-            let mut places = BTreeMap::new();
-            for stored in self.claims.stored() {
-                self.voice(stored, &mut voices, &mut places);
-            }
-            let mut crews = Crews::default();
-            let before = &self.listening.watchlist.owners;
-            let watched = |(id, claims)| {
-                let watched = self.watched(id, claims, &mut crews)?;
-                let same = before.get(id).filter(|before| ***before == watched);
-                let watched = same.map_or_else(|| Arc::new(watched), Arc::clone);
-                Some((VoiceId::clone(id), watched))
-            };
-            watchlist.owners = voices.claims.iter().filter_map(watched).collect();
-            let [high, low, ..] = weight(self.config.node.as_str(), "").to_be_bytes();
-            watchlist.phase = u16::from_be_bytes([high, low]);
-            let interfaces = self.sessions.stored().flat_map(|stored| &stored.record.interfaces);
-            let own = self.interfaces.values().map(|interface| interface.mac);
-            watchlist.speakers = interfaces.map(|theirs| theirs.mac).chain(own).collect();
-        }
+        let (voices, watchlist) =
+            if takes_part { self.watchlist_anew() } else { Default::default() };
         self.listening.voiced = voices;
         self.listening.changed.clear();
         let changed = watchlist != self.listening.watchlist;
@@ -85,16 +69,71 @@ impl Election {
         changed
     }
 
+    fn watchlist_anew(&self) -> (Voiced, Watchlist) {
+        let mut voices = Voiced::default();
+        let mut places = BTreeMap::new();
+        for stored in self.claims.stored() {
+            self.voice(stored, &mut voices, &mut places);
+        }
+        let mut crews = Crews::default();
+        let before = &self.listening.watchlist.owners;
+        let watched = |(id, claims)| {
+            let watched = self.watched(id, claims, &mut crews)?;
+            let same = before.get(id).filter(|before| ***before == watched);
+            let watched = same.map_or_else(|| Arc::new(watched), Arc::clone);
+            Some((VoiceId::clone(id), watched))
+        };
+        let owners = voices.claims.iter().filter_map(watched).collect();
+        let [high, low, ..] = weight(self.config.node.as_str(), "").to_be_bytes();
+        let phase = u16::from_be_bytes([high, low]);
+        (voices, Watchlist { owners, speakers: self.all_speakers(), phase })
+    }
+
+    /// The MAC addresses of all speakers' interfaces; the same set as long as it holds.
+    fn all_speakers(&self) -> Arc<BTreeSet<MacAddr>> {
+        let interfaces = self.sessions.stored().flat_map(|stored| &stored.record.interfaces);
+        let own = self.interfaces.values().map(|interface| interface.mac);
+        let all: BTreeSet<MacAddr> = interfaces.map(|theirs| theirs.mac).chain(own).collect();
+        let before = &self.listening.watchlist.speakers;
+        if **before == all { Arc::clone(before) } else { Arc::new(all) }
+    }
+
+    /// Brings the watchlist in line with who the speakers are now; returns whether it has changed.
+    fn watch_crews(&mut self) -> bool {
+        let mut crews = Crews::default();
+        let owners = self.listening.watchlist.owners.iter();
+        let other: Vec<(VoiceId, Arc<Watched>)> = owners
+            .filter_map(|(id, watched)| {
+                let polled = self.polls(&id.node, &id.interface, &mut crews);
+                let other = || Arc::new(Watched { polled, ..Watched::clone(watched) });
+                (polled != watched.polled).then(|| (id.clone(), other()))
+            })
+            .collect();
+        let speakers = self.all_speakers();
+        let watchlist = &mut self.listening.watchlist;
+        let changed = !other.is_empty() || watchlist.speakers != speakers;
+        watchlist.owners.extend(other);
+        watchlist.speakers = speakers;
+        changed
+    }
+
     /// Brings the watchlist in line with the claims that have changed; returns whether it has changed.
     fn watch_changed(&mut self) -> bool {
+        if self.listening.changed.is_empty() && self.listening.voiced.doubtful.is_empty() {
+            return false;
+        }
         let mut voices = std::mem::take(&mut self.listening.voiced);
         let mut names = std::mem::take(&mut self.listening.changed);
-        names.extend(voices.doubtful.iter().cloned());
+        for name in &voices.doubtful {
+            names.entry(name.clone()).or_default();
+        }
         let mut concerned = BTreeSet::new();
-        for name in names {
-            concerned.extend(voices.remove(&name));
-            if let Some(stored) = self.claims.get(&name) {
-                concerned.extend(self.voice(stored, &mut voices, &mut BTreeMap::new()));
+        for (name, says_else) in names {
+            let before = voices.remove(&name);
+            let stored = self.claims.get(&name);
+            let now = stored.and_then(|it| self.voice(it, &mut voices, &mut BTreeMap::new()));
+            if says_else || before != now {
+                concerned.extend(before.into_iter().chain(now));
             }
         }
         let mut crews = Crews::default();
@@ -299,7 +338,7 @@ impl Election {
             .iter()
             .filter(|(_, voice)| matches!(voice, Voice::Silent(silence) if !silence.node_answers));
         let silent: BTreeSet<NodeName> = silent.map(|(id, _)| id.node.clone()).collect();
-        self.listening.stale |= silent != self.listening.silent;
+        self.listening.crews |= silent != self.listening.silent;
         self.listening.silent = silent;
         self.voices = voices;
         self.silences.follow(now, &self.voices);
@@ -317,18 +356,17 @@ impl Election {
 #[derive(Debug, Default)]
 pub(super) struct Listening {
     watchlist: Watchlist,
-    /// The revision of the sessions that it was made from, and whether this node takes part.
-    made_from: (u64, bool),
-    /// The revision of the claims that it was made from, …
-    claims: u64,
-    /// … and the claims of which something was said since.
-    pub(super) changed: BTreeSet<LeaseName>,
-    /// Something else is asked for of some of them.
-    pub(super) asked: bool,
+    /// Whether this node takes part, and the revision of the sessions that the watchlist was made from.
+    takes_part: bool,
+    sessions: u64,
+    /// The claims of which something was said or asked since: whether it was something else than before.
+    changed: BTreeMap<LeaseName, bool>,
     voiced: Voiced,
     /// The nodes with a live session that no longer answer on some segment.
     silent: BTreeSet<NodeName>,
-    /// Something else that it is made from may have changed.
+    /// Others may poll, …
+    crews: bool,
+    /// … or anything else that it is made from may have changed.
     pub(super) stale: bool,
     /// Blind segments, and from when on that is reported: at first every segment is.
     blind: BTreeMap<InterfaceName, Instant>,
@@ -336,6 +374,16 @@ pub(super) struct Listening {
 }
 
 impl Listening {
+    /// Something was said of a claim; whether it was something else than before.
+    pub(super) fn note_claim(&mut self, name: LeaseName, says_else: bool) {
+        *self.changed.entry(name).or_default() |= says_else;
+    }
+
+    /// Something else is asked for of these claims.
+    pub(super) fn note_asked(&mut self, names: Vec<LeaseName>) {
+        self.changed.extend(names.into_iter().map(|name| (name, true)));
+    }
+
     /// Segments that have been blind for long.
     pub(super) fn reported(&self) -> impl Iterator<Item = &InterfaceName> {
         self.reported.iter()

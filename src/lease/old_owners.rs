@@ -250,11 +250,13 @@ impl Election {
 
     /// Asks the old owners of what this node serves.
     pub(super) fn ask_old_owners(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if !self.is_look_due(now) {
+        if self.is_look_due(now) {
+            self.follow_formers(now);
+            self.find_old_owners(now);
+        }
+        if self.old_owners.deadlines().all(|at| now < at) {
             return;
         }
-        self.follow_formers(now);
-        self.find_old_owners(now);
         let mut old_owners = std::mem::take(&mut self.old_owners.asked);
         for ((interface, mac), old) in &mut old_owners {
             if now < old.ask {
@@ -273,15 +275,15 @@ impl Election {
         self.old_owners.asked = old_owners;
     }
 
-    /// Whether it is to be looked who they are: where some are known that goes with asking them. Notes that it
-    /// is done.
+    /// Whether it is to be looked who they are: while some are asked and only what is served changes, not more
+    /// often than they are asked. Notes that it is done.
     fn is_look_due(&mut self, now: Instant) -> bool {
         let made_from = (self.sessions.revision(), self.serving.generation);
         let old = &mut self.old_owners;
         let fenced = old.made_from.0 != made_from.0;
-        let other = old.asked.is_empty() && (old.stale || old.made_from != made_from);
-        let late = old.looked.is_none_or(|looked| now >= looked + LOOK);
-        if !fenced && !other && !late && old.deadlines().all(|at| now < at) {
+        let other = old.stale || old.made_from != made_from;
+        let for_long = |time| old.looked.is_none_or(|looked| now >= looked + time);
+        if !fenced && !(other && (old.asked.is_empty() || for_long(ASK))) && !for_long(LOOK) {
             return false;
         }
         old.stale = false;
@@ -481,8 +483,7 @@ impl Election {
     }
 
     pub(super) fn session_version(&self, node: &NodeName) -> Option<Arc<str>> {
-        let stored = self.sessions.get(&LeaseName::session(node))?;
-        Some(stored.resource_version.clone())
+        Some(self.sessions.get(node.as_str())?.resource_version.clone())
     }
 }
 

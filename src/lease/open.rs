@@ -1,17 +1,18 @@
 //! Which claims a pass looks at.
 //!
 //! A claim is *settled* when a pass over it changes nothing and waits for nothing: another node owns
-//! it, or this node does and serves it as it is asked to. It stays settled until its lease changes, a
-//! request on it is answered, or something changes that all claims rest on. An orphan *waits* for its
+//! it, or this node does and serves it as it is asked to. It stays settled until its lease or its holder's
+//! session changes, a request on it is answered, or something changes that all claims rest on. An orphan *waits* for its
 //! turn, or for one of the writes that are under way to be answered (`waiting`), and is looked at before
 //! that for the same reasons only. So an event costs what it concerns, and not as much as there are claims.
 //!
-//! Whatever else a pass reads of a settled claim has to be noted here where it changes: sessions,
-//! the own session and its ending, what is asked for, interfaces, and of which addresses the kernel
+//! Whatever else a pass reads of a settled claim has to be noted here where it changes: sessions (of all
+//! that is settled elsewhere a pass reads the holder's alone), the own session and its ending, what is asked for, interfaces, and of which addresses the kernel
 //! and what is served say anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
 
@@ -34,8 +35,11 @@ pub(super) struct Open {
     waiting: Waiting,
     /// Something has changed that all claims rest on: each of them is looked at.
     all: bool,
-    /// What all claims rest on, as it was at the last pass.
+    /// The nodes whose sessions have changed since the last pass.
+    nodes: BTreeSet<LeaseName>,
+    /// The revision of the sessions up to which that is known.
     sessions: u64,
+    /// What all claims rest on, as it was at the last pass.
     session: Option<SessionId>,
     ending: Ending,
     /// The claims that govern each address that is asked for.
@@ -48,6 +52,7 @@ impl Default for Open {
             names: BTreeSet::new(),
             waiting: Waiting::default(),
             all: true,
+            nodes: BTreeSet::new(),
             sessions: 0,
             session: None,
             ending: Ending::No,
@@ -68,6 +73,15 @@ impl Open {
     /// The next pass looks at all claims.
     pub(super) const fn note_all(&mut self) {
         self.all = true;
+    }
+
+    /// Something was said of this session, which has taken the revision of all from `before` to `now`: the
+    /// next pass looks at what its node holds.
+    pub(super) fn note_session(&mut self, name: LeaseName, before: u64, now: u64) {
+        if before != now && self.sessions == before {
+            self.sessions = now;
+            self.nodes.insert(name);
+        }
     }
 
     /// The next pass looks at the claims of the addresses of which one map says something and the
@@ -158,7 +172,9 @@ impl Election {
         open.all |= open.sessions != self.sessions.revision()
             || open.session != self.own.id
             || open.ending != self.own.ending;
+        let nodes = std::mem::take(&mut open.nodes);
         if std::mem::take(&mut open.all) {
+            self.listening.stale |= open.sessions != self.sessions.revision() || !nodes.is_empty();
             open.sessions = self.sessions.revision();
             open.session.clone_from(&self.own.id);
             open.ending = self.own.ending;
@@ -167,6 +183,19 @@ impl Election {
             let known = self.claims.iter().map(|(name, _)| name);
             let asked = self.desired.iter().flat_map(|desired| desired.claims.keys());
             open.names = known.chain(asked).chain(self.tenures.keys()).cloned().collect();
+        } else if !nodes.is_empty() {
+            let concerned = |stored: &&Arc<Stored<Claim>>| {
+                let holder = stored.record.holder.as_ref();
+                holder.is_some_and(|it| *it == self.config.node || nodes.contains(it.as_str()))
+            };
+            for stored in self.claims.stored().filter(concerned) {
+                self.listening.note_claim(stored.name.clone(), true);
+                open.names.insert(stored.name.clone());
+            }
+            open.names.extend(self.published.counting().cloned());
+            // Orphans rest on all sessions: those are their candidates.
+            open.names.extend(std::mem::take(&mut open.waiting).into_names());
+            self.published.touch_record();
         }
         open.names.iter().cloned().collect()
     }
@@ -187,6 +216,16 @@ impl Election {
                 self.open.waiting.insert(name.clone(), what);
             }
         }
+        debug_assert_eq!(self.overlooked(now, desired), None, "it is neither settled nor open");
+    }
+
+    /// A claim that is not settled and at which the next pass would not look: there is none.
+    fn overlooked(&self, now: Instant, desired: &Desired) -> Option<&LeaseName> {
+        let mut closed =
+            self.claims.iter().map(|(name, _)| name).filter(|name| {
+                !self.open.names.contains(*name) && !self.open.waiting.contains(name)
+            });
+        closed.find(|name| !self.is_settled(now, name, desired.claim(name)))
     }
 
     /// What an orphan, or a claim that lists nothing yet, waits for, where nothing else is to be done about it.

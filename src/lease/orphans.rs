@@ -207,8 +207,12 @@ impl Election {
     pub(super) fn loads(&self) -> BTreeMap<NodeName, usize> {
         let mut loads: BTreeMap<NodeName, usize> =
             self.live_sessions().map(|(node, _)| (node.clone(), 0)).collect();
-        for stored in self.claims.stored() {
-            let owner = match self.owner(stored) {
+        for (_, entry) in self.claims.iter() {
+            let Some(stored) = entry.stored.as_ref().filter(|stored| !entry.was_above(stored))
+            else {
+                continue;
+            };
+            let owner = match self.named_owner(stored) {
                 Owner::Me => &self.config.node,
                 Owner::Other(_) => match &stored.record.holder {
                     Some(holder) => holder,

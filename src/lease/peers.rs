@@ -37,6 +37,8 @@ pub(super) struct Peers {
     /// next one may be because a claim names a session that is not known.
     reads: BTreeMap<LeaseName, Instant>,
     next_reads: BTreeMap<LeaseName, Instant>,
+    /// No session will have been silent for long before that, if that is known: there may be thousands.
+    none_silent_before: Option<Instant>,
 }
 
 /// A session that was silent for as long as it said.
@@ -59,6 +61,16 @@ impl Peers {
         self.reads.get(node.as_str()).copied()
     }
 
+    /// Something is said of a session now; it may be silent for `least` at least.
+    pub(super) fn note_session(&mut self, now: Instant, least: Duration) {
+        self.none_silent_before = self.none_silent_before.map(|until| until.min(now + least));
+    }
+
+    /// Something is said of all of them.
+    pub(super) const fn note_all(&mut self) {
+        self.none_silent_before = None;
+    }
+
     /// Whether the session `name` may be read now because a claim names one that is not known.
     pub(super) fn may_read(&mut self, now: Instant, name: &LeaseName) -> bool {
         let may = self.next_reads.get(name).is_none_or(|next| now >= *next);
@@ -70,18 +82,23 @@ impl Peers {
 }
 
 impl Election {
-    /// When each session of others is to be suspected.
-    fn suspicions(&self) -> impl Iterator<Item = (&LeaseName, Instant)> {
+    /// When each session of others will have been silent for as long as it said. When it is suspected depends
+    /// on the speaker, too: [`Self::stagger`].
+    fn silent_from(&self) -> impl Iterator<Item = (&LeaseName, Instant)> {
         self.sessions.iter().filter(|(name, _)| **name != self.own_name).filter_map(
             |(name, entry)| {
                 let stored = entry.stored.as_ref()?;
                 stored.record.holder.as_ref()?;
                 let since = entry.changed.max(self.own.counting_since);
-                let place = weight(name.as_str(), self.own_name.as_str()) % PLACES;
-                let stagger = STAGGER.saturating_mul(u32::try_from(place).unwrap_or(0));
-                Some((name, since + duration(&stored.record, &self.config) + stagger))
+                Some((name, since + duration(&stored.record, &self.config)))
             },
         )
+    }
+
+    /// How much later this speaker suspects the session `name`, so that not all do at once.
+    fn stagger(&self, name: &LeaseName) -> Duration {
+        let place = weight(name.as_str(), self.own_name.as_str()) % PLACES;
+        STAGGER.saturating_mul(u32::try_from(place).unwrap_or(0))
     }
 
     /// The nodes that are fenced again and again.
@@ -92,21 +109,39 @@ impl Election {
 
     pub(super) fn peers_deadline(&self) -> Option<Instant> {
         self.own.id.as_ref()?;
-        let due = |(name, at): (&LeaseName, Instant)| {
-            let pending = self.is_pending(&Target::Session(name.clone()));
-            (!pending)
-                .then(|| self.peers.suspects.get(name).map_or(at, |suspect| at.max(suspect.next)))
-        };
+        let none_before = self.first_ahead(self.peers.none_silent_before);
         let reads = self.peers.next_reads.values().copied();
-        self.first_ahead(self.suspicions().filter_map(due).chain(reads))
+        let mut first = self.first_ahead(reads.chain(none_before));
+        if none_before.is_some() {
+            return first;
+        }
+        for (name, silent) in self.silent_from() {
+            // Most are later without their stagger.
+            if first.is_some_and(|first| silent >= first)
+                || self.is_pending(&Target::Session(name.clone()))
+            {
+                continue;
+            }
+            let at = silent + self.stagger(name);
+            let at = self.peers.suspects.get(name).map_or(at, |suspect| at.max(suspect.next));
+            first = self.first_ahead(first.into_iter().chain([at]));
+        }
+        first
     }
 
     pub(super) fn advance_peers(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if self.own.id.is_none() || self.own.is_ending() {
             return;
         }
-        let silent: Vec<LeaseName> =
-            self.suspicions().filter(|(_, at)| now >= *at).map(|(name, _)| name.clone()).collect();
+        if self.peers.none_silent_before.is_some_and(|until| now < until) {
+            self.peers.suspects.clear();
+            return;
+        }
+        let first = self.silent_from().map(|(_, at)| at).min();
+        self.peers.none_silent_before = first.filter(|first| now < *first);
+        let silent = self.silent_from().filter(|(_, at)| now >= *at);
+        let silent = silent.filter(|(name, at)| now >= *at + self.stagger(name));
+        let silent: Vec<LeaseName> = silent.map(|(name, _)| name.clone()).collect();
         self.peers.suspects.retain(|name, _| silent.contains(name));
         for name in silent {
             self.suspect(now, name, actions);

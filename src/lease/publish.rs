@@ -96,7 +96,12 @@ impl Published {
         self.owned
     }
 
-    /// Those claims.
+    /// The claims that counted then.
+    pub(super) fn counting(&self) -> impl Iterator<Item = &LeaseName> {
+        self.rows.keys()
+    }
+
+    /// Those that this node owned.
     pub(super) fn owned(&self) -> impl Iterator<Item = &LeaseName> {
         self.rows.iter().filter(|(_, row)| row.mine).map(|(name, _)| name)
     }

@@ -23,14 +23,17 @@ pub(super) enum Owner {
 impl Election {
     /// Who owns `stored`, and under which session.
     pub(super) fn owner(&self, stored: &Stored<Claim>) -> Owner {
+        // A number below one that was seen of this lease is an edit or a restored backup.
+        let nobodys = stored.record.holder.is_none() || self.claims.is_set_back(stored);
+        if nobodys { Owner::Nobody } else { self.named_owner(stored) }
+    }
+
+    /// Whom `stored` names, if its session lives: its owner, unless it was set back.
+    pub(super) fn named_owner(&self, stored: &Stored<Claim>) -> Owner {
         let record = &stored.record;
         let (Some(holder), Some(session)) = (&record.holder, &record.session) else {
             return Owner::Nobody;
         };
-        // A number below one that was seen of this lease is an edit or a restored backup.
-        if self.claims.is_set_back(stored) {
-            return Owner::Nobody;
-        }
         if *holder == self.config.node {
             return if self.names_us(stored) { Owner::Me } else { Owner::Nobody };
         }

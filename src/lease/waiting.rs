@@ -63,6 +63,15 @@ impl Waiting {
         self.claims.keys()
     }
 
+    pub(super) fn contains(&self, name: &LeaseName) -> bool {
+        self.claims.contains_key(name)
+    }
+
+    /// All of them; none waits any more.
+    pub(super) fn into_names(self) -> impl Iterator<Item = LeaseName> {
+        self.claims.into_keys()
+    }
+
     /// When the first is due, room or not.
     pub(super) fn first_due(&self) -> Option<Instant> {
         self.times.first().map(|(at, _)| *at)

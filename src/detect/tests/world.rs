@@ -111,9 +111,9 @@ impl World {
             answers: Vec::new(),
             wakeups: 0,
         };
-        world.watchlist.speakers.insert(mac(1));
+        Arc::make_mut(&mut world.watchlist.speakers).insert(mac(1));
         for number in 2..2 + owners {
-            world.watchlist.speakers.insert(mac(number));
+            Arc::make_mut(&mut world.watchlist.speakers).insert(mac(number));
             let watched = Watched {
                 polled: true,
                 detection,

@@ -234,8 +234,13 @@ impl<'a> World<'a> {
                 let now = self.now;
                 if let Some(real) = self.real(node) {
                     real.listener.receive(0, ip, mac);
-                    real.listener.wake_by(now);
-                    self.listen(node);
+                    // What came in the same instant is heard in one turn.
+                    if real.listener.is_full() {
+                        self.listen(node);
+                    } else if real.listener.wake != Some(now) {
+                        real.listener.wake_by(now);
+                        self.at(now, Item::Listen(node));
+                    }
                 }
             }
             Item::Renew(node) => {

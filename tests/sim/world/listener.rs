@@ -35,6 +35,11 @@ impl Listener {
         }
     }
 
+    /// Whether the next frame would be lost.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.received.len() >= BUFFER
+    }
+
     pub(crate) fn wake_by(&mut self, at: Instant) {
         self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
     }
