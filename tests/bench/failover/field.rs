@@ -37,8 +37,9 @@ impl Field {
         Ok(Self { lab, grounds })
     }
 
-    pub(crate) fn shape(&self) -> Option<Shape> {
-        self.grounds.first().map(|ground| ground.shape)
+    /// Whether it has so many clusters of this shape.
+    pub(crate) fn is(&self, shape: Shape, lanes: usize) -> bool {
+        self.grounds.len() == lanes && self.grounds.iter().all(|ground| ground.shape == shape)
     }
 
     /// Waits until all is well everywhere, and deals the services out evenly; whether they are then.

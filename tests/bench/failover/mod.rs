@@ -18,6 +18,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use leasehold_lab::sandbox;
 
+use self::fault::Pace;
 pub(crate) use self::fault::{Fault, Shape};
 use self::field::Field;
 pub(crate) use self::ground::{Ground, Profile, System};
@@ -40,9 +41,10 @@ pub(crate) struct Plan {
     /// How often those that take half a minute and more; as the others if not given.
     #[arg(long, value_name = "REPEAT")]
     repeat_slow: Option<usize>,
-    /// How many clusters are beside each other: so many repeats are measured in one round. What takes
-    /// milliseconds is measured one after the other; of clusters with many services there are four.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=20))]
+    /// How many clusters are beside each other at most: so many repeats are measured in one round. What takes
+    /// milliseconds is measured one after the other, in ten at most; of clusters with many services there
+    /// are five.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=20))]
     lanes: u8,
     /// Which; all but `two-of-four` and `hundred-services` if not given.
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -88,11 +90,13 @@ impl Plan {
 
     /// How many repeats are measured in one round.
     fn lanes(&self, fault: Fault) -> usize {
-        match fault.shape() {
-            Shape { services: 1, .. } => usize::from(self.lanes),
-            Shape { services: 100, .. } => 1,
-            _ => usize::from(self.lanes.min(4)),
-        }
+        let most = match (fault.shape().services, fault.pace()) {
+            (1, Pace::Together) => usize::MAX,
+            (1, Pace::InTurn) => 10,
+            (100, _) => 1,
+            _ => 5,
+        };
+        most.min(self.lanes.into()).min(self.repeats(fault))
     }
 
     fn repeats(&self, fault: Fault) -> usize {
@@ -156,7 +160,7 @@ async fn measure(
     lanes: usize,
 ) -> Result<Vec<Felt>> {
     let suits = match field {
-        Some(field) if field.shape() == Some(fault.shape()) => field.settle().await?,
+        Some(field) if field.is(fault.shape(), lanes) => field.settle().await?,
         _ => false,
     };
     if !suits {

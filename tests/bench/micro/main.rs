@@ -124,5 +124,16 @@ fn frames(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, placement, handle, allocation, frames);
+/// Shorter than criterion's own: the spread stays far below what anybody would act on.
+fn brief() -> Criterion {
+    Criterion::default()
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(3))
+}
+
+criterion_group! {
+    name = benches;
+    config = brief();
+    targets = placement, handle, allocation, frames
+}
 criterion_main!(benches);
