@@ -83,7 +83,8 @@ fn failover(results: &Results) -> Result<String> {
     for series in series(results) {
         let title = if series.fault == above { "…" } else { title(&series.fault) };
         let outage = series.spread(|felt| felt.outage_ms)?;
-        let lost = series.spread(|felt| u32::try_from(felt.lost).map_or(f64::MAX, f64::from))?;
+        let lost =
+            series.spread(|felt| u32::try_from(felt.lost_most).map_or(f64::MAX, f64::from))?;
         let two = series.spread(|felt| felt.two_owners_ms)?;
         let broken = series.runs.iter().filter(|run| run.felt.connection_broken).count();
         let away = series.runs.iter().filter(|run| !run.felt.recovered).count();
