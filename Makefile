@@ -66,8 +66,8 @@ bench: bench-build bench-simulator ## Measures everything anew, into tests/bench
 
 .PHONY: bench-quick
 bench-quick: bench-build ## A small part of it, into target/bench
-	@$(BENCH) failover --repeat 5 --faults node-dead,clients-link-cut,speaker-restarted,api-restarted
-	@$(BENCH) cost --nodes 3 --services 1,100 --seconds 10 --repeat 0
+	@$(BENCH) failover --repeat 3 --faults node-dead,speaker-restarted,api-restarted
+	@$(BENCH) cost --nodes 3 --services 1,100 --seconds 5 --repeat 0
 	@$(BENCH) data-path --seconds 1 --repeat 3
 
 .PHONY: bench-failover
