@@ -47,6 +47,7 @@ BENCH = LEASEHOLD_SPEAKER=$(IMAGES)/speaker/leasehold-speaker \
 .PHONY: bench-simulator
 bench-simulator:
 	@$(CARGO) build --quiet --profile bench --package leasehold-sim --bins
+	@$(CARGO) bench --quiet --package leasehold-sim --bench micro --no-run
 SIMULATOR = $(dir $(TARGET))release/leasehold-sim
 
 .PHONY: bench
