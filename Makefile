@@ -55,8 +55,8 @@ RESULTS := tests/bench/results
 bench: bench-build bench-simulator ## Measures everything anew, into tests/bench/results and the README
 	@rm -f $(RESULTS)/*.json
 	@$(BENCH) --out $(RESULTS) failover
-	@$(BENCH) --out $(RESULTS) failover --profile fast --systems leasehold --faults node-dead,clients-link-cut
-	@$(BENCH) --out $(RESULTS) cost --nodes 3 --services 1,10,100,1000,10000 --seconds 20 --repeat 3
+	@$(BENCH) --out $(RESULTS) failover --profile fast --systems leasehold --faults node-dead
+	@$(BENCH) --out $(RESULTS) cost --nodes 3 --services 1,10,100,1000,10000 --seconds 20 --repeat 2
 	@$(BENCH) --out $(RESULTS) cost --nodes 5 --seconds 20 --repeat 0
 	@$(BENCH) --out $(RESULTS) data-path --seconds 3 --repeat 5
 	@$(BENCH) --out $(RESULTS) allocation --repeat 2
@@ -72,7 +72,7 @@ bench-quick: bench-build ## A small part of it, into target/bench
 	@$(BENCH) data-path --seconds 1 --repeat 3
 
 .PHONY: bench-failover
-bench-failover: bench-build ## What clients feel of each fault: REPEAT=20 REPEAT_SLOW=20 FAULTS=a,b PROFILE=fast LANES=20
+bench-failover: bench-build ## What clients feel of each fault: REPEAT=20 REPEAT_SLOW=20 FAULTS=a,b PROFILE=fast LANES=10
 	@$(BENCH) failover $(if $(REPEAT),--repeat $(REPEAT)) $(if $(REPEAT_SLOW),--repeat-slow $(REPEAT_SLOW)) \
 		$(if $(FAULTS),--faults $(FAULTS)) $(if $(PROFILE),--profile $(PROFILE)) \
 		$(if $(SYSTEMS),--systems $(SYSTEMS)) $(if $(LANES),--lanes $(LANES))

@@ -227,10 +227,12 @@ impl Election {
         actions: &mut Vec<Action>,
     ) {
         let target = Target::Claim(name.clone());
-        let Some(tenure) = self.tenures.get(name) else { return };
-        if self.is_pending(&target) {
-            return;
+        let pending = self.is_pending(&target);
+        let blocked = |tenure: &Tenure| pending || tenure.must_read;
+        if let Some(claim) = claim.filter(|_| self.tenures.get(name).is_some_and(blocked)) {
+            self.outlive_outage(now, name, claim, actions);
         }
+        let Some(tenure) = self.tenures.get(name).filter(|_| !pending) else { return };
         if tenure.must_read && now >= tenure.retry {
             self.with(name, |tenure| tenure.must_read = false);
             self.read(now, target, actions);
@@ -403,7 +405,7 @@ impl Election {
             }),
             Answer::Unknown(_) => self.with(name, |tenure| {
                 tenure.must_read = true;
-                tenure.retry = now + RETRY;
+                tenure.retry = tenure.retry.max(now + RETRY);
             }),
             Answer::Throttled | Answer::Refused(_) => {
                 let later = now + self.renew_interval();

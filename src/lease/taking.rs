@@ -91,6 +91,29 @@ impl Election {
         self.put_taken(now, name, claim, stored, Why::new(text, sign, began), actions);
     }
 
+    /// What became of a write may stay unknown for as long as the API server is away: the wire decides
+    /// meanwhile. If it was carried out, this node serves what is its own.
+    pub(super) fn outlive_outage(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        claim: &DesiredClaim,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(tenure) = self.tenures.get(name) else { return };
+        let Some(orphan) = &tenure.orphan else { return };
+        let waits = now < tenure.retry || now < self.turn(orphan, tenure);
+        if tenure.mine || tenure.provisional.is_some() || orphan.place.is_none() || waits {
+            return;
+        }
+        let since = orphan.since;
+        let unanswered = self.silences.forsaken(name).map_or(since, |forsaken| forsaken.since);
+        if self.is_api_gone(now, unanswered) && self.hears_since(now, since, claim, actions) {
+            let stored = self.claims.get(name).cloned();
+            self.take_provisionally(now, name, claim, stored.as_deref(), actions);
+        }
+    }
+
     /// How the last owner lost the claim, as its session or the claim itself says.
     fn why_vacant(&self, last: &NodeName, stored: Option<&Stored<Claim>>) -> String {
         let session = self.sessions.get(last.as_str());

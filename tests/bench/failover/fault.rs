@@ -59,7 +59,8 @@ pub(crate) struct Shape {
 pub(crate) enum Pace {
     /// One cluster after the other: it is over within a second or two, and milliseconds count.
     InTurn,
-    /// All clusters at once: it takes long, and what counts is whether anything is felt.
+    /// All clusters beside each other: it takes long, and what counts is whether anything is felt. Systems that
+    /// take hundreds of milliseconds are always struck so.
     Together,
 }
 

@@ -16,13 +16,14 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Makes so many clusters of this shape.
-    pub(crate) async fn open(shape: Shape, system: System, lanes: usize) -> Result<Self> {
+    /// Makes so many clusters of this shape with each system.
+    pub(crate) async fn open(shape: Shape, systems: &[System], lanes: usize) -> Result<Self> {
         let lab = Lab::start().await?;
-        if matches!(system, System::Leasehold(_)) {
+        if systems.iter().any(|system| matches!(system, System::Leasehold(_))) {
             lab.start_operator(&[])?;
         }
-        let grounds = (1..=lanes).map(async |lane| {
+        let all = systems.iter().flat_map(|system| std::iter::repeat_n(*system, lanes));
+        let grounds = all.zip(1..).map(async |(system, lane)| {
             let name = format!("bench-{lane}");
             let prepare = |cluster: &Cluster| {
                 cluster.nodes().iter().try_for_each(|node| {
@@ -37,9 +38,9 @@ impl Field {
         Ok(Self { lab, grounds })
     }
 
-    /// Whether it has so many clusters of this shape.
-    pub(crate) fn is(&self, shape: Shape, lanes: usize) -> bool {
-        self.grounds.len() == lanes && self.grounds.iter().all(|ground| ground.shape == shape)
+    /// Whether it has so many clusters, all of this shape.
+    pub(crate) fn is(&self, shape: Shape, clusters: usize) -> bool {
+        self.grounds.len() == clusters && self.grounds.iter().all(|ground| ground.shape == shape)
     }
 
     /// Waits until all is well everywhere, and deals the services out evenly; whether they are then.

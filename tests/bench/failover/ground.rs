@@ -79,6 +79,7 @@ impl Profile {
 /// A cluster with services that all answer from one pod on a worker.
 pub(crate) struct Ground {
     pub(crate) shape: Shape,
+    pub(crate) system: System,
     /// The first has the pod; the others share it.
     services: Vec<Service>,
     vips: Vec<IpAddr>,
@@ -100,7 +101,7 @@ impl Ground {
         prepare(&cluster)?;
         let vips: Vec<IpAddr> =
             (0..shape.services).map(|number| cluster.addresses().vip(number).0.into()).collect();
-        let mut ground = Self { shape, services: Vec::new(), vips, routers: None, cluster };
+        let mut ground = Self { shape, system, services: Vec::new(), vips, routers: None, cluster };
         match system {
             System::Leasehold(profile) => {
                 ground.cluster.pool(0, shape.services.saturating_sub(1)).await?;

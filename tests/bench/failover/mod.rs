@@ -14,11 +14,10 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use leasehold_lab::sandbox;
 
-use self::fault::Pace;
 pub(crate) use self::fault::{Fault, Shape};
 use self::field::Field;
 pub(crate) use self::ground::{Ground, Profile, System};
@@ -41,10 +40,10 @@ pub(crate) struct Plan {
     /// How often those that take half a minute and more; as the others if not given.
     #[arg(long, value_name = "REPEAT")]
     repeat_slow: Option<usize>,
-    /// How many clusters are beside each other at most: so many repeats are measured in one round. What takes
-    /// milliseconds is measured one after the other, in ten at most; of clusters with many services there
+    /// How many clusters with one system are beside each other at most: so many repeats are measured in one
+    /// round. What takes milliseconds is measured one after the other. Of clusters with many services there
     /// are five.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=20))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=20))]
     lanes: u8,
     /// Which; all but `two-of-four` and `hundred-services` if not given.
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -64,15 +63,16 @@ enum Kind {
 }
 
 impl Plan {
-    fn systems(&self) -> Vec<System> {
+    /// Those of a group are measured beside each other.
+    fn groups(&self) -> Vec<Vec<System>> {
         let wanted = |kind| self.systems.is_empty() || self.systems.contains(&kind);
         let mut systems = Vec::new();
         if wanted(Kind::Leasehold) {
-            systems.push(System::Leasehold(self.profile));
+            systems.push(vec![System::Leasehold(self.profile)]);
         }
         if wanted(Kind::Keepalived) {
             if keepalived::installed() {
-                systems.extend(INTERVALS.map(System::Keepalived));
+                systems.push(INTERVALS.map(System::Keepalived).to_vec());
             } else {
                 println!("keepalived is not installed: nothing to compare with");
             }
@@ -80,20 +80,19 @@ impl Plan {
         systems
     }
 
-    fn faults(&self, system: System) -> Vec<Fault> {
+    fn faults(&self, systems: &[System]) -> Vec<Fault> {
         let all = self.faults.is_empty();
         let wanted = |fault: &Fault| all && !fault.extra() || self.faults.contains(fault);
-        let possible =
-            |fault: &Fault| matches!(system, System::Leasehold(_)) || fault.suits_keepalived();
+        let ours = systems.iter().all(|system| matches!(system, System::Leasehold(_)));
+        let possible = |fault: &Fault| ours || fault.suits_keepalived();
         Fault::ALL.into_iter().filter(wanted).filter(possible).collect()
     }
 
     /// How many repeats are measured in one round.
     fn lanes(&self, fault: Fault) -> usize {
-        let most = match (fault.shape().services, fault.pace()) {
-            (1, Pace::Together) => usize::MAX,
-            (1, Pace::InTurn) => 10,
-            (100, _) => 1,
+        let most = match fault.shape().services {
+            1 => usize::MAX,
+            100 => 1,
             _ => 5,
         };
         most.min(self.lanes.into()).min(self.repeats(fault))
@@ -111,18 +110,23 @@ pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
     let book = Book::open(out, "failover.json")?;
     let machine = Machine::here()?;
     let (mut all, mut complete) = (Vec::new(), true);
-    for system in plan.systems() {
+    for systems in plan.groups() {
         let mut field = None;
-        for fault in plan.faults(system) {
-            let mut series =
-                Series { fault: fault.name(), system: label(system), felt: Vec::new(), failed: 0 };
-            let repeats = plan.repeats(fault);
-            while series.felt.len() < repeats && series.failed < ATTEMPTS {
-                match measure(&mut field, system, fault, plan.lanes(fault)).await {
+        for fault in plan.faults(&systems) {
+            let new = |system: &System| {
+                let (fault, system) = (fault.name(), label(*system));
+                Series { fault, system, felt: Vec::new(), failed: 0 }
+            };
+            let mut each: Vec<Series> = systems.iter().map(new).collect();
+            let (repeats, mut failed) = (plan.repeats(fault), 0);
+            while each.iter().any(|series| series.felt.len() < repeats) && failed < ATTEMPTS {
+                match measure(&mut field, &systems, fault, plan.lanes(fault)).await {
                     Ok(round) => {
-                        for felt in round {
+                        for (system, felt) in round {
+                            let series = each.iter_mut().find(|it| it.system == label(system));
+                            let series = series.context("a system that was not asked for")?;
                             let repeat = series.felt.len() + 1;
-                            say(&series, repeat, &felt);
+                            say(series, repeat, &felt);
                             book.append(&Run {
                                 fault: fault.name(),
                                 system: system.name(),
@@ -136,15 +140,16 @@ pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
                         }
                     }
                     Err(error) => {
-                        println!("{}: not measured: {}", series.fault, brief(&error)?);
-                        series.failed += 1;
+                        println!("{}: not measured: {}", fault.name(), brief(&error)?);
+                        failed += 1;
+                        each.iter_mut().for_each(|series| series.failed = failed);
                         // What is left of it is in an unknown state.
                         field = None;
                     }
                 }
             }
-            complete &= series.felt.len() >= repeats;
-            all.push(series);
+            complete &= each.iter().all(|series| series.felt.len() >= repeats);
+            all.extend(each);
         }
     }
     println!("\n{}", table(&all));
@@ -155,25 +160,25 @@ pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
 /// One round, on the clusters of the round before if they suit.
 async fn measure(
     field: &mut Option<Field>,
-    system: System,
+    systems: &[System],
     fault: Fault,
     lanes: usize,
-) -> Result<Vec<Felt>> {
+) -> Result<Vec<(System, Felt)>> {
+    let clusters = lanes * systems.len();
     let suits = match field {
-        Some(field) if field.is(fault.shape(), lanes) => field.settle().await?,
+        Some(field) if field.is(fault.shape(), clusters) => field.settle().await?,
         _ => false,
     };
     if !suits {
         // Ended before the next begins.
         drop(field.take());
-        let mut new = Field::open(fault.shape(), system, lanes).await?;
+        let mut new = Field::open(fault.shape(), systems, lanes).await?;
         new.settle().await?;
         *field = Some(new);
     }
-    match field {
-        Some(field) => trial::run(field, fault).await,
-        None => anyhow::bail!("no clusters"),
-    }
+    let field = field.as_ref().context("no clusters")?;
+    let felt = trial::run(field, fault).await?;
+    Ok(field.grounds.iter().map(|ground| ground.system).zip(felt).collect())
 }
 
 /// The beginning of an error; all of it, with what the lab looked like, goes to the logs.

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::fault::{Fault, Pace};
 use super::field::Field;
-use super::ground::Ground;
+use super::ground::{Ground, System};
 use super::phases;
 use crate::chance;
 use crate::record::{Felt, milliseconds};
@@ -28,6 +28,8 @@ const HANDS_OFF: Duration = Duration::from_millis(700);
 /// How long an address may stay away before a repeat is given up: a lease that ran out and was
 /// taken over, twice.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// How long after one cluster the next is struck: longer than the machine is busy with it.
+const STAGGER: Duration = Duration::from_millis(250);
 /// For how long the API server is away.
 const API_AWAY: Duration = Duration::from_secs(60);
 /// ... until the owner dies too.
@@ -53,13 +55,14 @@ const AFTERWARDS: Duration = Duration::from_secs(4);
 /// them: the next round waits until all is well.
 pub(crate) async fn run(field: &Field, fault: Fault) -> Result<Vec<Felt>> {
     let mut round = Vec::new();
+    let ours = |ground: &Ground| matches!(ground.system, System::Leasehold(_));
     match fault.pace() {
-        Pace::InTurn => {
+        Pace::InTurn if field.grounds.iter().all(ours) => {
             for ground in &field.grounds {
                 round.extend(measure(field, std::slice::from_ref(ground), fault).await?);
             }
         }
-        Pace::Together => round.extend(measure(field, &field.grounds, fault).await?),
+        Pace::InTurn | Pace::Together => round.extend(measure(field, &field.grounds, fault).await?),
     }
     Ok(round)
 }
@@ -127,8 +130,12 @@ async fn strike(field: &Field, fault: Fault, lanes: &mut [Lane<'_>]) -> Result<(
             back(plane).await
         }
         _ => {
-            all_struck(lanes);
-            try_join_all(lanes.iter().map(|lane| lane.suffer(fault))).await?;
+            let struck = lanes.iter_mut().zip(0..).map(async |(lane, number)| {
+                sleep(STAGGER * number).await;
+                lane.struck_now();
+                lane.suffer(fault).await
+            });
+            try_join_all(struck).await?;
             Ok(())
         }
     }

@@ -164,6 +164,26 @@ fn s12_the_owner_and_the_api_die_at_once() {
     world.assert_served();
 }
 
+/// Its session was fenced, and the claim was being taken: nobody knows whether it was.
+fn s12_the_api_dies_between_fence_and_claim() {
+    for (down, most) in [(Down::Silent, secs(3)), (Down::Refusing, secs(2))] {
+        for after in (60..180).step_by(2) {
+            let mut world = World::listening(&ALL, 8);
+            world.laws.overlap = Some(millis(270));
+            world.run(millis(800));
+            world.kill_node("b");
+            world.run(millis(after));
+            world.set_down(Some(down));
+            let took = world.outage();
+            assert!(took < most, "{down:?} after {after} ms: {took:?}");
+            run_answered(&mut world, secs(30));
+            world.set_down(None);
+            run_answered(&mut world, secs(20));
+            world.assert_served();
+        }
+    }
+}
+
 fn s12_the_dead_owner_is_back_before_the_api() {
     let mut world = World::listening(&ALL, 8);
     world.set_down(Some(Down::Silent));
@@ -329,6 +349,7 @@ pub(super) const RUNS: &[Run] = runs![
     s11_the_owner_cannot_announce,
     s12_provisional_and_back,
     s12_the_owner_and_the_api_die_at_once,
+    s12_the_api_dies_between_fence_and_claim,
     s12_the_dead_owner_is_back_before_the_api,
     s17_two_nodes_and_no_gateway,
     s18_two_segments_and_one_session,

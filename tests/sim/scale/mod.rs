@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 pub use cluster::{Cluster, obedient};
 use world::World;
 
+/// For how long it is watched while nothing happens: what each speaker writes at its own time is spread evenly.
+const STEADY: Duration = Duration::from_secs(30);
 /// How many speakers poll a node.
 const POLLERS: usize = 3;
 /// How many speakers with no part in it are real where not all are.
@@ -112,10 +114,8 @@ pub fn run(plan: Plan) -> anyhow::Result<Outcome> {
     world.settle();
 
     let before = world.counts;
-    // Each speaker renews its session at least once.
-    let steady = world.renewal().max(Duration::from_secs(30));
-    world.run(steady);
-    let seconds = steady.as_secs_f64();
+    world.run(STEADY);
+    let seconds = STEADY.as_secs_f64();
     let counts = world.counts.since(&before);
     let rate = |count: usize| number(count) / seconds;
 
