@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::ScopedJoinHandle;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -43,7 +44,7 @@ pub(crate) fn run(plan: &Plan, out: &Path) -> Result<bool> {
     let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
         let each = plan.nodes.iter().map(|nodes| scope.spawn(|| plan.simulate(*nodes)));
         let running: Vec<_> = each.collect();
-        let ended = running.into_iter().map(|thread| thread.join());
+        let ended = running.into_iter().map(ScopedJoinHandle::join);
         ended.map(|end| end.unwrap_or_else(|_| bail!("the simulator's thread ended"))).collect()
     });
     for outcome in outcomes {

@@ -142,7 +142,9 @@ pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
                     Err(error) => {
                         println!("{}: not measured: {}", fault.name(), brief(&error)?);
                         failed += 1;
-                        each.iter_mut().for_each(|series| series.failed = failed);
+                        for series in &mut each {
+                            series.failed = failed;
+                        }
                         // What is left of it is in an unknown state.
                         field = None;
                     }
