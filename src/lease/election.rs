@@ -365,7 +365,7 @@ impl Election {
         let before = self.claims.revision();
         say(&mut self.claims);
         self.open.note(name);
-        self.listening.note_claim(name.clone(), self.claims.revision() != before);
+        self.listening.note_claim(name, self.claims.revision() != before);
     }
 
     fn answered(

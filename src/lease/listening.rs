@@ -374,9 +374,12 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Something was said of a claim; whether it was something else than before.
-    pub(super) fn note_claim(&mut self, name: LeaseName, says_else: bool) {
-        *self.changed.entry(name).or_default() |= says_else;
+    /// Something was said of a claim; whether it was something else than before. If not it matters only where
+    /// nobody is heard for it: then its holder may be one whose session is not known yet.
+    pub(super) fn note_claim(&mut self, name: &LeaseName, says_else: bool) {
+        if says_else || !self.voiced.voices.contains_key(name) {
+            *self.changed.entry(name.clone()).or_default() |= says_else;
+        }
     }
 
     /// Something else is asked for of these claims.

@@ -189,7 +189,7 @@ impl Election {
                 holder.is_some_and(|it| *it == self.config.node || nodes.contains(it.as_str()))
             };
             for stored in self.claims.stored().filter(concerned) {
-                self.listening.note_claim(stored.name.clone(), true);
+                self.listening.note_claim(&stored.name, true);
                 open.names.insert(stored.name.clone());
             }
             open.names.extend(self.published.counting().cloned());
