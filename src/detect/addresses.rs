@@ -45,21 +45,27 @@ impl Addresses {
         vips: &BTreeMap<IpAddr, Ownership>,
     ) {
         let Self { vips: known, heard, due } = self;
+        // Both are in the order of addresses.
+        let mut listed = vips.iter().peekable();
+        let mut new = Vec::new();
         known.retain(|ip, vip| {
-            let same = vips.get(ip) == Some(&vip.ownership);
+            while let Some(other) = listed.next_if(|(other, _)| *other < ip) {
+                new.push(other);
+            }
+            let found = listed.next_if(|(other, _)| *other == ip);
+            let same = found.is_some_and(|(_, ownership)| *ownership == vip.ownership);
             if !same {
                 heard.remove(ip);
                 due.remove(&(vip.due, *ip));
+                new.extend(found);
             }
             same
         });
-        for (ip, ownership) in vips {
-            known.entry(*ip).or_insert_with(|| {
-                let spread = weight(&ip.to_string(), node.as_str()) % u64::from(SLOTS);
-                let at = now + SLOT * u32::try_from(spread).unwrap_or(0);
-                due.insert((at, *ip));
-                Vip { ownership: ownership.clone(), since: now, due: at, asked: 0 }
-            });
+        for (ip, ownership) in new.into_iter().chain(listed) {
+            let spread = weight(&ip.to_string(), node.as_str()) % u64::from(SLOTS);
+            let at = now + SLOT * u32::try_from(spread).unwrap_or(0);
+            due.insert((at, *ip));
+            known.insert(*ip, Vip { ownership: ownership.clone(), since: now, due: at, asked: 0 });
         }
     }
 

@@ -1,7 +1,9 @@
 //! The thread that owns the table.
 //!
 //! Level-triggered: at each change of the addresses, of what the cluster says, and when somebody else has
-//! changed the table, it reads the table, plans and acts.
+//! changed the table, it plans and acts. It reads the table when somebody else may have changed it, and every
+//! minute; in between it knows what it has done itself: with many addresses a dump takes as long as all the
+//! rest together.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,7 +23,7 @@ use crate::net::nfnetlink::{self, News, Nfnetlink, NfnetlinkError};
 
 /// How often what failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// The table is read this often, whatever the news have said.
+/// The table is read at least this often, whatever the news have said.
 const RESYNC: Duration = Duration::from_secs(60);
 /// At most once in this time the table is read because of somebody else's change: it may be one of
 /// many.
@@ -39,6 +41,17 @@ pub(super) struct Applier {
     connection: Option<Connection>,
     /// What this process left in the table.
     left: Option<Elements>,
+    /// The table, unless somebody else may have changed it.
+    known: Option<Known>,
+}
+
+/// The table as it was read, and as this process has changed it since.
+#[derive(Debug)]
+struct Known {
+    read: Instant,
+    /// What is left of lifetimes is counted from here.
+    since: Instant,
+    table: Option<Table>,
 }
 
 #[derive(Debug)]
@@ -61,7 +74,7 @@ impl Applier {
         desired: watch::Receiver<Option<Arc<Desired>>>,
         guarded: watch::Sender<Guarded>,
     ) -> Self {
-        Self { addresses, desired, guarded, connection: None, left: None }
+        Self { addresses, desired, guarded, connection: None, left: None, known: None }
     }
 
     /// Runs until nobody says any more which addresses there are.
@@ -92,6 +105,7 @@ impl Applier {
                 },
                 Ok(()) = self.desired.changed() => Some(Instant::default()),
                 () = news => {
+                    self.known = None;
                     let at = repairable.max(Instant::now());
                     repairable = at + REPAIR_PAUSE;
                     Some(look.map_or(at, |look| look.min(at)))
@@ -154,12 +168,12 @@ impl Applier {
         let mut tries = 0;
         loop {
             tries += 1;
-            let table = self.connected().and_then(read).map_err(unread)?;
-            self.notice_repairs(table.as_ref());
+            let Known { read, table, .. } = self.table().map_err(unread)?;
             let wanted = wanted(addresses, reach, table.as_ref());
             let plan = plan(&wanted, table.as_ref());
             let Some(change) = plan.change else {
                 self.left = table.as_ref().map(Table::elements);
+                self.known = Some(Known { read, since: Instant::now(), table });
                 return Ok((wanted.addresses, plan.rest));
             };
             let sent = messages(&change);
@@ -168,6 +182,8 @@ impl Applier {
                     tracing::debug!(?change, "host protection changed");
                     let none = wanted == Elements::default();
                     let protected = wanted.addresses.clone();
+                    let table = change.applied_to(table);
+                    self.known = Some(Known { read, since: Instant::now(), table });
                     self.left = (!none).then_some(wanted);
                     return Ok((protected, None));
                 }
@@ -182,6 +198,24 @@ impl Applier {
                     exposed.retain(|ip| !is_held(ip));
                     return Err(Failure { error, exposed });
                 }
+            }
+        }
+    }
+
+    /// The table as it is now.
+    fn table(&mut self) -> Result<Known, NfnetlinkError> {
+        let now = Instant::now();
+        match self.known.take().filter(|known| now.saturating_since(known.read) < RESYNC) {
+            Some(mut known) => {
+                let passed = now.saturating_since(known.since);
+                known.since = now;
+                known.table.iter_mut().for_each(|table| table.age(passed));
+                Ok(known)
+            }
+            None => {
+                let table = self.connected().and_then(read)?;
+                self.notice_repairs(table.as_ref());
+                Ok(Known { read: now, since: now, table })
             }
         }
     }

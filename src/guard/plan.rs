@@ -49,6 +49,18 @@ impl Table {
     pub fn elements(&self) -> Elements {
         Elements { addresses: self.addresses.keys().copied().collect(), ports: self.ports.clone() }
     }
+
+    /// So much time has passed.
+    pub fn age(&mut self, passed: Duration) {
+        for left in self.addresses.values_mut() {
+            *left = left.saturating_sub(passed);
+        }
+    }
+
+    fn add(&mut self, elements: &Elements) {
+        self.addresses.extend(elements.addresses.iter().map(|ip| (*ip, LIFETIME)));
+        self.ports.extend(&elements.ports);
+    }
 }
 
 /// A change of the table, done as a whole or not at all.
@@ -65,6 +77,26 @@ pub enum Change {
         /// What comes.
         add: Elements,
     },
+}
+
+impl Change {
+    /// What becomes of `table` by it.
+    pub fn applied_to(&self, table: Option<Table>) -> Option<Table> {
+        match self {
+            Self::Delete => None,
+            Self::Replace(elements) => {
+                let mut table = Table { intact: true, ..Table::default() };
+                table.add(elements);
+                Some(table)
+            }
+            Self::Update { remove, add } => table.map(|mut table| {
+                table.addresses.retain(|ip, _| !remove.addresses.contains(ip));
+                table.ports.retain(|port| !remove.ports.contains(port));
+                table.add(add);
+                table
+            }),
+        }
+    }
 }
 
 /// What to do now, and when to look again if nothing changes.
@@ -259,27 +291,18 @@ mod tests {
         assert_eq!(plan(&two, Some(&two_left)).rest, Some(Duration::from_secs(7)));
     }
 
-    fn carry_out(table: Option<Table>, change: Change) -> Option<Table> {
-        let (mut table, add) = match change {
-            Change::Delete => return None,
-            Change::Replace(add) => (Table { intact: true, ..Table::default() }, add),
-            Change::Update { remove, add } => {
-                let mut table = table.unwrap();
-                for ip in &remove.addresses {
-                    assert!(
-                        table.addresses.remove(ip).is_some(),
-                        "{ip} is not there to be removed"
-                    );
-                }
-                for port in &remove.ports {
-                    assert!(table.ports.remove(port), "{port:?} is not there to be removed");
-                }
-                (table, add)
+    /// The kernel refuses to remove what is not there.
+    fn carry_out(table: Option<Table>, change: &Change) -> Option<Table> {
+        if let Change::Update { remove, .. } = change {
+            let table = table.as_ref().unwrap();
+            for ip in &remove.addresses {
+                assert!(table.addresses.contains_key(ip), "{ip} is not there to be removed");
             }
-        };
-        table.addresses.extend(add.addresses.into_iter().map(|ip| (ip, LIFETIME)));
-        table.ports.extend(add.ports);
-        Some(table)
+            for port in &remove.ports {
+                assert!(table.ports.contains(port), "{port:?} is not there to be removed");
+            }
+        }
+        change.applied_to(table)
     }
 
     prop_compose! {
@@ -306,6 +329,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_is_done_again_lives_anew_and_the_rest_grows_old() {
+        let known = table(&[(1, DUE), (2, FRESH), (3, FRESH)], &[(1, 80), (2, 53), (3, 99)]);
+        let (remove, add) = (elements(&[1, 3], &[(3, 99)]), elements(&[1, 4], &[(4, 81)]));
+        let mut after = Change::Update { remove, add }.applied_to(Some(known)).unwrap();
+        after.age(Duration::from_secs(60));
+        let left = FRESH - Duration::from_secs(60);
+        assert_eq!(after, table(&[(1, left), (2, left), (4, left)], &[(1, 80), (2, 53), (4, 81)]));
+        after.age(LIFETIME);
+        assert!(after.addresses.values().all(Duration::is_zero));
+    }
+
     proptest! {
         #[test]
         fn one_change_is_enough(
@@ -315,7 +350,7 @@ mod tests {
                 table.as_ref().is_some_and(|table| table.addresses.contains_key(ip))
             };
             let after = match plan(&wanted, table.as_ref()).change {
-                Some(change) => carry_out(table.clone(), change),
+                Some(change) => carry_out(table.clone(), &change),
                 None => table.clone(),
             };
             prop_assert_eq!(plan(&wanted, after.as_ref()).change, None);

@@ -21,6 +21,7 @@ use super::story::OwnerId;
 use super::validity::Owner;
 use super::voices::{Ownership, Voice, VoiceId, Voices, Watched, Watchlist};
 use crate::clock::Instant;
+use crate::desired::Detection;
 
 /// How long a segment has to be blind to be reported.
 const BLIND: Duration = Duration::from_secs(5);
@@ -77,13 +78,13 @@ impl Election {
         }
         let mut crews = Crews::default();
         let before = &self.listening.watchlist.owners;
-        let watched = |(id, claims)| {
-            let watched = self.watched(id, claims, &mut crews)?;
-            let same = before.get(id).filter(|before| ***before == watched);
+        let watched = |id: &Arc<VoiceId>| {
+            let watched = self.watched(id, &voices, None, &mut crews)?;
+            let same = before.get(&**id).filter(|before| ***before == watched);
             let watched = same.map_or_else(|| Arc::new(watched), Arc::clone);
             Some((VoiceId::clone(id), watched))
         };
-        let owners = voices.claims.iter().filter_map(watched).collect();
+        let owners = voices.owners.keys().filter_map(watched).collect();
         let [high, low, ..] = weight(self.config.node.as_str(), "").to_be_bytes();
         let phase = u16::from_be_bytes([high, low]);
         (voices, Watchlist { owners, speakers: self.all_speakers(), phase })
@@ -127,20 +128,28 @@ impl Election {
         for name in &voices.doubtful {
             names.entry(name.clone()).or_default();
         }
-        let mut concerned = BTreeSet::new();
+        let mut concerned: BTreeMap<Arc<VoiceId>, Changes> = BTreeMap::new();
         for (name, says_else) in names {
             let before = voices.remove(&name);
-            let stored = self.claims.get(&name);
-            let now = stored.and_then(|it| self.voice(it, &mut voices, &mut BTreeMap::new()));
-            if says_else || before != now {
-                concerned.extend(before.into_iter().chain(now));
+            if let Some(stored) = self.claims.get(&name) {
+                self.voice(stored, &mut voices, &mut BTreeMap::new());
+            }
+            let now = voices.parts.get(&name);
+            if !says_else && before.as_ref() == now {
+                continue;
+            }
+            if let Some(now) = now {
+                concerned.entry(Arc::clone(&now.id)).or_default().new.push(name.clone());
+            }
+            if let Some(before) = before {
+                concerned.entry(Arc::clone(&before.id)).or_default().gone.push((name, before));
             }
         }
         let mut crews = Crews::default();
-        let watched = concerned.into_iter().map(|id| {
-            let claims = voices.claims.get(&id);
-            let watched = claims.and_then(|claims| self.watched(&id, claims, &mut crews));
-            (id, watched)
+        let before = &self.listening.watchlist.owners;
+        let watched = concerned.iter().map(|(id, changes)| {
+            let before = before.get(&**id).map(|watched| (&**watched, changes));
+            (VoiceId::clone(id), self.watched(id, &voices, before, &mut crews))
         });
         let watched: Vec<(VoiceId, Option<Watched>)> = watched.collect();
         let mut changed = false;
@@ -165,56 +174,59 @@ impl Election {
         stored: &Stored<Claim>,
         voices: &mut Voiced,
         places: &mut BTreeMap<(NodeName, InterfaceName), Option<Place>>,
-    ) -> Option<VoiceId> {
+    ) -> Option<()> {
         let Owner::Other(node) = self.owner(stored) else { return None };
         if self.is_in_doubt(stored) {
             voices.doubtful.insert(stored.name.clone());
         }
         let (theirs, session) =
             (stored.record.interface.as_ref()?, stored.record.session.as_ref()?);
-        self.desired_claim(&stored.name).filter(|claim| claim.detection.wire)?;
+        let claim = self.desired_claim(&stored.name).filter(|claim| claim.detection.wire)?;
         let place = places
             .entry((node.clone(), theirs.clone()))
             .or_insert_with(|| self.place(&node, theirs))
             .as_ref()?;
         let (interface, mac) = (place.interface.clone(), place.mac);
-        let id = VoiceId { interface, node, session: session.clone(), mac };
-        voices.insert(&stored.name, &id);
-        Some(id)
+        let id = voices.shared(VoiceId { interface, node, session: session.clone(), mac });
+        let part = Part {
+            id,
+            detection: claim.detection,
+            transitions: stored.record.transitions,
+            vips: stored.record.addresses.intersection(&claim.addresses).copied().collect(),
+        };
+        voices.insert(&stored.name, part);
+        Some(())
     }
 
-    /// What is asked of one owner, who has these claims.
+    /// What is asked of one owner: from what was asked of it before and what has changed since, or from all of
+    /// its claims.
     fn watched<'a>(
         &'a self,
         id: &VoiceId,
-        claims: &BTreeSet<LeaseName>,
+        voices: &Voiced,
+        before: Option<(&Watched, &Changes)>,
         crews: &mut Crews<'a>,
     ) -> Option<Watched> {
-        let mut watched: Option<Watched> = None;
-        for name in claims {
-            let (Some(stored), Some(claim)) = (self.claims.get(name), self.desired_claim(name))
-            else {
-                continue;
-            };
-            let watched = watched.get_or_insert_with(|| Watched {
-                polled: false,
-                detection: claim.detection,
-                vips: BTreeMap::new(),
-                own: BTreeSet::new(),
-            });
-            if claim.detection.rank_step() < watched.detection.rank_step() {
-                watched.detection = claim.detection;
-            }
-            let transitions = stored.record.transitions;
-            for ip in stored.record.addresses.intersection(&claim.addresses) {
-                watched.vips.insert(*ip, Ownership { claim: name.clone(), transitions });
-            }
+        let parts = voices.owners.get(id)?;
+        let mut vips = BTreeMap::new();
+        if let Some((before, changes)) = before {
+            vips.clone_from(&before.vips);
+            changes.apply(voices, &mut vips);
         }
-        let mut watched = watched.filter(|watched| !watched.vips.is_empty())?;
-        watched.polled = self.polls(&id.node, &id.interface, crews);
-        let stored = claims.first().and_then(|name| self.claims.get(name))?;
-        watched.own = self.place(&id.node, stored.record.interface.as_ref()?)?.own;
-        Some(watched)
+        // All of them where nothing is known, or where two claims list one address.
+        if vips.len() != parts.vips {
+            vips = voices.vips(parts);
+        }
+        if vips.is_empty() {
+            return None;
+        }
+        let stored = parts.claims.first().and_then(|name| self.claims.get(name))?;
+        Some(Watched {
+            polled: self.polls(&id.node, &id.interface, crews),
+            detection: parts.fastest()?,
+            vips,
+            own: self.place(&id.node, stored.record.interface.as_ref()?)?.own,
+        })
     }
 
     /// Where this node meets the interface `theirs` of `node`.
@@ -377,7 +389,7 @@ impl Listening {
     /// Something was said of a claim; whether it was something else than before. If not it matters only where
     /// nobody is heard for it: then its holder may be one whose session is not known yet.
     pub(super) fn note_claim(&mut self, name: &LeaseName, says_else: bool) {
-        if says_else || !self.voiced.voices.contains_key(name) {
+        if says_else || !self.voiced.parts.contains_key(name) {
             *self.changed.entry(name.clone()).or_default() |= says_else;
         }
     }
@@ -400,27 +412,107 @@ struct Crews<'a>(BTreeMap<InterfaceName, Vec<(u64, &'a NodeName)>>);
 /// By which voice the owner of each claim is heard.
 #[derive(Debug, Default)]
 struct Voiced {
-    voices: BTreeMap<LeaseName, VoiceId>,
-    claims: BTreeMap<VoiceId, BTreeSet<LeaseName>>,
+    parts: BTreeMap<LeaseName, Part>,
+    owners: BTreeMap<Arc<VoiceId>, Parts>,
     /// Claims whose owner may turn out to be none although nothing is said of them.
     doubtful: BTreeSet<LeaseName>,
 }
 
+/// What one claim adds to what is asked of its owner.
+#[derive(Debug, PartialEq, Eq)]
+struct Part {
+    id: Arc<VoiceId>,
+    detection: Detection,
+    transitions: i32,
+    vips: Box<[IpAddr]>,
+}
+
+/// The claims by which one owner is heard.
+#[derive(Debug, Default)]
+struct Parts {
+    claims: BTreeSet<LeaseName>,
+    /// How many addresses they list, all in all.
+    vips: usize,
+    /// How many claims are detected in each way, by how soon their ranks follow each other.
+    detections: BTreeMap<(Duration, Detection), usize>,
+}
+
+/// Claims that an owner had, and claims that it has now; what has changed is in both.
+#[derive(Debug, Default)]
+struct Changes {
+    gone: Vec<(LeaseName, Part)>,
+    new: Vec<LeaseName>,
+}
+
+impl Changes {
+    fn apply(&self, voices: &Voiced, vips: &mut BTreeMap<IpAddr, Ownership>) {
+        for (name, part) in &self.gone {
+            for ip in &part.vips {
+                if vips.get(ip).is_some_and(|ownership| ownership.claim == *name) {
+                    vips.remove(ip);
+                }
+            }
+        }
+        for name in &self.new {
+            voices.add(name, vips);
+        }
+    }
+}
+
+impl Parts {
+    fn fastest(&self) -> Option<Detection> {
+        self.detections.keys().next().map(|(_, detection)| *detection)
+    }
+}
+
 impl Voiced {
-    fn insert(&mut self, claim: &LeaseName, id: &VoiceId) {
-        self.voices.insert(claim.clone(), id.clone());
-        self.claims.entry(id.clone()).or_default().insert(claim.clone());
+    /// The identity that claims of the same owner share.
+    fn shared(&self, id: VoiceId) -> Arc<VoiceId> {
+        self.owners.get_key_value(&id).map_or_else(|| Arc::new(id), |(id, _)| Arc::clone(id))
     }
 
-    fn remove(&mut self, claim: &LeaseName) -> Option<VoiceId> {
+    fn insert(&mut self, claim: &LeaseName, part: Part) {
+        let parts = self.owners.entry(Arc::clone(&part.id)).or_default();
+        parts.claims.insert(claim.clone());
+        parts.vips += part.vips.len();
+        *parts.detections.entry((part.detection.rank_step(), part.detection)).or_default() += 1;
+        self.parts.insert(claim.clone(), part);
+    }
+
+    fn remove(&mut self, claim: &LeaseName) -> Option<Part> {
         self.doubtful.remove(claim);
-        let id = self.voices.remove(claim)?;
-        let claims = self.claims.get_mut(&id)?;
-        claims.remove(claim);
-        if claims.is_empty() {
-            self.claims.remove(&id);
+        let part = self.parts.remove(claim)?;
+        let parts = self.owners.get_mut(&part.id)?;
+        parts.claims.remove(claim);
+        parts.vips -= part.vips.len();
+        let detection = (part.detection.rank_step(), part.detection);
+        if let Some(count) = parts.detections.get_mut(&detection) {
+            *count -= 1;
+            if *count == 0 {
+                parts.detections.remove(&detection);
+            }
         }
-        Some(id)
+        if parts.claims.is_empty() {
+            self.owners.remove(&part.id);
+        }
+        Some(part)
+    }
+
+    /// The addresses of these claims. Of two claims that list the same address the later one has it.
+    fn vips(&self, parts: &Parts) -> BTreeMap<IpAddr, Ownership> {
+        let mut vips = BTreeMap::new();
+        for name in &parts.claims {
+            self.add(name, &mut vips);
+        }
+        vips
+    }
+
+    fn add(&self, name: &LeaseName, vips: &mut BTreeMap<IpAddr, Ownership>) {
+        let Some(part) = self.parts.get(name) else { return };
+        for ip in &part.vips {
+            let (claim, transitions) = (name.clone(), part.transitions);
+            vips.insert(*ip, Ownership { claim, transitions });
+        }
     }
 }
 

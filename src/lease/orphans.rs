@@ -23,7 +23,11 @@ use crate::desired::{Desired, DesiredClaim};
 /// A claim without a valid owner.
 #[derive(Debug)]
 pub(super) struct Orphan {
+    /// When this round of turns began.
     pub(super) since: Instant,
+    /// When it became one, or when a candidate of the round before was gone: somebody has to have answered
+    /// this node since.
+    pub(super) hear_since: Instant,
     /// Why, and when the first sign of it was seen.
     pub(super) sign: (Cause, Instant),
     /// Who acts first, and how many act before this node; none where nobody, or not this node, may.
@@ -81,14 +85,16 @@ impl Election {
             }
             // Computed once, and again only when it has become void: a candidate is gone, or all
             // have had their turn.
-            let stale = tenure.orphan.as_ref().is_none_or(|orphan| {
-                let candidates = &orphan.candidates;
-                let any_gone = || candidates.iter().any(|node| self.live_session(node).is_none());
-                now >= Self::round_ends(orphan)
-                    || *gone.entry(candidates.as_ptr()).or_insert_with(any_gone)
-            });
-            if stale {
-                new.push((name, claim, tenure.orphan.as_ref()));
+            let Some(orphan) = tenure.orphan.as_deref() else {
+                new.push((name, claim, None, now));
+                continue;
+            };
+            let candidates = &orphan.candidates;
+            let any_gone = || candidates.iter().any(|node| self.live_session(node).is_none());
+            if *gone.entry(candidates.as_ptr()).or_insert_with(any_gone) {
+                new.push((name, claim, Some(orphan), now));
+            } else if now >= Self::round_ends(orphan) {
+                new.push((name, claim, Some(orphan), orphan.hear_since));
             }
         }
         if new.is_empty() {
@@ -96,7 +102,7 @@ impl Election {
         }
         let edited: Vec<bool> = new
             .iter()
-            .map(|(name, _, before)| {
+            .map(|(name, _, before, _)| {
                 let forsaken = self.silences.forsaken(name).is_some();
                 let edited = before.is_some_and(|o| o.edited) || self.was_edited(name);
                 edited && !forsaken
@@ -109,7 +115,7 @@ impl Election {
         let mut orphans: Vec<Ranked<'_>> = new
             .iter()
             .zip(&edited)
-            .map(|((name, claim, _), edited)| Ranked {
+            .map(|((name, claim, ..), edited)| Ranked {
                 name,
                 addresses: claim.addresses.len(),
                 candidates: self.takers(name, claim, &mut lists, &mut forsakers),
@@ -139,13 +145,14 @@ impl Election {
             .iter()
             .zip(edited)
             .zip(orphans.iter().zip(turns))
-            .map(|(((name, claim, before), edited), (orphan, turn))| {
+            .map(|(((name, claim, before, hear_since), edited), (orphan, turn))| {
                 let sharing = &orphan.candidates;
                 let candidates = shared
                     .entry(sharing.as_ptr())
                     .or_insert_with(|| sharing.iter().copied().cloned().collect());
                 let orphan = Orphan {
                     since: now,
+                    hear_since: *hear_since,
                     sign: before.map_or_else(|| self.first_sign(now, name), |before| before.sign),
                     first: turn.first.cloned(),
                     place: turn.place,

@@ -58,8 +58,8 @@ impl Election {
         if !served && (now < turn || orphan.place.is_none()) {
             return;
         }
-        let since = orphan.since;
-        if !served && !self.hears_since(now, since, claim, actions) {
+        let (since, hear_since) = (orphan.since, orphan.hear_since);
+        if !served && !self.hears_since(now, hear_since, claim, actions) {
             return;
         }
         let Some(tenure) = self.tenures.get(name) else { return };
@@ -106,9 +106,9 @@ impl Election {
         if tenure.mine || tenure.provisional.is_some() || orphan.place.is_none() || waits {
             return;
         }
-        let since = orphan.since;
+        let (since, hear_since) = (orphan.since, orphan.hear_since);
         let unanswered = self.silences.forsaken(name).map_or(since, |forsaken| forsaken.since);
-        if self.is_api_gone(now, unanswered) && self.hears_since(now, since, claim, actions) {
+        if self.is_api_gone(now, unanswered) && self.hears_since(now, hear_since, claim, actions) {
             let stored = self.claims.get(name).cloned();
             self.take_provisionally(now, name, claim, stored.as_deref(), actions);
         }

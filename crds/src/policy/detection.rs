@@ -221,7 +221,7 @@ pub enum DetectionError {
 }
 
 /// How the silence of an owner is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Detection {
     /// From one poll to the next.
     pub interval: Duration,
