@@ -71,6 +71,18 @@ pub async fn sleep_until(deadline: Instant) {
     tokio::time::sleep(deadline.saturating_since(Instant::now())).await;
 }
 
+/// Work on all addresses that takes this long is followed by a rest.
+const LONG: Duration = Duration::from_millis(2);
+
+/// Rests as long as the work since `began` took, where that was long: what changes meanwhile is then done
+/// together, and a node with thousands of addresses has time for other things.
+pub async fn rest_after(began: Instant) {
+    let took = Instant::now().saturating_since(began);
+    if took >= LONG {
+        tokio::time::sleep(took).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -65,10 +65,12 @@ pub enum DriveError {
 }
 
 /// How many events the core is given at once, at most.
-const TOGETHER: usize = 64;
+const TOGETHER: usize = 256;
 
-/// How often the gauges are computed, at most: some count all claims.
+/// How often the gauges are computed, at most: some count all claims. Where that takes long, …
 const GAUGES: Duration = Duration::from_millis(100);
+/// … it is done for a small part of the time only.
+const GAUGES_REST: u32 = 50;
 
 /// Everything that the core is connected to.
 #[derive(Debug)]
@@ -126,6 +128,7 @@ pub struct Driver {
 pub struct Published {
     /// What the edge attends to was made from this.
     heeds: Option<(u64, u64)>,
+    /// When the gauges are computed next, at the earliest.
     gauges: Option<Instant>,
     /// They may have changed since.
     stale: bool,
@@ -134,7 +137,7 @@ pub struct Published {
 impl Published {
     /// When stale gauges are computed.
     fn due(&self) -> Option<Instant> {
-        self.gauges.filter(|_| self.stale).map(|at| at + GAUGES)
+        self.gauges.filter(|_| self.stale)
     }
 }
 
@@ -204,11 +207,6 @@ impl Driver {
                 Ok(()) = self.listener.voices.changed() => {
                     vec![Event::Voices(self.listener.voices.borrow_and_update().clone())]
                 }
-                Some(heard) = self.edge.heard.recv() => event_of(&heard).into_iter().collect(),
-                Some(done) = self.requests.join_next(), if !self.requests.is_empty() => {
-                    self.completed(done)?.into_iter().collect()
-                }
-                Some(event) = self.events.recv() => vec![event],
                 Ok(()) = self.edge.hearing.changed() => {
                     vec![Event::Hearing(self.edge.hearing.borrow_and_update().clone())]
                 }
@@ -218,11 +216,6 @@ impl Driver {
                     // Dropped where nobody waits any more.
                     let _ = question.send(self.status());
                     continue;
-                }
-                () = wake => {
-                    let wanted = deadline.unwrap_or_default();
-                    self.metrics.late(Instant::now().saturating_since(wanted));
-                    vec![Event::Tick]
                 }
                 Some(ended) = self.edge.tasks.join_next() => return Err(match ended {
                     Ok(error) => error.into(),
@@ -235,6 +228,17 @@ impl Driver {
                 _ = self.announcement.tasks.join_next() => return Err(DriveError::Task("announcement")),
                 _ = self.guard.tasks.join_next() => return Err(DriveError::Task("guard")),
                 _ = self.watches.join_next() => return Err(DriveError::Task("watch")),
+                // Of these there may always be more.
+                Some(heard) = self.edge.heard.recv() => event_of(&heard).into_iter().collect(),
+                Some(done) = self.requests.join_next(), if !self.requests.is_empty() => {
+                    self.completed(done)?.into_iter().collect()
+                }
+                Some(event) = self.events.recv() => vec![event],
+                () = wake => {
+                    let wanted = deadline.unwrap_or_default();
+                    self.metrics.late(Instant::now().saturating_since(wanted));
+                    vec![Event::Tick]
+                }
             };
             self.gather(&mut events)?;
             let mut actions = Vec::new();
@@ -261,6 +265,11 @@ impl Driver {
     /// What waits already: with many claims a pass of the core costs more than an event, and one pass serves
     /// all of them.
     fn gather(&mut self, events: &mut Vec<Event>) -> Result<(), DriveError> {
+        let (kernel, voices) = (&mut self.announcement.kernel, &mut self.listener.voices);
+        let hearing = &mut self.edge.hearing;
+        events.extend(changed(kernel).map(Event::Kernel));
+        events.extend(changed(voices).map(Event::Voices));
+        events.extend(changed(hearing).map(Event::Hearing));
         while events.len() < TOGETHER {
             if let Some(done) = self.requests.try_join_next() {
                 events.extend(self.completed(done)?);
@@ -404,9 +413,10 @@ impl Driver {
         self.published.stale = true;
         let now = Instant::now();
         if self.published.due().is_none_or(|due| now >= due) {
-            self.published.gauges = Some(now);
             self.published.stale = false;
             self.observe_gauges(now);
+            let took = Instant::now().saturating_since(now);
+            self.published.gauges = Some(now + GAUGES.max(took * GAUGES_REST));
         }
         let heeds = self.election.heeds();
         if self.published.heeds.replace(heeds) != Some(heeds) {
@@ -446,6 +456,12 @@ impl Driver {
             vips: self.election.heeded().collect::<BTreeSet<IpAddr>>(),
         }
     }
+}
+
+/// A state that has changed since it was read last.
+fn changed<T: Clone>(state: &mut watch::Receiver<T>) -> Option<T> {
+    let changed = state.has_changed().is_ok_and(|changed| changed);
+    changed.then(|| state.borrow_and_update().clone())
 }
 
 /// The interfaces that can announce: with a MAC address, not enslaved, with an address of the node.

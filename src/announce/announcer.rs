@@ -3,7 +3,7 @@
 use tokio::sync::{mpsc, watch};
 
 use crate::announce::schedule::Schedule;
-use crate::clock::{Instant, sleep_until};
+use crate::clock::{Instant, rest_after, sleep_until};
 use crate::lease::{KernelView, Serving};
 use crate::net::links::Links;
 use crate::net::wire::Transmit;
@@ -47,6 +47,9 @@ impl Announcer {
                     return;
                 }
             }
+            if news {
+                rest_after(now).await;
+            }
             let next = self.schedule.next();
             let timer = async {
                 match next {
@@ -55,6 +58,8 @@ impl Announcer {
                 }
             };
             let changed = tokio::select! {
+                // What is no longer served is not announced.
+                biased;
                 changed = self.serving.changed() => changed,
                 changed = self.kernel.changed() => changed,
                 changed = self.links.changed() => changed,

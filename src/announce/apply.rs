@@ -1,7 +1,8 @@
 //! The task that owns the kernel's addresses.
 //!
 //! Level-triggered: at each change of what is served or of the links it dumps the addresses, plans
-//! and acts, until there is nothing left to do.
+//! and acts, until there is nothing left to do. What it has done itself it need not read again, unless something
+//! of it was refused.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,7 +18,7 @@ use crate::announce::confine::Confinement;
 use crate::announce::plan::{
     Kernel, KernelOp, Lifetime, Ours, Place, Refusal, exposing, plan, view,
 };
-use crate::clock::{Instant, sleep_until};
+use crate::clock::{Instant, rest_after, sleep_until};
 use crate::guard::gate::Gate;
 use crate::lease::{KernelView, Serving};
 use crate::net::links::{LinkAddress, Links};
@@ -78,6 +79,7 @@ impl Applier {
     /// Runs until a channel or the netlink connection closes.
     pub async fn run(mut self) {
         loop {
+            let began = Instant::now();
             let wake = match self.settle().await {
                 Ok(wake) => wake,
                 Err(NetlinkError::Closed) => return,
@@ -86,6 +88,7 @@ impl Applier {
                     Some(Instant::now() + RETRY)
                 }
             };
+            rest_after(began).await;
             let timer = async {
                 match wake {
                     Some(wake) => sleep_until(wake).await,
@@ -106,10 +109,14 @@ impl Applier {
 
     /// Plans and acts until nothing is left to do; when to look again.
     async fn settle(&mut self) -> Result<Option<Instant>, NetlinkError> {
+        let mut observed: Option<Kernel> = None;
         for _ in 0..PASSES {
             let serving = self.serving.borrow_and_update().clone();
             let links = self.links.borrow_and_update().clone();
-            let kernel = self.observe().await?;
+            let mut kernel = match observed.take() {
+                Some(kernel) => kernel,
+                None => self.observe().await?,
+            };
             self.gate.guard(exposing(&serving, &links, &kernel));
             let now = Instant::now();
             self.refused
@@ -129,7 +136,7 @@ impl Applier {
                 return Ok([plan.wake, held].into_iter().flatten().min());
             }
             self.confinement.confine(&links).await;
-            self.execute(&plan.ops, &kernel).await?;
+            observed = self.execute(&plan.ops, &mut kernel).await?.then_some(kernel);
             if held.is_none() {
                 self.told = serving.generation;
             }
@@ -162,7 +169,12 @@ impl Applier {
         Ok(kernel)
     }
 
-    async fn execute(&mut self, ops: &[KernelOp], kernel: &Kernel) -> Result<(), NetlinkError> {
+    /// Carries these out, and brings `kernel` in line; returns whether nothing was refused.
+    async fn execute(
+        &mut self,
+        ops: &[KernelOp],
+        kernel: &mut Kernel,
+    ) -> Result<bool, NetlinkError> {
         // Requests on one connection are carried out in the order in which they are sent.
         let results = join_all(ops.iter().map(|op| {
             let netlink = &self.netlink;
@@ -181,13 +193,20 @@ impl Applier {
             }
         }))
         .await;
+        let mut all_done = true;
         for (op, (before, after, result)) in ops.iter().zip(results) {
-            match result {
-                Err(NetlinkError::Closed) => return Err(NetlinkError::Closed),
-                result => self.note(op, kernel, (before, after), result),
+            if matches!(result, Err(NetlinkError::Closed)) {
+                return Err(NetlinkError::Closed);
+            }
+            all_done &= result.is_ok();
+            self.note(op, kernel, (before, after), result);
+            let place = op.place();
+            match self.records.get(&place) {
+                Some(ours) => drop(kernel.ours.insert(place, *ours)),
+                None => drop(kernel.ours.remove(&place)),
             }
         }
-        Ok(())
+        Ok(all_done)
     }
 
     fn note(

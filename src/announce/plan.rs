@@ -126,6 +126,7 @@ pub fn plan(
     kernel: &Kernel,
     refused: &BTreeMap<IpAddr, Refusal>,
 ) -> Plan {
+    let foreign = foreign(kernel, links);
     let mut deletes = Vec::new();
     let mut adds = Vec::new();
     let mut refreshes = Vec::new();
@@ -168,7 +169,7 @@ pub fn plan(
                     deletes.push(KernelOp::Delete { place });
                 }
             }
-            (None, Some(seconds)) if foreign_at(kernel, links, ip).is_none() => {
+            (None, Some(seconds)) if !foreign.contains_key(&ip) => {
                 if may_try(ip) {
                     adds.push(KernelOp::Add { place, seconds });
                 }
@@ -202,9 +203,10 @@ pub fn view(
             view.ours.insert(ip, address);
         }
     }
+    let foreign = foreign(kernel, links);
     for (&ip, vip) in &serving.vips {
-        if let Some(interface) = foreign_at(kernel, links, ip) {
-            view.foreign.insert(ip, interface);
+        if let Some(interface) = foreign.get(&ip) {
+            view.foreign.insert(ip, (*interface).clone());
         }
         if links.get(&vip.interface).is_none() {
             view.refused.insert(ip, format!("there is no interface {}", vip.interface));
@@ -220,20 +222,24 @@ pub fn view(
 pub fn exposing(serving: &Serving, links: &Links, kernel: &Kernel) -> BTreeSet<IpAddr> {
     let left = kernel.ours.keys().map(|(_, ip)| ip);
     let all = serving.vips.keys().chain(left).copied();
-    all.filter(|ip| foreign_at(kernel, links, *ip).is_none()).collect()
+    let foreign = foreign(kernel, links);
+    all.filter(|ip| !foreign.contains_key(ip)).collect()
 }
 
 fn served_at(ip: IpAddr, vip: &ServedVip, links: &Links) -> Option<Place> {
     links.get(&vip.interface).map(|link| (link.index, ip))
 }
 
-/// The link that has `ip` without our mark.
-fn foreign_at(kernel: &Kernel, links: &Links, ip: IpAddr) -> Option<InterfaceName> {
-    links
-        .0
-        .values()
-        .find(|link| link.name.as_str() != KUBE_IPVS && kernel.foreign.contains(&(link.index, ip)))
-        .map(|link| link.name.clone())
+/// The addresses without our mark, each with the first link that has it.
+fn foreign<'a>(kernel: &Kernel, links: &'a Links) -> BTreeMap<IpAddr, &'a InterfaceName> {
+    let mut foreign = BTreeMap::new();
+    for link in links.0.values().filter(|link| link.name.as_str() != KUBE_IPVS) {
+        let here = kernel.foreign.iter().filter(|(index, _)| *index == link.index);
+        for (_, ip) in here {
+            foreign.entry(*ip).or_insert(&link.name);
+        }
+    }
+    foreign
 }
 
 fn is_off(lifetime: &Lifetime, until: Instant) -> bool {

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,9 @@ const STILL_THERE: Duration = Duration::from_millis(500);
 /// For how many addresses it is asked at once when it is there again.
 const WHEN_BACK: usize = 50;
 
+/// It is looked who they are not more often than they are asked, and for so long for each claim that was taken
+/// from somebody: it costs as much as there are such claims.
+const LOOK_PER_CLAIM: Duration = Duration::from_micros(50);
 /// How often it is looked who they are, at least while anything happens.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -168,14 +172,14 @@ impl OldOwner {
     }
 
     /// What to ask it for now, in turn: something that was taken from it; and if it was fenced whether
-    /// it is there, or else something that it may have.
-    fn questions(&mut self, now: Instant, in_doubt: &BTreeSet<IpAddr>) -> Vec<IpAddr> {
+    /// it is there, or else something that it may have, if there is any.
+    fn questions(&mut self, now: Instant, in_doubt: Option<IpAddr>) -> Vec<IpAddr> {
         let mut questions = Vec::new();
-        if let Some(address) = after(self.taken.keys(), self.asked) {
+        if let Some(address) = in_turn(&self.taken, self.asked).next() {
             self.asked = Some(address);
             questions.push(address);
         }
-        let Some(address) = after(in_doubt.iter(), self.asked_in_doubt) else { return questions };
+        let Some(address) = in_doubt else { return questions };
         let own = self.fenced.as_ref().and_then(|fenced| fenced.own);
         let there = self.lives.is_some_and(|at| now.saturating_since(at) < STILL_THERE);
         if let Some(own) = own.filter(|_| !there) {
@@ -262,7 +266,8 @@ impl Election {
             if now < old.ask {
                 continue;
             }
-            let questions = old.questions(now, &self.in_doubt(interface, old));
+            let in_doubt = self.in_doubt(interface, old, old.asked_in_doubt).next();
+            let questions = old.questions(now, in_doubt);
             if questions.is_empty() {
                 continue;
             }
@@ -283,7 +288,9 @@ impl Election {
         let fenced = old.made_from.0 != made_from.0;
         let other = old.stale || old.made_from != made_from;
         let for_long = |time| old.looked.is_none_or(|looked| now >= looked + time);
-        if !fenced && !(other && (old.asked.is_empty() || for_long(ASK))) && !for_long(LOOK) {
+        let claims = u32::try_from(old.claims.len()).unwrap_or(u32::MAX);
+        let pause = ASK.max(LOOK_PER_CLAIM.saturating_mul(claims));
+        if !fenced && !(other && (old.asked.is_empty() || for_long(pause))) && !for_long(LOOK) {
             return false;
         }
         old.stale = false;
@@ -430,13 +437,19 @@ impl Election {
         self.kernel.ours.contains_key(&ip).then_some(&vip.interface)
     }
 
-    /// What is served here and may be on a fenced node, too.
-    fn in_doubt(&self, interface: &InterfaceName, old: &OldOwner) -> BTreeSet<IpAddr> {
-        let served = self.serving.vips.keys().filter(|_| old.fenced.is_some());
-        served
-            .filter(|ip| self.has_here(**ip) == Some(interface) && !old.taken.contains_key(*ip))
-            .copied()
-            .collect()
+    /// What is served here and may be on a fenced node, too: the addresses after `last`, and round again.
+    fn in_doubt(
+        &self,
+        interface: &InterfaceName,
+        old: &OldOwner,
+        last: Option<IpAddr>,
+    ) -> impl Iterator<Item = IpAddr> {
+        in_turn(&self.serving.vips, last).filter(|ip| self.may_have(interface, old, *ip))
+    }
+
+    /// Whether `ip` is served here, and may be on this node, too, because it was fenced.
+    fn may_have(&self, interface: &InterfaceName, old: &OldOwner, ip: IpAddr) -> bool {
+        old.fenced.is_some() && self.has_here(ip) == Some(interface) && !old.taken.contains_key(&ip)
     }
 
     /// An old owner still answers: what was taken from it is announced again.
@@ -449,13 +462,12 @@ impl Election {
         let (interface, mac, ip) = (&heard.interface, heard.frame.mac, heard.frame.ip);
         let key = (interface.clone(), mac);
         let Some(mut old) = self.old_owners.asked.remove(&key) else { return };
-        let in_doubt = self.in_doubt(interface, &old);
         if !heard.frame.announcement && old.speaks(now) {
-            for address in in_doubt.iter().take(WHEN_BACK) {
-                Self::ask(interface, *address, mac, actions);
+            for address in self.in_doubt(interface, &old, None).take(WHEN_BACK) {
+                Self::ask(interface, address, mac, actions);
             }
         }
-        if in_doubt.contains(&ip)
+        if self.may_have(interface, &old, ip)
             && let Some(fenced) = &old.fenced
             && let Some(claim) = self.serving.vips.get(&ip).map(|vip| vip.claim.clone())
         {
@@ -487,12 +499,12 @@ impl Election {
     }
 }
 
-/// The address after `last`, in order and round again.
-fn after<'a>(
-    addresses: impl Iterator<Item = &'a IpAddr> + Clone,
+/// The addresses after `last`, in order and round again.
+fn in_turn<T>(
+    addresses: &BTreeMap<IpAddr, T>,
     last: Option<IpAddr>,
-) -> Option<IpAddr> {
-    let mut again = addresses.clone();
-    let mut rest = addresses;
-    rest.find(|ip| last.is_none_or(|last| **ip > last)).or_else(|| again.next()).copied()
+) -> impl Iterator<Item = IpAddr> {
+    let start = last.map_or(Bound::Unbounded, Bound::Excluded);
+    let again = last.map(|last| addresses.range(..=last));
+    addresses.range((start, Bound::Unbounded)).chain(again.into_iter().flatten()).map(|(ip, _)| *ip)
 }

@@ -49,7 +49,7 @@ pub fn rank(
     orphans: &[Orphan<'_>],
     loads: &BTreeMap<NodeName, usize>,
 ) -> BTreeMap<LeaseName, Vec<NodeName>> {
-    let orders = place(orphans, loads, |list, hash| {
+    let orders = place(orphans, loads, |list, hash, _| {
         let mut order: Vec<&Candidate<'_>> = list.candidates.iter().collect();
         order.sort_unstable_by(|one, other| one.compare(other, hash));
         order.into_iter().map(|candidate| candidate.node.clone()).collect()
@@ -63,19 +63,19 @@ pub fn turns<'a>(
     loads: &BTreeMap<NodeName, usize>,
     node: &NodeName,
 ) -> Vec<Turn<'a>> {
-    place(orphans, loads, |list, hash| Turn {
-        first: list.first(hash).map(|candidate| candidate.node),
+    place(orphans, loads, |list, hash, first| Turn {
+        first: first.map(|candidate| candidate.node),
         place: list.find(node).map(|own| list.before(own, hash)),
     })
 }
 
 /// Places the orphans, one after another. What `look` says of the candidates of each, as they stand before
 /// it counts for the first of them, is returned in the order of `orphans`; it is given the hash of the
-/// orphan's name.
+/// orphan's name, and that first one.
 fn place<'a, T>(
     orphans: &[Orphan<'a>],
     loads: &BTreeMap<NodeName, usize>,
-    look: impl Fn(&List<'a>, u64) -> T,
+    look: impl Fn(&List<'a>, u64, Option<&Candidate<'a>>) -> T,
 ) -> Vec<T> {
     let apart = orphans.iter().any(|orphan| !orphan.apart.is_empty());
     let placing: BTreeSet<&LeaseName> =
@@ -97,8 +97,9 @@ fn place<'a, T>(
         let beside = orphan.apart.iter().filter_map(owner);
         let marked = list.mark(orphan, beside);
         let hash = name_hash(orphan.name.as_str());
-        seen.push((number, look(list, hash)));
-        if let Some(first) = list.first(hash) {
+        let first = list.first(hash);
+        seen.push((number, look(list, hash, first)));
+        if let Some(first) = first {
             burdens.add(first.node, orphan.addresses);
             if apart {
                 placed.insert(orphan.name, first.node);

@@ -13,8 +13,10 @@ use super::serving::{ServedVip, Serving};
 use crate::clock::Instant;
 use crate::desired::{Announcements, OnApiOutage};
 
-/// How often the record is written at most while nothing is given up.
+/// How often the record is written at most while nothing is given up: it is written as a whole, …
 const RECORD: Duration = Duration::from_millis(100);
+/// … and with thousands of claims more rarely: so long for each.
+const RECORD_PER_CLAIM: Duration = Duration::from_micros(200);
 
 /// What was published, and what of it may have changed since.
 #[derive(Debug)]
@@ -118,7 +120,9 @@ impl Published {
 
     /// When the record is to be written.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.record.written.filter(|_| self.record.stale).map(|written| written + RECORD)
+        let claims = u32::try_from(self.owned).unwrap_or(u32::MAX);
+        let pause = RECORD.max(RECORD_PER_CLAIM.saturating_mul(claims));
+        self.record.written.filter(|_| self.record.stale).map(|written| written + pause)
     }
 
     /// What counts of `name` is `row` now; returns what it was.

@@ -60,11 +60,14 @@ pub(super) async fn desired(
     let mut sent: Option<Arc<Desired>> = None;
     let mut rested = tokio::time::Instant::now();
     while let Some(change) = changes.next().await {
-        state.apply(change, &health);
+        let mut changed = state.apply(change, &health);
+        if !changed {
+            continue;
+        }
         // What belongs together arrives together.
         let until = rested.max(tokio::time::Instant::now() + GATHER);
         while let Ok(Some(change)) = tokio::time::timeout_at(until, changes.next()).await {
-            state.apply(change, &health);
+            changed |= state.apply(change, &health);
         }
         if !state.is_complete() {
             continue;
@@ -127,45 +130,57 @@ impl State {
         self.services && self.slices && self.nodes && self.policies && self.pools
     }
 
-    fn apply(&mut self, change: Change, health: &watch::Sender<Health>) {
+    /// Whether what the cluster asks for may be something else then.
+    fn apply(&mut self, change: Change, health: &watch::Sender<Health>) -> bool {
         let (snapshot, listing) = (&mut self.snapshot, &mut self.listing);
-        match change {
-            Change::Service(event) => {
-                let listed =
-                    merge(event, &mut snapshot.services, &mut listing.services, ServiceFacts::of);
-                self.services |= done(listed, Part::Services, health);
-            }
-            Change::Slice(event) => {
-                let listed = merge_slices(event, snapshot, &mut listing.slices);
-                self.slices |= done(listed, Part::EndpointSlices, health);
-            }
+        let (merged, listed, part) = match change {
+            Change::Service(event) => (
+                merge(event, &mut snapshot.services, &mut listing.services, ServiceFacts::of),
+                &mut self.services,
+                Part::Services,
+            ),
+            Change::Slice(event) => (
+                merge_slices(event, snapshot, &mut listing.slices),
+                &mut self.slices,
+                Part::EndpointSlices,
+            ),
             Change::Node(event) => {
-                let listed = merge_nodes(event, &mut snapshot.nodes, &mut listing.nodes);
+                let merged = merge_nodes(event, &mut snapshot.nodes, &mut listing.nodes);
                 snapshot.note_nodes();
-                self.nodes |= done(listed, Part::Nodes, health);
+                (merged, &mut self.nodes, Part::Nodes)
             }
             Change::Policy(event) => {
-                let listed =
-                    merge(event, &mut snapshot.policies, &mut listing.policies, |object| {
-                        Some((key(object), object.clone()))
-                    });
-                self.policies |= done(listed, Part::Policies, health);
+                let facts = |policy: &AnnouncementPolicy| Some((key(policy), policy.clone()));
+                let merged = merge(event, &mut snapshot.policies, &mut listing.policies, facts);
+                (merged, &mut self.policies, Part::Policies)
             }
             Change::Pool(event) => {
                 let labels = |pool: &IPAddressPool| Some((key(pool), pool.labels().clone()));
-                let listed = merge(event, &mut snapshot.pools, &mut listing.pools, labels);
-                self.pools |= done(listed, Part::Pools, health);
+                let merged = merge(event, &mut snapshot.pools, &mut listing.pools, labels);
+                (merged, &mut self.pools, Part::Pools)
             }
-            Change::Failed(part, error) => Health::failed(health, part, &error),
+            Change::Failed(part, error) => {
+                Health::failed(health, part, &error);
+                return false;
+            }
+        };
+        if merged == Merged::Listed {
+            Health::listed(health, part);
+            *listed = true;
         }
+        merged != Merged::Nothing
     }
 }
 
-fn done(listed: bool, part: Part, health: &watch::Sender<Health>) -> bool {
-    if listed {
-        Health::listed(health, part);
-    }
-    listed
+/// What an event did to what is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Merged {
+    /// It says what was known.
+    Nothing,
+    /// It may say something else.
+    Changed,
+    /// A list has become complete with it.
+    Listed,
 }
 
 fn key(object: &impl ResourceExt) -> String {
@@ -177,15 +192,16 @@ fn key(object: &impl ResourceExt) -> String {
 
 type Facts<F> = std::collections::BTreeMap<String, F>;
 
-/// Applies a change to `kept`; returns whether a list has become complete with it.
+/// Applies a change to `kept`.
 fn merge<K, F>(
     event: Watched<DeserializeGuard<K>>,
     kept: &mut Facts<F>,
     listing: &mut Facts<F>,
     facts: impl Fn(&K) -> Option<(String, F)>,
-) -> bool
+) -> Merged
 where
     K: Resource,
+    F: PartialEq,
     DeserializeGuard<K>: ResourceExt,
 {
     let read = |object: &DeserializeGuard<K>| match &object.0 {
@@ -195,26 +211,30 @@ where
             None
         }
     };
-    match event {
-        Watched::Init => listing.clear(),
-        Watched::InitApply(object) => listing.extend(read(&object)),
+    let changed = match event {
+        Watched::Init => {
+            listing.clear();
+            false
+        }
+        Watched::InitApply(object) => {
+            listing.extend(read(&object));
+            false
+        }
         Watched::InitDone => {
             *kept = std::mem::take(listing);
-            return true;
+            return Merged::Listed;
         }
         Watched::Apply(object) => match read(&object) {
+            Some((key, facts)) if kept.get(&key) == Some(&facts) => false,
             Some((key, facts)) => {
                 kept.insert(key, facts);
+                true
             }
-            None => {
-                kept.remove(&key(&object));
-            }
+            None => kept.remove(&key(&object)).is_some(),
         },
-        Watched::Delete(object) => {
-            kept.remove(&key(&object));
-        }
-    }
-    false
+        Watched::Delete(object) => kept.remove(&key(&object)).is_some(),
+    };
+    if changed { Merged::Changed } else { Merged::Nothing }
 }
 
 /// As [`merge`], for slices, of which it matters what they said before.
@@ -222,7 +242,7 @@ fn merge_slices(
     event: Watched<DeserializeGuard<EndpointSlice>>,
     snapshot: &mut Snapshot,
     listing: &mut Facts<SliceFacts>,
-) -> bool {
+) -> Merged {
     let (name, mut changed) = match &event {
         Watched::Apply(object) | Watched::Delete(object) => (key(object), Facts::new()),
         _ => return merge(event, &mut snapshot.slices, listing, SliceFacts::of),
@@ -230,7 +250,7 @@ fn merge_slices(
     merge(event, &mut changed, listing, SliceFacts::of);
     let slice = changed.remove(&name);
     snapshot.set_slice(name, slice);
-    false
+    Merged::Changed
 }
 
 /// As [`merge`], for what is kept under a parsed name.
@@ -238,14 +258,14 @@ fn merge_nodes(
     event: Watched<DeserializeGuard<Node>>,
     kept: &mut std::collections::BTreeMap<leasehold_crds::names::NodeName, NodeObject>,
     listing: &mut std::collections::BTreeMap<leasehold_crds::names::NodeName, NodeObject>,
-) -> bool {
+) -> Merged {
     let read = |object: &DeserializeGuard<Node>| object.0.as_ref().ok().and_then(NodeObject::of);
     match event {
         Watched::Init => listing.clear(),
         Watched::InitApply(object) => listing.extend(read(&object)),
         Watched::InitDone => {
             *kept = std::mem::take(listing);
-            return true;
+            return Merged::Listed;
         }
         Watched::Apply(object) => kept.extend(read(&object)),
         Watched::Delete(object) => {
@@ -254,5 +274,5 @@ fn merge_nodes(
             }
         }
     }
-    false
+    Merged::Changed
 }

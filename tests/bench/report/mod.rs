@@ -67,6 +67,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_readme_and_the_pictures_are_those_of_the_results() {
+        let folder = leasehold_lab::repository().join("tests/bench/results");
+        let results = Results::read(&folder).unwrap();
+        let text = fs::read_to_string(readme()).unwrap();
+        let tables = tables::all(&results).unwrap();
+        assert_eq!(filled(&text, &tables).unwrap(), text, "run `leasehold-bench report`");
+        for (name, picture) in figures::all(&results).unwrap() {
+            let drawn = fs::read_to_string(folder.join(&name)).unwrap();
+            assert!(drawn == picture, "{name} is another picture: run `leasehold-bench report`");
+        }
+    }
+
+    #[test]
     fn a_marked_part_is_replaced_and_nothing_else() {
         let tables = BTreeMap::from([("cost", "| new |\n".to_owned())]);
         let text = "# A\n\n<!-- numbers: cost -->\nold\n<!-- end of numbers -->\n\nb\n";
