@@ -579,7 +579,7 @@ mod tests {
             // What should be there is, and for as long as whole seconds allow.
             for (ip, vip) in &serving.vips {
                 let Some(link) = links.get(&vip.interface) else { continue };
-                let foreign = foreign_at(&kernel, &links, *ip).is_some();
+                let foreign = foreign(&kernel, &links).contains_key(ip);
                 match kernel.ours.get(&(link.index, *ip)) {
                     Some(ours) if vip.until >= now + SHORT_BY => {
                         prop_assert!(ours.lifetime.latest <= vip.until + OVERSHOOT);

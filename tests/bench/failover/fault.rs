@@ -119,7 +119,7 @@ impl Fault {
             Self::ApiDown => "API server away for a minute",
             Self::ApiRestarted => "API server restarted",
             Self::ApiSlow => "API server still for 800 ms of each second, for 20 s",
-            Self::ApiDownOwnerDies => "API server away, owner's node dead 20 s later",
+            Self::ApiDownOwnerDies => "owner's node dead 20 s after the only API server",
             Self::OwnerAndApiDead => {
                 "owner's node and the only API server dead in the same instant"
             }

@@ -70,7 +70,7 @@ fn failover(results: &Results) -> Result<String> {
     let most = all.iter().flat_map(|it| &it.runs).map(|run| run.felt.outage_ms).fold(1.0, f64::max);
     let height = 70 + 26 * u32::try_from(all.len())?;
     drawn(height, |area| {
-        let (left, right, top) = (390, 880, 40);
+        let (left, right, top) = (410, 880, 40);
         let at = |ms: f64| -> Result<i32> {
             let share = (ms.max(1.0).ln() / most.max(10.0).ln()).clamp(0.0, 1.0);
             Ok(left + rounded(f64::from(right - left) * share)?)
