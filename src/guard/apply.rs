@@ -205,19 +205,16 @@ impl Applier {
     /// The table as it is now.
     fn table(&mut self) -> Result<Known, NfnetlinkError> {
         let now = Instant::now();
-        match self.known.take().filter(|known| now.saturating_since(known.read) < RESYNC) {
-            Some(mut known) => {
-                let passed = now.saturating_since(known.since);
-                known.since = now;
-                known.table.iter_mut().for_each(|table| table.age(passed));
-                Ok(known)
-            }
-            None => {
-                let table = self.connected().and_then(read)?;
-                self.notice_repairs(table.as_ref());
-                Ok(Known { read: now, since: now, table })
-            }
+        let known = self.known.take().filter(|known| now.saturating_since(known.read) < RESYNC);
+        if let Some(mut known) = known {
+            let passed = now.saturating_since(known.since);
+            known.since = now;
+            known.table.iter_mut().for_each(|table| table.age(passed));
+            return Ok(known);
         }
+        let table = self.connected().and_then(read)?;
+        self.notice_repairs(table.as_ref());
+        Ok(Known { read: now, since: now, table })
     }
 
     /// Says so where somebody else has changed what this process left.

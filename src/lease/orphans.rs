@@ -55,6 +55,17 @@ pub(super) struct LastOwner {
 #[derive(Debug, Default)]
 struct Forsakers<'a>(BTreeMap<&'a VoiceId, (usize, Vec<&'a NodeName>)>);
 
+/// A claim without a valid owner that is to be ranked.
+#[derive(Debug)]
+struct Unranked<'a> {
+    name: &'a LeaseName,
+    claim: &'a DesiredClaim,
+    /// As it was in the round before.
+    before: Option<&'a Orphan>,
+    /// Since when somebody has to have answered this node.
+    hear_since: Instant,
+}
+
 /// Who is left out of the candidates: nobody, …
 const ALL: usize = 0;
 /// … who is not heard, …
@@ -71,40 +82,15 @@ impl Election {
                 self.with(name, |tenure| tenure.orphan = None);
             }
         }
-        let mut new = Vec::new();
-        let mut gone: BTreeMap<*const NodeName, bool> = BTreeMap::new();
-        for name in names {
-            let Some((name, claim)) = desired.claims.get_key_value(name) else { continue };
-            let Some(tenure) = self.tenures.get(name) else { continue };
-            if tenure.mine || self.claims.get(name).is_none_or(|stored| !lists(stored, claim)) {
-                continue;
-            }
-            let owned = self.claims.get(name).is_some_and(|s| self.owner(s) != Owner::Nobody);
-            if owned && self.silences.forsaken(name).is_none() {
-                continue;
-            }
-            // Computed once, and again only when it has become void: a candidate is gone, or all
-            // have had their turn.
-            let Some(orphan) = tenure.orphan.as_deref() else {
-                new.push((name, claim, None, now));
-                continue;
-            };
-            let candidates = &orphan.candidates;
-            let any_gone = || candidates.iter().any(|node| self.live_session(node).is_none());
-            if *gone.entry(candidates.as_ptr()).or_insert_with(any_gone) {
-                new.push((name, claim, Some(orphan), now));
-            } else if now >= Self::round_ends(orphan) {
-                new.push((name, claim, Some(orphan), orphan.hear_since));
-            }
-        }
+        let new = self.unranked(now, names, desired);
         if new.is_empty() {
             return;
         }
         let edited: Vec<bool> = new
             .iter()
-            .map(|(name, _, before, _)| {
-                let forsaken = self.silences.forsaken(name).is_some();
-                let edited = before.is_some_and(|o| o.edited) || self.was_edited(name);
+            .map(|it| {
+                let forsaken = self.silences.forsaken(it.name).is_some();
+                let edited = it.before.is_some_and(|o| o.edited) || self.was_edited(it.name);
                 edited && !forsaken
             })
             .collect();
@@ -115,7 +101,7 @@ impl Election {
         let mut orphans: Vec<Ranked<'_>> = new
             .iter()
             .zip(&edited)
-            .map(|((name, claim, ..), edited)| Ranked {
+            .map(|(Unranked { name, claim, .. }, edited)| Ranked {
                 name,
                 addresses: claim.addresses.len(),
                 candidates: self.takers(name, claim, &mut lists, &mut forsakers),
@@ -145,22 +131,24 @@ impl Election {
             .iter()
             .zip(edited)
             .zip(orphans.iter().zip(turns))
-            .map(|(((name, claim, before, hear_since), edited), (orphan, turn))| {
+            .map(|((it, edited), (orphan, turn))| {
                 let sharing = &orphan.candidates;
                 let candidates = shared
                     .entry(sharing.as_ptr())
                     .or_insert_with(|| sharing.iter().copied().cloned().collect());
                 let orphan = Orphan {
                     since: now,
-                    hear_since: *hear_since,
-                    sign: before.map_or_else(|| self.first_sign(now, name), |before| before.sign),
+                    hear_since: it.hear_since,
+                    sign: it
+                        .before
+                        .map_or_else(|| self.first_sign(now, it.name), |before| before.sign),
                     first: turn.first.cloned(),
                     place: turn.place,
                     candidates: Arc::clone(candidates),
-                    step: claim.detection.rank_step(),
+                    step: it.claim.detection.rank_step(),
                     edited,
                 };
-                ((*name).clone(), orphan)
+                (it.name.clone(), orphan)
             })
             .collect();
         for (name, orphan) in ranked {
@@ -168,6 +156,46 @@ impl Election {
                 tenure.orphan = Some(Box::new(orphan));
             }
         }
+    }
+
+    /// The orphans among `names` that have no rank, or one that has become void: a candidate is gone, or all have
+    /// had their turn.
+    fn unranked<'a>(
+        &'a self,
+        now: Instant,
+        names: &[LeaseName],
+        desired: &'a Desired,
+    ) -> Vec<Unranked<'a>> {
+        let mut new = Vec::new();
+        let mut gone: BTreeMap<*const NodeName, bool> = BTreeMap::new();
+        for name in names {
+            let Some((name, claim)) = desired.claims.get_key_value(name) else { continue };
+            let Some(tenure) = self.tenures.get(name) else { continue };
+            if tenure.mine || self.claims.get(name).is_none_or(|stored| !lists(stored, claim)) {
+                continue;
+            }
+            let owned = self.claims.get(name).is_some_and(|s| self.owner(s) != Owner::Nobody);
+            if owned && self.silences.forsaken(name).is_none() {
+                continue;
+            }
+            let Some(orphan) = tenure.orphan.as_deref() else {
+                new.push(Unranked { name, claim, before: None, hear_since: now });
+                continue;
+            };
+            let candidates = &orphan.candidates;
+            let any_gone = || candidates.iter().any(|node| self.live_session(node).is_none());
+            if *gone.entry(candidates.as_ptr()).or_insert_with(any_gone) {
+                new.push(Unranked { name, claim, before: Some(orphan), hear_since: now });
+            } else if now >= Self::round_ends(orphan) {
+                new.push(Unranked {
+                    name,
+                    claim,
+                    before: Some(orphan),
+                    hear_since: orphan.hear_since,
+                });
+            }
+        }
+        new
     }
 
     /// Who takes any orphan only after all others: nodes that are fenced again and again, and those that are

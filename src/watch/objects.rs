@@ -60,14 +60,13 @@ pub(super) async fn desired(
     let mut sent: Option<Arc<Desired>> = None;
     let mut rested = tokio::time::Instant::now();
     while let Some(change) = changes.next().await {
-        let mut changed = state.apply(change, &health);
-        if !changed {
+        if !state.apply(change, &health) {
             continue;
         }
         // What belongs together arrives together.
         let until = rested.max(tokio::time::Instant::now() + GATHER);
         while let Ok(Some(change)) = tokio::time::timeout_at(until, changes.next()).await {
-            changed |= state.apply(change, &health);
+            state.apply(change, &health);
         }
         if !state.is_complete() {
             continue;

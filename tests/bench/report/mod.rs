@@ -74,7 +74,7 @@ mod tests {
         let tables = tables::all(&results).unwrap();
         assert_eq!(filled(&text, &tables).unwrap(), text, "run `leasehold-bench report`");
         for (name, picture) in figures::all(&results).unwrap() {
-            let drawn = fs::read_to_string(folder.join(&name)).unwrap();
+            let drawn = fs::read_to_string(folder.join(name)).unwrap();
             assert!(drawn == picture, "{name} is another picture: run `leasehold-bench report`");
         }
     }
