@@ -71,15 +71,17 @@ pub async fn sleep_until(deadline: Instant) {
     tokio::time::sleep(deadline.saturating_since(Instant::now())).await;
 }
 
-/// Work on all addresses that takes this long is followed by a rest.
+/// Work on all addresses that takes this long is followed by a rest, …
 const LONG: Duration = Duration::from_millis(2);
+/// … which is no longer than this: on a busy machine work takes longer than it should, and addresses wait.
+const REST: Duration = Duration::from_millis(50);
 
 /// Rests as long as the work since `began` took, where that was long: what changes meanwhile is then done
 /// together, and a node with thousands of addresses has time for other things.
 pub async fn rest_after(began: Instant) {
     let took = Instant::now().saturating_since(began);
     if took >= LONG {
-        tokio::time::sleep(took).await;
+        tokio::time::sleep(took.min(REST)).await;
     }
 }
 
