@@ -335,7 +335,7 @@ mod tests {
         let (remove, add) = (elements(&[1, 3], &[(3, 99)]), elements(&[1, 4], &[(4, 81)]));
         let mut after = Change::Update { remove, add }.applied_to(Some(known)).unwrap();
         after.age(Duration::from_secs(60));
-        let left = FRESH - Duration::from_secs(60);
+        let left = FRESH.saturating_sub(Duration::from_secs(60));
         assert_eq!(after, table(&[(1, left), (2, left), (4, left)], &[(1, 80), (2, 53), (4, 81)]));
         after.age(LIFETIME);
         assert!(after.addresses.values().all(Duration::is_zero));
