@@ -232,12 +232,14 @@ fn served_at(ip: IpAddr, vip: &ServedVip, links: &Links) -> Option<Place> {
 
 /// The addresses without our mark, each with the first link that has it.
 fn foreign<'a>(kernel: &Kernel, links: &'a Links) -> BTreeMap<IpAddr, &'a InterfaceName> {
-    let mut foreign = BTreeMap::new();
-    for link in links.0.values().filter(|link| link.name.as_str() != KUBE_IPVS) {
-        let here = kernel.foreign.iter().filter(|(index, _)| *index == link.index);
-        for (_, ip) in here {
-            foreign.entry(*ip).or_insert(&link.name);
-        }
+    // By index, as the addresses are: a node has a link for each of its pods.
+    let names = links.0.values().filter(|link| link.name.as_str() != KUBE_IPVS);
+    let names: BTreeMap<u32, &InterfaceName> = names.map(|link| (link.index, &link.name)).collect();
+    let mut foreign: BTreeMap<IpAddr, &InterfaceName> = BTreeMap::new();
+    for (index, ip) in &kernel.foreign {
+        let Some(name) = names.get(index) else { continue };
+        let first = foreign.entry(*ip).or_insert(name);
+        *first = (*first).min(name);
     }
     foreign
 }

@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use cluster::Cluster;
+use cluster::{Cluster, Core};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use fleet::Fleet;
 use leasehold::lease::{Event, turns};
@@ -63,32 +63,27 @@ fn handle(criterion: &mut Criterion) {
                 BatchSize::SmallInput,
             );
         });
-        // Of hundreds of nodes each takes a few: what one takes there, which is alone, are the turns of all.
-        if nodes == 3 {
-            group.sample_size(10).measurement_time(Duration::from_secs(10));
-            group.bench_function(format!("taking what a dead node had, {size}"), |bench| {
+        let mut ended = |what: &str, seconds, then: fn(&mut Core)| {
+            group.sample_size(10).measurement_time(Duration::from_secs(seconds));
+            group.bench_function(format!("{what}, {size}"), |bench| {
                 bench.iter_batched(
                     || cluster.settled_core(),
                     |mut core| {
                         core.handle(Event::Session(cluster.fenced(1)));
-                        assert!(core.take_all() > 0, "nothing was taken");
+                        then(&mut core);
                         core
                     },
                     BatchSize::PerIteration,
                 );
             });
+        };
+        // Of hundreds of nodes each takes a few: what one takes there, which is alone, are the turns of all.
+        if nodes == 3 {
+            ended("taking what a dead node had", 10, |core| {
+                assert!(core.take_all() > 0, "nothing was taken");
+            });
         }
-        group.sample_size(10).measurement_time(Duration::from_secs(2));
-        group.bench_function(format!("end of another's session, {size}"), |bench| {
-            bench.iter_batched(
-                || cluster.settled_core(),
-                |mut core| {
-                    core.handle(Event::Session(cluster.fenced(1)));
-                    core
-                },
-                BatchSize::PerIteration,
-            );
-        });
+        ended("end of another's session", 2, |_| {});
     }
     group.finish();
 }
