@@ -472,7 +472,8 @@ fn interfaces(links: &Links) -> BTreeMap<InterfaceName, Interface> {
         .filter(|link| !link.loopback && link.master.is_none() && !link.mac.is_zero())
         .filter_map(|link| {
             let addresses: Vec<IpNet> = link
-                .node_addresses()
+                .addresses
+                .iter()
                 .filter(|address| !is_link_local(address.ip))
                 .filter_map(|address| IpNet::new(address.ip, address.prefix_len).ok())
                 .collect();

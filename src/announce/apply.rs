@@ -1,8 +1,8 @@
 //! The task that owns the kernel's addresses.
 //!
-//! Level-triggered: at each change of what is served or of the links it dumps the addresses, plans
-//! and acts, until there is nothing left to do. What it has done itself it need not read again, unless something
-//! of it was refused.
+//! Level-triggered: at each change of what is served, of the links or of the addresses it dumps these, plans and
+//! acts, until there is nothing left to do. What it has done itself it need not read again, unless something of
+//! it was refused; nor, for a second, to add more: the kernel refuses to add what is there.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,13 +21,18 @@ use crate::announce::plan::{
 use crate::clock::{Instant, rest_after, sleep_until};
 use crate::guard::gate::Gate;
 use crate::lease::{KernelView, Serving};
-use crate::net::links::{LinkAddress, Links};
+use crate::net::links::Links;
 use crate::net::netlink::{Netlink, NetlinkError, full_prefix};
 
 /// How often a refused address is tried again while it is served.
 const RETRY: Duration = Duration::from_secs(1);
 /// Plans in a row before the channels are looked at again.
 const PASSES: usize = 8;
+/// Changes in a row before the plan is made anew: what is to be added meanwhile goes before the rest of
+/// thousands that are refreshed.
+const AT_ONCE: usize = 512;
+/// For how long more addresses may be added to what the kernel had at the last look.
+const FRESH: Duration = Duration::from_secs(1);
 /// How far a dump, in whole seconds of the kernel's own clock, may be from what was set.
 const DUMP_SLACK: Duration = Duration::from_millis(200);
 
@@ -37,8 +42,11 @@ pub struct Applier {
     netlink: Netlink,
     serving: watch::Receiver<Serving>,
     links: watch::Receiver<Links>,
+    gone: watch::Receiver<u64>,
     gate: Gate,
     view: watch::Sender<KernelView>,
+    /// What the kernel has, as of the last dump and with what this process has done since.
+    known: Option<(Instant, Kernel)>,
     /// What this process last set.
     records: BTreeMap<Place, Ours>,
     refused: BTreeMap<IpAddr, Refusal>,
@@ -55,7 +63,7 @@ impl Applier {
     pub fn new(
         netlink: Netlink,
         serving: watch::Receiver<Serving>,
-        links: watch::Receiver<Links>,
+        (links, gone): (watch::Receiver<Links>, watch::Receiver<u64>),
         gate: Gate,
         confinement: Confinement,
         view: watch::Sender<KernelView>,
@@ -65,8 +73,10 @@ impl Applier {
             netlink,
             serving,
             links,
+            gone,
             gate,
             view,
+            known: None,
             records: BTreeMap::new(),
             refused: BTreeMap::new(),
             applied: 0,
@@ -95,33 +105,43 @@ impl Applier {
                     None => std::future::pending().await,
                 }
             };
-            let open = tokio::select! {
-                changed = self.serving.changed() => changed.is_ok(),
-                changed = self.links.changed() => changed.is_ok(),
-                changed = self.gate.changed() => changed.is_ok(),
-                () = timer => true,
+            let (open, elsewhere) = tokio::select! {
+                changed = self.links.changed() => (changed.is_ok(), true),
+                changed = self.gone.changed() => (changed.is_ok(), true),
+                changed = self.serving.changed() => (changed.is_ok(), false),
+                changed = self.gate.changed() => (changed.is_ok(), false),
+                () = timer => (true, true),
             };
             if !open {
                 return;
+            }
+            if elsewhere {
+                self.known = None;
             }
         }
     }
 
     /// Plans and acts until nothing is left to do; when to look again.
     async fn settle(&mut self) -> Result<Option<Instant>, NetlinkError> {
-        let mut observed: Option<Kernel> = None;
+        let mut looked = false;
         for _ in 0..PASSES {
             let serving = self.serving.borrow_and_update().clone();
             let links = self.links.borrow_and_update().clone();
-            let mut kernel = match observed.take() {
-                Some(kernel) => kernel,
-                None => self.observe().await?,
+            let (seen_at, mut kernel) = match self.known.take() {
+                Some(known) if looked || Instant::now() < known.0 + FRESH => known,
+                _ => {
+                    looked = true;
+                    (Instant::now(), self.observe().await?)
+                }
             };
             self.gate.guard(exposing(&serving, &links, &kernel));
             let now = Instant::now();
             self.refused
                 .retain(|ip, refusal| serving.vips.contains_key(ip) || now < refusal.retry_at);
             let mut plan = plan(now, &serving, &links, &kernel, &self.refused);
+            if !looked && plan.ops.iter().any(|op| !matches!(op, KernelOp::Add { .. })) {
+                continue;
+            }
             if plan.ops.is_empty() {
                 (self.applied, self.told) = (serving.generation, serving.generation);
             }
@@ -133,11 +153,15 @@ impl Applier {
             });
             let held = self.gate.hold(now, &mut plan.ops);
             if plan.ops.is_empty() {
+                self.known = Some((seen_at, kernel));
                 return Ok([plan.wake, held].into_iter().flatten().min());
             }
+            let all = plan.ops.len() <= AT_ONCE;
+            plan.ops.truncate(AT_ONCE);
             self.confinement.confine(&links).await;
-            observed = self.execute(&plan.ops, &mut kernel).await?.then_some(kernel);
-            if held.is_none() {
+            let done = self.execute(&plan.ops, &mut kernel).await?;
+            self.known = done.then_some((seen_at, kernel));
+            if all && held.is_none() {
                 self.told = serving.generation;
             }
         }
@@ -147,14 +171,16 @@ impl Applier {
 
     /// Dumps the addresses and joins them with what this process knows of them.
     async fn observe(&mut self) -> Result<Kernel, NetlinkError> {
+        let began = Instant::now();
         let addresses = self.netlink.addresses().await?;
         let ended = Instant::now();
         let mut kernel = Kernel::default();
-        for (index, address) in addresses {
-            let place = (index, address.ip);
+        for address in addresses {
+            let place = (address.index, address.ip);
             // We only ever add single addresses.
             if address.ours && address.prefix_len == full_prefix(address.ip) {
-                kernel.ours.insert(place, joined(&address, ended, self.records.get(&place)));
+                let known = self.records.get(&place);
+                kernel.ours.insert(place, joined(address.valid, (began, ended), known));
             } else {
                 kernel.foreign.insert(place);
             }
@@ -266,12 +292,16 @@ fn set(before: Instant, after: Instant, seconds: NonZeroU32) -> Lifetime {
     Lifetime { earliest: before + length, latest: after + length, exact: true }
 }
 
-/// A dump's row for an address of ours. What this process has set is believed as long as the dump,
-/// which says how many seconds are left, rounded up, does not contradict it.
-fn joined(address: &LinkAddress, ended: Instant, known: Option<&Ours>) -> Ours {
-    let valid = address.valid.unwrap_or(Duration::from_secs(u32::MAX.into()));
+/// An address of ours that a dump between two points has shown. What this process has set is believed as long
+/// as the dump, which says how many seconds are left, rounded up, does not contradict it.
+fn joined(
+    valid: Option<Duration>,
+    (began, ended): (Instant, Instant),
+    known: Option<&Ours>,
+) -> Ours {
+    let valid = valid.unwrap_or(Duration::from_secs(u32::MAX.into()));
     let estimated = Lifetime {
-        earliest: address.seen + valid.saturating_sub(Duration::from_secs(1)) - DUMP_SLACK,
+        earliest: began + valid.saturating_sub(Duration::from_secs(1)) - DUMP_SLACK,
         latest: ended + valid + DUMP_SLACK,
         exact: false,
     };
@@ -283,8 +313,6 @@ fn joined(address: &LinkAddress, ended: Instant, known: Option<&Ours>) -> Ours {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
 
     fn at(millis: u64) -> Instant {
@@ -303,18 +331,12 @@ mod tests {
             ("made endless by somebody", None, false),
         ];
         for (name, valid, believed) in rows {
-            let address = LinkAddress {
-                ip: Ipv4Addr::new(192, 0, 2, 9).into(),
-                prefix_len: 32,
-                ours: true,
-                valid: valid.map(Duration::from_secs),
-                seen: at(2_500),
-                tentative: false,
-            };
-            let ours = joined(&address, at(2_501), Some(&known));
+            let valid = valid.map(Duration::from_secs);
+            let dumped = (at(2_500), at(2_501));
+            let ours = joined(valid, dumped, Some(&known));
             assert_eq!(ours == known, believed, "{name}: {ours:?}");
             assert_eq!(ours.lifetime.exact, believed, "{name}");
-            let unknown = joined(&address, at(2_501), None).lifetime;
+            let unknown = joined(valid, dumped, None).lifetime;
             assert!(!unknown.exact, "{name}");
             if believed {
                 assert!(unknown.earliest <= known.lifetime.earliest, "{name}");

@@ -86,6 +86,6 @@ pub async fn restore(netlink: &Netlink, state: &StateFolder, links: &Links) {
 /// subnet.
 fn may_share_a_segment(link: &Link) -> bool {
     let pod = link.kind.as_deref() == Some("veth")
-        && !link.node_addresses().any(|address| address.ip.is_ipv4() && address.prefix_len < 32);
+        && !link.addresses.iter().any(|address| address.ip.is_ipv4() && address.prefix_len < 32);
     !link.loopback && !link.mac.is_zero() && link.master.is_none() && !pod
 }

@@ -60,7 +60,8 @@ pub fn start(
 ) -> impl Future<Output = Announcement> + Send + use<> {
     let kernel = view.subscribe();
     let vanished = Arc::new(AtomicU64::new(0));
-    let (netlink, links) = (edge.netlink.clone(), edge.links.clone());
+    let netlink = edge.netlink.clone();
+    let links = (edge.links.clone(), edge.gone.clone());
     let confinement = Confinement::new(netlink.clone(), state);
     let counted = Arc::clone(&vanished);
     let applier = Applier::new(netlink, serving.clone(), links, gate, confinement, view, counted);

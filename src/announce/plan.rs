@@ -193,13 +193,14 @@ pub fn view(
     refused: &BTreeMap<IpAddr, Refusal>,
 ) -> KernelView {
     let mut view = KernelView { applied, told, ..KernelView::default() };
+    let names = names(links);
     for (&(index, ip), ours) in &kernel.ours {
-        let Some(link) = links.by_index(index) else { continue };
-        let served_here = serving.vips.get(&ip).is_some_and(|vip| vip.interface == link.name);
+        let Some(&name) = names.get(&index) else { continue };
+        let served_here = serving.vips.get(&ip).is_some_and(|vip| vip.interface == *name);
         // While it moves, the place where it should be counts.
         if served_here || !view.ours.contains_key(&ip) {
             let until = ours.lifetime.earliest;
-            let address = KernelAddress { interface: link.name.clone(), until };
+            let address = KernelAddress { interface: name.clone(), until };
             view.ours.insert(ip, address);
         }
     }
@@ -232,16 +233,21 @@ fn served_at(ip: IpAddr, vip: &ServedVip, links: &Links) -> Option<Place> {
 
 /// The addresses without our mark, each with the first link that has it.
 fn foreign<'a>(kernel: &Kernel, links: &'a Links) -> BTreeMap<IpAddr, &'a InterfaceName> {
-    // By index, as the addresses are: a node has a link for each of its pods.
-    let names = links.0.values().filter(|link| link.name.as_str() != KUBE_IPVS);
-    let names: BTreeMap<u32, &InterfaceName> = names.map(|link| (link.index, &link.name)).collect();
+    let names = names(links);
     let mut foreign: BTreeMap<IpAddr, &InterfaceName> = BTreeMap::new();
     for (index, ip) in &kernel.foreign {
-        let Some(name) = names.get(index) else { continue };
+        let Some(name) = names.get(index).filter(|name| name.as_str() != KUBE_IPVS) else {
+            continue;
+        };
         let first = foreign.entry(*ip).or_insert(name);
         *first = (*first).min(name);
     }
     foreign
+}
+
+/// The links' names by their indices, as addresses have them: a node has a link for each of its pods.
+fn names(links: &Links) -> BTreeMap<u32, &InterfaceName> {
+    links.0.values().map(|link| (link.index, &link.name)).collect()
 }
 
 fn is_off(lifetime: &Lifetime, until: Instant) -> bool {

@@ -17,8 +17,8 @@ use pnet_base::MacAddr;
 
 use crate::clock::Instant;
 use crate::desired::Announcements;
-use crate::lease::{KernelView, Serving};
-use crate::net::links::Links;
+use crate::lease::{KernelView, ServedVip, Serving};
+use crate::net::links::{Link, Links};
 
 /// The repetitions of a burst, each counted from the one before: at 0.1, 0.5, 1 and 2 s, then each second.
 const BURST: [Duration; 4] = [
@@ -42,6 +42,14 @@ struct Entry {
     due: Instant,
 }
 
+/// An address to announce.
+struct Announced<'a> {
+    ip: IpAddr,
+    vip: &'a ServedVip,
+    announcements: Announcements,
+    link: &'a Link,
+}
+
 /// The schedule of all announcements. Pure: the announcer has them sent.
 #[derive(Clone, Debug, Default)]
 pub struct Schedule {
@@ -57,55 +65,64 @@ pub struct Schedule {
 impl Schedule {
     /// Takes over what is served, what the kernel has, and the links.
     pub fn update(&mut self, now: Instant, serving: &Serving, kernel: &KernelView, links: &Links) {
-        let announced = |ip: &IpAddr| {
-            let vip = serving.vips.get(ip)?;
-            let announcements = vip.announced?;
-            let here = kernel.ours.get(ip)?.interface == vip.interface;
-            let link = links.get(&vip.interface)?;
-            here.then_some((vip, announcements, link))
-        };
-        self.entries.retain(|ip, entry| {
-            let stays = announced(ip).is_some();
-            if !stays {
-                self.times.remove(&(entry.due, *ip));
+        let Self { entries, times, first, .. } = self;
+        // All are in the order of addresses.
+        let mut ours = kernel.ours.iter().peekable();
+        let mut announced = serving
+            .vips
+            .iter()
+            .filter_map(|(ip, vip)| {
+                while ours.next_if(|(other, _)| *other < ip).is_some() {}
+                let (_, address) = ours.next_if(|(other, _)| *other == ip)?;
+                let announcements = vip.announced?;
+                let link = links.get(&vip.interface)?;
+                let here = address.interface == vip.interface;
+                here.then_some(Announced { ip: *ip, vip, announcements, link })
+            })
+            .peekable();
+        let mut new = Vec::new();
+        entries.retain(|ip, entry| {
+            while let Some(other) = announced.next_if(|other| other.ip < *ip) {
+                new.push(other);
             }
-            stays
-        });
-        self.first.retain(|ip| announced(ip).is_some());
-        for ip in serving.vips.keys() {
-            let Some((vip, announcements, link)) = announced(ip) else { continue };
-            let known = self.entries.get_mut(ip).filter(|entry| {
-                entry.ownership == vip.ownership && entry.interface == vip.interface
-            });
-            let Some(entry) = known else {
-                self.first.insert(*ip);
-                let due = now + pause(*ip, announcements, 0);
-                let entry = Entry {
-                    interface: vip.interface.clone(),
-                    ownership: vip.ownership,
-                    mac: link.mac,
-                    carrier: link.carrier,
-                    announcements,
-                    repeated: 0,
-                    due,
-                };
-                if let Some(former) = self.entries.insert(*ip, entry) {
-                    self.times.remove(&(former.due, *ip));
-                }
-                self.times.insert((due, *ip));
-                continue;
+            let Some(found) = announced.next_if(|other| other.ip == *ip) else {
+                times.remove(&(entry.due, *ip));
+                first.remove(ip);
+                return false;
             };
+            if entry.ownership != found.vip.ownership || entry.interface != found.vip.interface {
+                times.remove(&(entry.due, *ip));
+                new.push(found);
+                return false;
+            }
+            let Announced { link, announcements, .. } = found;
             if link.carrier && (!entry.carrier || link.mac != entry.mac) {
-                self.first.insert(*ip);
+                first.insert(*ip);
             }
             entry.carrier = link.carrier;
             entry.mac = link.mac;
             if entry.announcements != announcements {
                 entry.announcements = announcements;
                 let due = entry.due.min(now + pause(*ip, announcements, entry.repeated));
-                self.times.remove(&(std::mem::replace(&mut entry.due, due), *ip));
-                self.times.insert((due, *ip));
+                times.remove(&(std::mem::replace(&mut entry.due, due), *ip));
+                times.insert((due, *ip));
             }
+            true
+        });
+        for Announced { ip, vip, announcements, link } in new.into_iter().chain(announced) {
+            let due = now + pause(ip, announcements, 0);
+            let entry = Entry {
+                interface: vip.interface.clone(),
+                ownership: vip.ownership,
+                mac: link.mac,
+                carrier: link.carrier,
+                announcements,
+                repeated: 0,
+                due,
+            };
+            first.insert(ip);
+            times.insert((due, ip));
+            entries.insert(ip, entry);
         }
     }
 
@@ -172,8 +189,7 @@ mod tests {
     use leasehold_crds::lease::LeaseName;
 
     use super::*;
-    use crate::lease::{KernelAddress, ServedVip};
-    use crate::net::links::Link;
+    use crate::lease::KernelAddress;
 
     fn vip(last: u8) -> IpAddr {
         Ipv4Addr::new(192, 0, 2, last).into()

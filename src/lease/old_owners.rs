@@ -449,7 +449,7 @@ impl Election {
 
     /// Whether `ip` is served here, and may be on this node, too, because it was fenced.
     fn may_have(&self, interface: &InterfaceName, old: &OldOwner, ip: IpAddr) -> bool {
-        old.fenced.is_some() && self.has_here(ip) == Some(interface) && !old.taken.contains_key(&ip)
+        old.fenced.is_some() && !old.taken.contains_key(&ip) && self.has_here(ip) == Some(interface)
     }
 
     /// An old owner still answers: what was taken from it is announced again.

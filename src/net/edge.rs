@@ -60,6 +60,8 @@ pub struct EdgeCounters {
 pub struct Edge {
     /// Links, addresses and gateways, current.
     pub links: watch::Receiver<Links>,
+    /// How many addresses with our mark have gone from the kernel so far, whoever removed them.
+    pub gone: watch::Receiver<u64>,
     /// What the core attends to; nothing is heard before it is told.
     pub attention: watch::Sender<Attention>,
     /// What other hosts say of the addresses attended to, and their answers to this node's
@@ -97,7 +99,8 @@ impl Edge {
         for driver in drivers {
             tasks.spawn(driver.map(|()| NetlinkError::Closed.into()));
         }
-        let (links_task, links) = LinksTask::new(reader, events).await?;
+        let links_task = LinksTask::new(reader, events).await?;
+        let (links, gone) = (links_task.links(), links_task.gone());
         tasks.spawn(async { links_task.run().await.into() });
 
         let (attention, attention_receiver) = watch::channel(Attention::default());
@@ -120,7 +123,18 @@ impl Edge {
             own: BTreeSet::new(),
         };
         tasks.spawn(async { task.run().await.into() });
-        Ok(Self { links, attention, heard, hearing, witnesses, transmit, netlink, counters, tasks })
+        Ok(Self {
+            links,
+            gone,
+            attention,
+            heard,
+            hearing,
+            witnesses,
+            transmit,
+            netlink,
+            counters,
+            tasks,
+        })
     }
 }
 

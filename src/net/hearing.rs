@@ -118,7 +118,7 @@ impl Hearing {
             let Some(link) = links.get(name) else { continue };
             if link.carrier {
                 let count = segment.round(now);
-                questions.extend(segment.ask(now, link, &self.attention.peers, count));
+                questions.extend(segment.ask(now, link, &self.attention, count));
             }
         }
         questions
@@ -135,7 +135,7 @@ impl Hearing {
         else {
             return Vec::new();
         };
-        segment.ask(now, link, &self.attention.peers, ASKED_AT_ONCE)
+        segment.ask(now, link, &self.attention, ASKED_AT_ONCE)
     }
 
     /// A question that was sent, of this schedule or of somebody else.
@@ -184,12 +184,12 @@ impl Segment {
         &mut self,
         now: Instant,
         link: &Link,
-        peers: &BTreeSet<Peer>,
+        attention: &Attention,
         most: usize,
     ) -> Vec<Question> {
         let name = &link.name;
         self.asked.retain(|_, at| now.saturating_since(*at) < ANSWER_WITHIN);
-        let targets = self.targets(link, peers);
+        let targets = self.targets(link, attention);
         self.known.retain(|ip, _| targets.contains_key(ip));
         if targets.is_empty() {
             return Vec::new();
@@ -224,14 +224,17 @@ impl Segment {
     }
 
     /// Whom to ask, with the MAC if somebody has told it.
-    fn targets(&self, link: &Link, peers: &BTreeSet<Peer>) -> BTreeMap<IpAddr, Option<MacAddr>> {
+    fn targets(&self, link: &Link, attention: &Attention) -> BTreeMap<IpAddr, Option<MacAddr>> {
         let gateways = link.gateways.iter().map(|ip| (*ip, None));
+        let peers = attention.peers.iter();
         let peers =
-            peers.iter().filter(|peer| link.reaches(peer.ip)).map(|peer| (peer.ip, Some(peer.mac)));
+            peers.filter(|peer| link.reaches(peer.ip)).map(|peer| (peer.ip, Some(peer.mac)));
         let hosts = self.hosts.iter().map(|(ip, mac)| (*ip, Some(*mac)));
         // The later one wins: what is told of a gateway is only that it should be there.
         let mut targets: BTreeMap<_, _> = gateways.chain(hosts).chain(peers).collect();
-        targets.retain(|ip, _| !link.addresses.iter().any(|address| address.ip == *ip));
+        // Its own addresses, and those that it serves or is about to.
+        let own = |ip: &IpAddr| link.addresses.iter().any(|address| address.ip == *ip);
+        targets.retain(|ip, _| !attention.vips.contains(ip) && !own(ip));
         targets
     }
 
@@ -284,14 +287,7 @@ mod tests {
     }
 
     fn links(gateways: &[u8], carrier: bool) -> Links {
-        let own = LinkAddress {
-            ip: host(1),
-            prefix_len: 24,
-            ours: false,
-            valid: None,
-            seen: at(0),
-            tentative: false,
-        };
+        let own = LinkAddress { ip: host(1), prefix_len: 24, tentative: false };
         let link = Link {
             index: 2,
             name: eth0(),

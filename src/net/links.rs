@@ -20,9 +20,6 @@ use crate::net::table::{Change, Table};
 /// Everything is read anew this often, whatever the events have said: a message that could not be
 /// decoded is not reported as lost.
 const RESYNC: Duration = Duration::from_secs(30);
-/// How long changes of our own addresses wait for more of them: with each renewal of the session the
-/// kernel reports every one.
-const GATHER: Duration = Duration::from_millis(20);
 
 /// All links of this network namespace, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +59,7 @@ pub struct Link {
     pub lower: Option<u32>,
     /// Whether it is the loopback device.
     pub loopback: bool,
-    /// Its addresses.
+    /// The node's own addresses on it: all that do not bear our mark.
     pub addresses: Vec<LinkAddress>,
     /// Next hops of default routes through it.
     pub gateways: Vec<IpAddr>,
@@ -72,38 +69,27 @@ pub struct Link {
 }
 
 impl Link {
-    /// The node's own addresses on it: all that do not bear our mark.
-    pub fn node_addresses(&self) -> impl Iterator<Item = &LinkAddress> {
-        self.addresses.iter().filter(|address| !address.ours)
-    }
-
     /// Whether `ip` lies in a subnet of one of the node's own addresses on it.
     pub fn reaches(&self, ip: IpAddr) -> bool {
-        self.node_addresses().any(|address| address.contains(ip))
+        self.addresses.iter().any(|address| address.contains(ip))
     }
 
     /// The link-local IPv6 address, once it is usable.
     pub fn link_local(&self) -> Option<Ipv6Addr> {
-        self.node_addresses().find_map(|address| match address.ip {
+        self.addresses.iter().find_map(|address| match address.ip {
             IpAddr::V6(ip) if ip.is_unicast_link_local() && !address.tentative => Some(ip),
             _ => None,
         })
     }
 }
 
-/// An address on a link.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An address of the node on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkAddress {
     /// The address.
     pub ip: IpAddr,
     /// The length of its subnet's prefix.
     pub prefix_len: u8,
-    /// Whether it bears our mark.
-    pub ours: bool,
-    /// The lifetime that was left when `seen`, rounded up to whole seconds; none if it is forever.
-    pub valid: Option<Duration>,
-    /// When the kernel said so; kept while the kernel repeats what was known.
-    pub seen: Instant,
     /// IPv6: duplicate address detection has not ended, or has found a duplicate.
     pub tentative: bool,
 }
@@ -125,45 +111,42 @@ pub(crate) struct LinksTask {
     events: Events,
     table: Table,
     links: watch::Sender<Links>,
+    gone: watch::Sender<u64>,
 }
 
 impl LinksTask {
     /// Reads everything once. `events` has to be subscribed already, so that nothing falls
     /// between.
-    pub(crate) async fn new(
-        netlink: Netlink,
-        events: Events,
-    ) -> Result<(Self, watch::Receiver<Links>), NetlinkError> {
+    pub(crate) async fn new(netlink: Netlink, events: Events) -> Result<Self, NetlinkError> {
         let table = netlink.table().await?;
-        let (sender, receiver) = watch::channel(table.links());
-        Ok((Self { netlink, events, table, links: sender }, receiver))
+        let links = watch::Sender::new(table.links());
+        Ok(Self { netlink, events, table, links, gone: watch::Sender::new(0) })
+    }
+
+    /// The links, current.
+    pub(crate) fn links(&self) -> watch::Receiver<Links> {
+        self.links.subscribe()
+    }
+
+    /// How many addresses with our mark have gone, whoever removed them.
+    pub(crate) fn gone(&self) -> watch::Receiver<u64> {
+        self.gone.subscribe()
     }
 
     /// Runs until netlink ends, which is an error.
     pub(crate) async fn run(mut self) -> NetlinkError {
         let mut resync = Instant::now() + RESYNC;
-        let mut gathered: Option<Instant> = None;
         loop {
-            let publish = async {
-                match gathered {
-                    Some(at) => sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
             let change = tokio::select! {
                 event = self.events.next() => match event {
                     Some((message, _)) => self.apply_all(message),
                     None => return NetlinkError::Closed,
                 },
                 () = sleep_until(resync) => Change::Everything,
-                () = publish => Change::Applied,
             };
+            self.tell_gone();
             let read = match change {
                 Change::Nothing => continue,
-                Change::Ours => {
-                    gathered.get_or_insert_with(|| Instant::now() + GATHER);
-                    continue;
-                }
                 Change::Applied => Ok(()),
                 Change::Routes => self.netlink.routes(&mut self.table).await,
                 Change::Everything => {
@@ -180,7 +163,7 @@ impl LinksTask {
                     resync = resync.min(Instant::now() + Duration::from_millis(100));
                 }
             }
-            gathered = None;
+            self.tell_gone();
             let links = self.table.links();
             self.links.send_if_modified(|known| {
                 let modified = *known != links;
@@ -190,14 +173,18 @@ impl LinksTask {
         }
     }
 
+    fn tell_gone(&self) {
+        let gone = self.table.gone();
+        self.gone.send_if_modified(|known| std::mem::replace(known, gone) != gone);
+    }
+
     /// Applies an event and all that wait behind it, so that a batch of changes is published once.
     fn apply_all(&mut self, first: NetlinkMessage<RouteNetlinkMessage>) -> Change {
-        let now = Instant::now();
         let mut change = Change::Nothing;
         let mut next = Some(first);
         while let Some(message) = next {
             change = change.max(match message.payload {
-                NetlinkPayload::InnerMessage(message) => self.table.apply(now, &message),
+                NetlinkPayload::InnerMessage(message) => self.table.apply(&message),
                 NetlinkPayload::Overrun(_) => Change::Everything,
                 _ => Change::Nothing,
             });

@@ -23,10 +23,9 @@ use netlink_sys::AsyncSocket;
 use rtnetlink::{Handle, MulticastGroup};
 use tokio::sync::Mutex;
 
-use crate::clock::Instant;
-use crate::net::links::{Events, LinkAddress};
+use crate::net::links::Events;
 use crate::net::sysctl::ArpSettings;
-use crate::net::table::{Table, parse_address};
+use crate::net::table::{AddressRow, Table, parse_address};
 
 /// `IFA_PROTO` of our addresses: `L`. The kernel uses 0 to 3; iproute2 prints it as `proto 0x4c`.
 pub const MARK: u8 = 76;
@@ -163,15 +162,14 @@ impl Netlink {
         Ok(self.handle.address().del(message).execute().await?)
     }
 
-    /// All addresses of the namespace, by the index of their link.
-    pub async fn addresses(&self) -> Result<Vec<(u32, LinkAddress)>, NetlinkError> {
+    /// All addresses of the namespace.
+    pub async fn addresses(&self) -> Result<Vec<AddressRow>, NetlinkError> {
         let _dump = self.dumps.lock().await;
-        let now = Instant::now();
         let rows = self.handle.address().get().execute();
         pin_mut!(rows);
         let mut addresses = Vec::new();
         while let Some(row) = rows.try_next().await? {
-            addresses.extend(parse_address(now, &row));
+            addresses.extend(parse_address(&row));
         }
         Ok(addresses)
     }
@@ -201,17 +199,16 @@ impl Netlink {
     pub(crate) async fn table(&self) -> Result<Table, NetlinkError> {
         let mut table = Table::default();
         let dump = self.dumps.lock().await;
-        let now = Instant::now();
         let skip = vec![LinkExtentMask::SkipStats];
         let links = self.handle.link().get().set_filter_mask(AddressFamily::Unspec, skip).execute();
         pin_mut!(links);
         while let Some(row) = links.try_next().await? {
-            table.apply(now, &RouteNetlinkMessage::NewLink(row));
+            table.apply(&RouteNetlinkMessage::NewLink(row));
         }
         let addresses = self.handle.address().get().execute();
         pin_mut!(addresses);
         while let Some(row) = addresses.try_next().await? {
-            table.apply(now, &RouteNetlinkMessage::NewAddress(row));
+            table.apply(&RouteNetlinkMessage::NewAddress(row));
         }
         drop(dump);
         self.routes(&mut table).await?;

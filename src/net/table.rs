@@ -15,7 +15,6 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use pnet_base::MacAddr;
 
-use crate::clock::Instant;
 use crate::net::links::{Link, LinkAddress, Links};
 use crate::net::netlink::MARK;
 
@@ -27,8 +26,6 @@ const FOREVER: u32 = u32::MAX;
 pub enum Change {
     /// It was not about what the table holds.
     Nothing,
-    /// The table is current; only addresses with our mark have changed.
-    Ours,
     /// The table is current.
     Applied,
     /// The default routes have to be read anew.
@@ -41,7 +38,12 @@ pub enum Change {
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     links: BTreeMap<u32, Link>,
+    /// The node's own.
     addresses: BTreeMap<u32, BTreeMap<(IpAddr, u8), LinkAddress>>,
+    /// Those with our mark.
+    ours: BTreeSet<(u32, IpAddr, u8)>,
+    /// How many of those have gone so far.
+    gone: u64,
     gateways: BTreeMap<u32, BTreeSet<IpAddr>>,
     /// The metrics of default routes, by family and index.
     metrics: BTreeMap<(bool, u32), u32>,
@@ -52,27 +54,26 @@ impl Table {
     ///
     /// Routes are told apart only as "some default route changed": the kernel sends no event for
     /// IPv4 routes that go away with their link, so a change of a link means the same.
-    pub fn apply(&mut self, now: Instant, message: &RouteNetlinkMessage) -> Change {
+    pub fn apply(&mut self, message: &RouteNetlinkMessage) -> Change {
         match message {
             RouteNetlinkMessage::NewLink(message) => self.new_link(message),
             RouteNetlinkMessage::DelLink(message) => self.delete_link(message),
             RouteNetlinkMessage::NewAddress(message) => {
-                let Some((index, address)) = parse_address(now, message) else {
-                    return Change::Nothing;
-                };
-                let key = (address.ip, address.prefix_len);
-                let ours = address.ours;
-                let before = self.addresses.entry(index).or_default().insert(key, address);
-                address_changed(ours && before.is_none_or(|before| before.ours))
+                let Some(row) = parse_address(message) else { return Change::Nothing };
+                if row.ours {
+                    self.ours.insert(row.key());
+                    return self.forget(&row);
+                }
+                self.lose(&row);
+                let address = row.address();
+                let key = (row.ip, row.prefix_len);
+                let before = self.addresses.entry(row.index).or_default().insert(key, address);
+                if before == Some(address) { Change::Nothing } else { Change::Applied }
             }
             RouteNetlinkMessage::DelAddress(message) => {
-                let Some((index, address)) = parse_address(now, message) else {
-                    return Change::Nothing;
-                };
-                let addresses = self.addresses.get_mut(&index);
-                let removed =
-                    addresses.and_then(|known| known.remove(&(address.ip, address.prefix_len)));
-                address_changed(removed.unwrap_or(address).ours)
+                let Some(row) = parse_address(message) else { return Change::Nothing };
+                self.lose(&row);
+                self.forget(&row)
             }
             RouteNetlinkMessage::NewRoute(message) | RouteNetlinkMessage::DelRoute(message)
                 if is_default(message) =>
@@ -81,6 +82,25 @@ impl Table {
             }
             _ => Change::Nothing,
         }
+    }
+
+    /// An address with our mark is gone, if it was one.
+    fn lose(&mut self, row: &AddressRow) {
+        if self.ours.remove(&row.key()) {
+            self.gone += 1;
+        }
+    }
+
+    /// An address of the node is gone, if it was one.
+    fn forget(&mut self, row: &AddressRow) -> Change {
+        let known = self.addresses.get_mut(&row.index);
+        let removed = known.and_then(|known| known.remove(&(row.ip, row.prefix_len)));
+        if removed.is_some() { Change::Applied } else { Change::Nothing }
+    }
+
+    /// How many addresses with our mark have gone so far.
+    pub fn gone(&self) -> u64 {
+        self.gone
     }
 
     fn new_link(&mut self, message: &LinkMessage) -> Change {
@@ -104,6 +124,9 @@ impl Table {
         }
         let index = message.header.index;
         self.addresses.remove(&index);
+        let before = self.ours.len();
+        self.ours.retain(|(of, ..)| *of != index);
+        self.gone += u64::try_from(before - self.ours.len()).unwrap_or(u64::MAX);
         self.gateways.remove(&index);
         self.metrics.retain(|(_, of), _| *of != index);
         if self.links.remove(&index).is_some() { Change::Routes } else { Change::Nothing }
@@ -139,30 +162,11 @@ impl Table {
         of_family(false).chain(of_family(true)).collect()
     }
 
-    /// Takes over what a dump has read, keeping the time at which an unchanged address was first
-    /// seen with the lifetime that it still has.
+    /// Takes over what a dump has read.
     pub fn replace_by(&mut self, dumped: Self) {
         let known = std::mem::replace(self, dumped);
-        for (index, addresses) in &mut self.addresses {
-            for (key, address) in addresses {
-                let Some(before) = known.addresses.get(index).and_then(|known| known.get(key))
-                else {
-                    continue;
-                };
-                let runs_on = match (before.valid, address.valid) {
-                    (None, None) => true,
-                    (Some(before_valid), Some(valid)) => {
-                        let expected = (before.seen + before_valid).saturating_since(address.seen);
-                        expected.abs_diff(valid) <= Duration::from_millis(1_100)
-                    }
-                    _ => false,
-                };
-                if runs_on {
-                    address.valid = before.valid;
-                    address.seen = before.seen;
-                }
-            }
-        }
+        let gone = known.ours.difference(&self.ours).count();
+        self.gone = known.gone + u64::try_from(gone).unwrap_or(u64::MAX);
     }
 
     /// The snapshot.
@@ -171,7 +175,7 @@ impl Table {
         let links = self.links.values().map(|link| {
             let mut link = link.clone();
             if let Some(addresses) = self.addresses.get(&link.index) {
-                link.addresses = addresses.values().cloned().collect();
+                link.addresses = addresses.values().copied().collect();
             }
             if let Some(gateways) = self.gateways.get(&link.index) {
                 link.gateways = gateways.iter().copied().collect();
@@ -181,10 +185,6 @@ impl Table {
         });
         Links(links.collect())
     }
-}
-
-const fn address_changed(ours: bool) -> Change {
-    if ours { Change::Ours } else { Change::Applied }
 }
 
 fn parse_link(message: &LinkMessage) -> Option<Link> {
@@ -237,8 +237,35 @@ fn parse_link(message: &LinkMessage) -> Option<Link> {
     })
 }
 
-/// The interface and the address of a message.
-pub fn parse_address(now: Instant, message: &AddressMessage) -> Option<(u32, LinkAddress)> {
+/// An address as an event or a row of a dump tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressRow {
+    /// The index of its link.
+    pub index: u32,
+    /// The address.
+    pub ip: IpAddr,
+    /// The length of its subnet's prefix.
+    pub prefix_len: u8,
+    /// Whether it bears our mark.
+    pub ours: bool,
+    /// The lifetime that is left, rounded up to whole seconds; none if it is forever.
+    pub valid: Option<Duration>,
+    /// IPv6: duplicate address detection has not ended, or has found a duplicate.
+    pub tentative: bool,
+}
+
+impl AddressRow {
+    const fn key(&self) -> (u32, IpAddr, u8) {
+        (self.index, self.ip, self.prefix_len)
+    }
+
+    const fn address(&self) -> LinkAddress {
+        LinkAddress { ip: self.ip, prefix_len: self.prefix_len, tentative: self.tentative }
+    }
+}
+
+/// What a message says of an address.
+pub fn parse_address(message: &AddressMessage) -> Option<AddressRow> {
     let mut address = None;
     let mut local = None;
     let mut ours = false;
@@ -256,19 +283,15 @@ pub fn parse_address(now: Instant, message: &AddressMessage) -> Option<(u32, Lin
             _ => {}
         }
     }
-    // On a point-to-point link IFA_ADDRESS is the peer's.
-    let ip = local.or(address)?;
-    Some((
-        message.header.index,
-        LinkAddress {
-            ip,
-            prefix_len: message.header.prefix_len,
-            ours,
-            valid,
-            seen: now,
-            tentative: flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed),
-        },
-    ))
+    Some(AddressRow {
+        index: message.header.index,
+        // On a point-to-point link IFA_ADDRESS is the peer's.
+        ip: local.or(address)?,
+        prefix_len: message.header.prefix_len,
+        ours,
+        valid,
+        tentative: flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed),
+    })
 }
 
 fn is_default(message: &RouteMessage) -> bool {
@@ -317,10 +340,6 @@ mod tests {
 
     use super::*;
 
-    fn at(seconds: u64) -> Instant {
-        Instant::from_boot(Duration::from_secs(seconds))
-    }
-
     fn link(index: u32, flags: LinkFlags, state: State) -> LinkMessage {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -365,9 +384,9 @@ mod tests {
     fn table(valid: u32) -> Table {
         let mut table = Table::default();
         let eth2 = RouteNetlinkMessage::NewLink(link(2, up(), State::Up));
-        assert_eq!(table.apply(at(100), &eth2), Change::Routes);
+        assert_eq!(table.apply(&eth2), Change::Routes);
         let vip = RouteNetlinkMessage::NewAddress(address("192.0.2.9", valid, MARK));
-        assert_eq!(table.apply(at(100), &vip), Change::Ours);
+        assert_eq!(table.apply(&vip), Change::Nothing);
         table
     }
 
@@ -398,7 +417,7 @@ mod tests {
         for message in
             [RouteNetlinkMessage::NewLink(port.clone()), RouteNetlinkMessage::DelLink(port)]
         {
-            assert_eq!(table.apply(at(101), &message), Change::Nothing);
+            assert_eq!(table.apply(&message), Change::Nothing);
         }
         assert!(only_link(&table).carrier);
     }
@@ -407,16 +426,15 @@ mod tests {
     fn addresses_come_and_go_and_ours_are_told_by_the_mark() {
         let mut table = table(10);
         let own = RouteNetlinkMessage::NewAddress(address("192.0.2.1", FOREVER, 0));
-        table.apply(at(101), &own);
+        table.apply(&own);
         let eth2 = only_link(&table);
-        let own: Vec<_> =
-            eth2.node_addresses().map(|address| (address.ip, address.valid)).collect();
-        assert_eq!(own, [("192.0.2.1".parse().unwrap(), None)]);
+        let own: Vec<_> = eth2.addresses.iter().map(|address| address.ip).collect();
+        assert_eq!(own, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
         let vip = RouteNetlinkMessage::DelAddress(address("192.0.2.9", 0, MARK));
-        table.apply(at(102), &vip);
-        assert!(only_link(&table).addresses.iter().all(|address| !address.ours));
+        table.apply(&vip);
+        assert_eq!((only_link(&table).addresses.len(), table.gone()), (1, 1));
         let gone = RouteNetlinkMessage::DelLink(link(2, LinkFlags::empty(), State::Down));
-        assert_eq!(table.apply(at(103), &gone), Change::Routes);
+        assert_eq!(table.apply(&gone), Change::Routes);
         assert_eq!(table.links(), Links::default());
     }
 
@@ -431,7 +449,7 @@ mod tests {
         ];
         for (message, counts) in rows {
             let mut table = table(10);
-            let change = table.apply(at(101), &RouteNetlinkMessage::NewRoute(message.clone()));
+            let change = table.apply(&RouteNetlinkMessage::NewRoute(message.clone()));
             assert_eq!(change == Change::Routes, counts, "{message:?}");
             table.add_route(&message);
             assert_eq!(!only_link(&table).gateways.is_empty(), counts, "{message:?}");
@@ -449,25 +467,40 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_that_says_nothing_new_changes_nothing() {
-        let rows = [
-            // At 104 s of 10 s from 100 s on, rounded up, with the kernel's own idea of a second.
-            ("it runs on", 10, 6, true),
-            ("a moment apart", 10, 7, true),
-            ("renewed since", 10, 10, false),
-            ("drawn in", 10, 2, false),
-            ("made endless", 10, FOREVER, false),
-            ("endless as before", FOREVER, FOREVER, true),
-        ];
-        for (name, before, after, same) in rows {
-            let mut known = table(before);
-            let links = known.links();
+    fn lifetimes_are_not_of_interest_but_that_an_address_went_is() {
+        let own = |valid| RouteNetlinkMessage::NewAddress(address("192.0.2.1", valid, 0));
+        let vip = |valid| RouteNetlinkMessage::NewAddress(address("192.0.2.9", valid, MARK));
+        let mut known = table(10);
+        assert_eq!(known.apply(&own(60)), Change::Applied);
+        let links = known.links();
+        assert_eq!(known.apply(&own(FOREVER)), Change::Nothing);
+        assert_eq!(known.apply(&vip(10)), Change::Nothing);
+        assert_eq!((known.links(), known.gone()), (links.clone(), 0));
+        let dump = |rows: &[RouteNetlinkMessage]| {
             let mut dumped = Table::default();
-            dumped.apply(at(104), &RouteNetlinkMessage::NewLink(link(2, up(), State::Up)));
-            let vip = RouteNetlinkMessage::NewAddress(address("192.0.2.9", after, MARK));
-            dumped.apply(at(104), &vip);
-            known.replace_by(dumped);
-            assert_eq!(known.links() == links, same, "{name}");
-        }
+            dumped.apply(&RouteNetlinkMessage::NewLink(link(2, up(), State::Up)));
+            for row in rows {
+                dumped.apply(row);
+            }
+            dumped
+        };
+        known.replace_by(dump(&[own(30), vip(8)]));
+        assert_eq!((known.links(), known.gone()), (links.clone(), 0));
+        known.replace_by(dump(&[own(30)]));
+        assert_eq!((known.links(), known.gone()), (links, 1), "a dump does not have it");
+    }
+
+    #[test]
+    fn an_address_that_loses_our_mark_is_the_nodes() {
+        let mut table = table(10);
+        let taken = RouteNetlinkMessage::NewAddress(address("192.0.2.9", FOREVER, 0));
+        assert_eq!(table.apply(&taken), Change::Applied);
+        assert_eq!((only_link(&table).addresses.len(), table.gone()), (1, 1));
+        let back = RouteNetlinkMessage::NewAddress(address("192.0.2.9", 10, MARK));
+        assert_eq!(table.apply(&back), Change::Applied);
+        assert!(only_link(&table).addresses.is_empty());
+        let gone = RouteNetlinkMessage::DelLink(link(2, LinkFlags::empty(), State::Down));
+        table.apply(&gone);
+        assert_eq!(table.gone(), 2, "it went with its link");
     }
 }

@@ -123,7 +123,7 @@ impl Question {
         }
         Some(match self.ip {
             IpAddr::V4(ip) => {
-                let own = link.node_addresses().find_map(|address| match address.ip {
+                let own = link.addresses.iter().find_map(|address| match address.ip {
                     IpAddr::V4(own) if self.named && address.contains(self.ip) => Some(own),
                     _ => None,
                 });

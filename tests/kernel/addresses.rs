@@ -92,7 +92,7 @@ fn a_renewed_address_stays(world: &World) -> Result<()> {
                     .await?;
             }
             let addresses = speaker.edge.netlink.addresses().await?;
-            let there = |ip| addresses.iter().any(|(_, address)| address.ip == ip && address.ours);
+            let there = |ip| addresses.iter().any(|address| address.ip == ip && address.ours);
             ensure!(there(V4) && there(V6), "gone although renewed");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -276,7 +276,7 @@ fn another_interface(world: &World) -> Result<()> {
         let generation = speaker.serving.borrow().generation;
         loop {
             let addresses = speaker.edge.netlink.addresses().await?;
-            let there = |ip| addresses.iter().any(|(_, address)| address.ip == ip && address.ours);
+            let there = |ip| addresses.iter().any(|address| address.ip == ip && address.ours);
             ensure!(there(V4) && there(V6), "gone while it moved");
             if speaker.announcement.kernel.borrow().applied == generation {
                 break;
@@ -396,7 +396,7 @@ fn two_hundred(world: &World) -> Result<()> {
         let driver = connection;
         let count = async {
             let addresses = netlink.addresses().await?;
-            Ok::<_, anyhow::Error>(addresses.iter().filter(|(_, address)| address.ours).count())
+            Ok::<_, anyhow::Error>(addresses.iter().filter(|address| address.ours).count())
         };
         let work = async {
             let speaker = Speaker::start().await?;
@@ -440,7 +440,7 @@ fn dumps_wait(world: &World) -> Result<()> {
             let ips = (first..first + COUNT).map(|bits| Ipv4Addr::from_bits(bits).into());
             try_join_all(ips.map(|ip| netlink.add(link, ip, lifetime))).await?;
             for addresses in try_join_all((0..20).map(|_| netlink.addresses())).await? {
-                let ours = addresses.iter().filter(|(_, address)| address.ours).count();
+                let ours = addresses.iter().filter(|address| address.ours).count();
                 ensure!(u32::try_from(ours)? == COUNT, "{ours}");
             }
             Ok(())

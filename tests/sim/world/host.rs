@@ -220,14 +220,7 @@ impl Host {
     /// Rebuilds what the process is told about its links.
     pub(crate) fn link_up(&mut self) {
         let links = self.nics.iter().map(|nic| {
-            let own = LinkAddress {
-                ip: nic.address,
-                prefix_len: 16,
-                ours: false,
-                valid: None,
-                seen: Instant::default(),
-                tentative: false,
-            };
+            let own = LinkAddress { ip: nic.address, prefix_len: 16, tentative: false };
             let link = Link {
                 index: nic.index,
                 name: nic.name.clone(),
