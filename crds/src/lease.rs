@@ -190,9 +190,8 @@ fn read_millis(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
+    use crate::addresses::AddressSet;
 
     fn claim() -> Claim {
         Claim {
@@ -200,7 +199,7 @@ mod tests {
             transitions: 3,
             duration_seconds: 5,
             services: vec!["web/shop".to_owned()],
-            addresses: BTreeSet::from([
+            addresses: AddressSet::from([
                 "192.0.2.1".parse().unwrap(),
                 "2001:db8::1".parse().unwrap(),
             ]),

@@ -3,6 +3,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`addresses`] | a set of a few addresses |
 //! | [`pool`] | `IPAddressPool` |
 //! | [`policy`] | `AnnouncementPolicy`, and which policy governs a service |
 //! | [`selector`] | label selectors, and what is wrong with those that cannot be read |
@@ -12,6 +13,7 @@
 //! | [`lease`] | sessions and claims as `coordination.k8s.io/v1` Leases |
 //! | [`names`] | parsed names |
 
+pub mod addresses;
 pub mod generated;
 pub mod lease;
 pub mod names;

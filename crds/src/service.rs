@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 
+use crate::addresses::AddressSet;
 use crate::lease::LeaseName;
 
 /// The `spec.loadBalancerClass` that asks for Leasehold.
@@ -68,12 +69,12 @@ impl Claims {
     pub fn split(
         &self,
         addresses: impl Iterator<Item = IpAddr>,
-    ) -> BTreeMap<LeaseName, BTreeSet<IpAddr>> {
-        let mut split: BTreeMap<LeaseName, BTreeSet<IpAddr>> = BTreeMap::new();
+    ) -> BTreeMap<LeaseName, AddressSet> {
+        let mut split: BTreeMap<LeaseName, Vec<IpAddr>> = BTreeMap::new();
         for address in addresses {
-            split.entry(self.governing(address)).or_default().insert(address);
+            split.entry(self.governing(address)).or_default().push(address);
         }
-        split
+        split.into_iter().map(|(name, addresses)| (name, addresses.into_iter().collect())).collect()
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
 use leasehold_crds::policy::{AnnouncementMode, Governance, Policies, Policy, PolicyError};
@@ -52,7 +53,7 @@ pub fn build(snapshot: &Snapshot, before: Option<&Desired>) -> (Desired, Vec<Pol
 struct Part<'a> {
     name: &'a str,
     service: &'a ServiceFacts,
-    addresses: &'a [IpAddr],
+    addresses: &'a AddressSet,
     governance: Governance<'a>,
 }
 
@@ -126,7 +127,7 @@ impl Allowed<'_> {
         let mut without = false;
         for Part { name, service, addresses, governance } in parts {
             let governs = |address: &&IpAddr| governed.get(*address) == Some(&claim);
-            let addresses: BTreeSet<IpAddr> = addresses.iter().filter(governs).copied().collect();
+            let addresses: AddressSet = addresses.iter().filter(governs).copied().collect();
             if addresses.is_empty() {
                 continue;
             }
@@ -148,7 +149,7 @@ impl Allowed<'_> {
     fn asked(
         &mut self,
         name: &str,
-        addresses: BTreeSet<IpAddr>,
+        addresses: AddressSet,
         governance: Governance<'_>,
     ) -> DesiredClaim {
         let policy = policy_of(governance);

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfacePattern, NodeName};
 
@@ -111,7 +112,7 @@ pub struct DesiredClaim {
     /// The services, as `namespace/name`.
     pub services: Vec<String>,
     /// The addresses that it governs.
-    pub addresses: BTreeSet<IpAddr>,
+    pub addresses: AddressSet,
     /// The nodes that may hold it: selected by the policy, not excluded, and with an endpoint where
     /// the service asks for one on the node. Whatever their state, nodes are among them.
     pub nodes: Arc<BTreeSet<NodeName>>,

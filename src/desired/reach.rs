@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ServicePort as PortObject;
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::policy::HostProtection;
 
@@ -96,7 +97,7 @@ impl<'a> Reaches<'a> {
     pub(super) fn add(
         &mut self,
         claim: &'a LeaseName,
-        addresses: &[IpAddr],
+        addresses: &AddressSet,
         ports: &Arc<BTreeSet<ServicePort>>,
         protection: HostProtection,
     ) {
@@ -137,7 +138,7 @@ mod tests {
         let mut reaches = Reaches::default();
         let claims: Vec<LeaseName> = rows.iter().map(|row| row.0.parse().unwrap()).collect();
         for (claim, (_, addresses, ports, protection)) in claims.iter().zip(rows) {
-            let addresses: Vec<_> = addresses.iter().map(|it| it.parse().unwrap()).collect();
+            let addresses = addresses.iter().map(|it| it.parse().unwrap()).collect();
             let ports = Arc::new(ports.iter().copied().collect());
             reaches.add(claim, &addresses, &ports, *protection);
         }

@@ -1,13 +1,13 @@
 //! What is kept of the cluster's objects: only what decisions need.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use leasehold_crds::AnnouncementPolicy;
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
 use leasehold_crds::policy::PoolLabels;
@@ -45,7 +45,7 @@ pub struct Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceFacts {
     /// Which of its addresses each of its claims governs.
-    pub(super) claims: Box<[(LeaseName, Box<[IpAddr]>)]>,
+    pub(super) claims: Box<[(LeaseName, AddressSet)]>,
     pub(super) pool: Option<String>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) ports: Arc<BTreeSet<ServicePort>>,
@@ -131,7 +131,7 @@ impl ServiceFacts {
     /// What placement needs to know of a Service: which of its addresses each of its claims governs,
     /// their pool, its labels, and whether it has `externalTrafficPolicy: Local`.
     pub fn placed(
-        claims: BTreeMap<LeaseName, BTreeSet<IpAddr>>,
+        claims: BTreeMap<LeaseName, AddressSet>,
         pool: Option<String>,
         labels: BTreeMap<String, String>,
         local: bool,
@@ -139,9 +139,9 @@ impl ServiceFacts {
         Self { claims: Self::split(claims), pool, labels, ports: Arc::default(), local }
     }
 
-    /// One service has few of them: sets would take several times the memory.
-    fn split(claims: BTreeMap<LeaseName, BTreeSet<IpAddr>>) -> Box<[(LeaseName, Box<[IpAddr]>)]> {
-        claims.into_iter().map(|(name, ips)| (name, ips.into_iter().collect())).collect()
+    /// One service has few of them: a map would take several times the memory.
+    fn split(claims: BTreeMap<LeaseName, AddressSet>) -> Box<[(LeaseName, AddressSet)]> {
+        claims.into_iter().collect()
     }
 
     /// The facts of a Service that has a claim and addresses; `None` for all others.

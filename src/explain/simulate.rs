@@ -1,8 +1,8 @@
 //! Nodes that die: who takes what.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
 use serde::Serialize;
@@ -31,7 +31,7 @@ pub struct Move {
     /// Its Services.
     pub services: Vec<String>,
     /// Its addresses.
-    pub addresses: BTreeSet<IpAddr>,
+    pub addresses: AddressSet,
     /// Who owns it.
     pub from: NodeName,
     /// Who takes it.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfaceName, NodeName};
 use leasehold_crds::policy::{AnnouncementMode, Governance};
@@ -69,7 +70,7 @@ pub struct ClaimStory {
     /// All its Services.
     pub services: Vec<String>,
     /// Its addresses.
-    pub addresses: BTreeSet<IpAddr>,
+    pub addresses: AddressSet,
     /// How it is with it.
     pub state: State,
     /// That, in words.

@@ -3,10 +3,10 @@
 //! Everything here is level-triggered: each pass looks at what is stored, what is asked for and
 //! what this node believes to hold, and does what is missing.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 
 use super::election::Election;
@@ -192,7 +192,7 @@ impl Election {
             }
             Owner::Nobody if tenure.mine => {
                 let services = tenure.list.services.clone();
-                tenure.relist(List { services, addresses: BTreeSet::new() }, asked);
+                tenure.relist(List { services, addresses: AddressSet::default() }, asked);
             }
             Owner::Other(_) | Owner::Nobody => {}
         }
@@ -300,8 +300,10 @@ impl Election {
         let unasked = !stored.record.addresses.is_subset(&claim.addresses);
         let Some(tenure) = self.tenures.get_mut(name) else { return };
         tenure.unasked = unasked.then(|| tenure.unasked.unwrap_or(now));
-        let mut unasked = stored.record.addresses.difference(&claim.addresses);
-        let elsewhere = unasked.all(|address| self.open.governing(*address).next().is_some());
+        let elsewhere = {
+            let mut unasked = stored.record.addresses.difference(&claim.addresses);
+            unasked.all(|address| self.open.governing(*address).next().is_some())
+        };
         let patience = if elsewhere { ELSEWHERE } else { UNASKED };
         let due =
             now >= tenure.retry && tenure.unasked.is_some_and(|since| now >= since + patience);

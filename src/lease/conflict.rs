@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
@@ -115,7 +116,7 @@ impl Election {
         now: Instant,
         name: &LeaseName,
         interface: &InterfaceName,
-        addresses: &BTreeSet<IpAddr>,
+        addresses: &AddressSet,
         actions: &mut Vec<Action>,
     ) {
         self.with(name, |tenure| {
@@ -127,7 +128,7 @@ impl Election {
     /// Asks everybody for `addresses`.
     pub(super) fn probe(
         interface: &InterfaceName,
-        addresses: &BTreeSet<IpAddr>,
+        addresses: &AddressSet,
         actions: &mut Vec<Action>,
     ) {
         for address in addresses {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 
 use super::election::Election;
@@ -18,7 +19,7 @@ use crate::desired::{DesiredClaim, OnApiOutage};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct List {
     pub(super) services: Vec<String>,
-    pub(super) addresses: BTreeSet<IpAddr>,
+    pub(super) addresses: AddressSet,
 }
 
 impl List {

@@ -138,7 +138,7 @@ impl Election {
             return;
         };
         let listed = |ip: &&std::net::IpAddr| {
-            tenure.provisional.is_some() || tenure.list.addresses.contains(*ip)
+            tenure.provisional.is_some() || tenure.list.addresses.contains(ip)
         };
         let addresses: Vec<_> = claim.addresses.iter().filter(listed).copied().collect();
         let present = addresses

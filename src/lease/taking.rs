@@ -1,8 +1,8 @@
 //! Taking a claim: whose turn it is, and what the lease says then.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::NodeName;
 
@@ -148,7 +148,7 @@ impl Election {
         // One that is created anew lists nothing: its addresses may be another claim's meanwhile.
         let services = self.tenures.get(name).map(|tenure| tenure.list.services.clone());
         let list = base.as_ref().map_or_else(
-            || List { services: services.unwrap_or_default(), addresses: BTreeSet::new() },
+            || List { services: services.unwrap_or_default(), addresses: AddressSet::default() },
             |base| List::of(&base.record),
         );
         if base.is_some() && list.addresses.is_empty() {

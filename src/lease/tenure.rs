@@ -164,7 +164,7 @@ impl Tenure {
     pub(super) fn relist(&mut self, list: List, claim: Option<&DesiredClaim>) {
         let before = std::mem::replace(&mut self.list, list);
         let gone = before.addresses.difference(&self.list.addresses);
-        let asked = |address: &&IpAddr| claim.is_some_and(|it| it.addresses.contains(*address));
+        let asked = |address: &&IpAddr| claim.is_some_and(|it| it.addresses.contains(address));
         self.unlisted.extend(gone.filter(asked).copied());
     }
 

@@ -69,6 +69,8 @@ fn text(simulation: &Simulation) -> String {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_crds::addresses::AddressSet;
+
     use super::*;
     use crate::explain::{Load, Move};
 
@@ -77,7 +79,7 @@ mod tests {
         let step = |name: &str, to: Option<&str>| Move {
             claim: format!("web.{name}").parse().unwrap(),
             services: vec![format!("web/{name}")],
-            addresses: BTreeSet::from(["192.0.2.1".parse().unwrap()]),
+            addresses: AddressSet::from(["192.0.2.1".parse().unwrap()]),
             from: "node-1".parse().unwrap(),
             to: to.map(|to| to.parse().unwrap()),
             then: Vec::new(),

@@ -1,8 +1,7 @@
 //! What a claim lease says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use k8s_openapi::api::coordination::v1::LeaseSpec;
 use pnet_base::MacAddr;
 
 use super::{Record, SessionId, annotation, millis, read_holder, read_millis};
+use crate::addresses::AddressSet;
 use crate::names::{InterfaceName, NodeName};
 
 /// Who owns the addresses of a service.
@@ -24,7 +24,7 @@ pub struct Claim {
     /// The services, as `namespace/name`.
     pub services: Vec<String>,
     /// The addresses.
-    pub addresses: BTreeSet<IpAddr>,
+    pub addresses: AddressSet,
     /// The interface of the holder that carries them.
     pub interface: Option<InterfaceName>,
     /// The MAC address of that interface.

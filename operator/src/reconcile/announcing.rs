@@ -4,11 +4,11 @@
 //! just changed may change again, and where nobody owns an address somebody is about to take it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::time::Duration;
 
 use leasehold::desired::ServiceFacts;
 use leasehold::explain::{self, View, nobody};
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{LeaseName, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
@@ -41,7 +41,7 @@ pub enum Telling {
 
 /// Who announces some of the addresses of a Service, and on which interface, or why nobody does.
 pub(super) struct Part<'a> {
-    pub(super) addresses: &'a BTreeSet<IpAddr>,
+    pub(super) addresses: &'a AddressSet,
     pub(super) by: Result<Announcer<'a>, String>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Part<'a> {
 pub(super) type Announcer<'a> = (&'a NodeName, Option<&'a InterfaceName>);
 
 /// What matters of a claim to those who are told of it: its owner, and what it lists.
-pub(super) type Announcement = (Option<(NodeName, Option<InterfaceName>)>, BTreeSet<IpAddr>);
+pub(super) type Announcement = (Option<(NodeName, Option<InterfaceName>)>, AddressSet);
 
 /// The claims that have changed hands of late.
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ impl Handed {
 enum Known<'a> {
     Telling(Telling),
     /// Under these claims it has these addresses, and they may be told.
-    Split(BTreeMap<LeaseName, BTreeSet<IpAddr>>, &'a ServiceRow),
+    Split(BTreeMap<LeaseName, AddressSet>, &'a ServiceRow),
 }
 
 impl Index {
@@ -150,11 +150,11 @@ impl Index {
         let claims = row.claims().filter(|_| row.present == decision.addresses);
         let (Some(claims), false) = (claims, absent) else { return later };
         let split = claims.split(row.present.iter().copied());
-        let known = |(name, addresses): (&LeaseName, &BTreeSet<IpAddr>)| {
+        let known = |(name, addresses): (&LeaseName, &AddressSet)| {
             let told_at = self.handed.told_at(name, self.announcer(name).is_some());
             // What is not listed is about to be.
             let claim = self.claims.get(name);
-            claim.is_some_and(|claim| claim.record.addresses.is_superset(addresses))
+            claim.is_some_and(|claim| addresses.is_subset(&claim.record.addresses))
                 && told_at.is_none_or(|at| now >= at)
         };
         if split.iter().all(known) { Known::Split(split, row) } else { later }
@@ -201,7 +201,7 @@ impl Index {
     fn world<'a>(
         &self,
         services: impl Iterator<
-            Item = (&'a ServiceKey, &'a BTreeMap<LeaseName, BTreeSet<IpAddr>>, &'a ServiceRow),
+            Item = (&'a ServiceKey, &'a BTreeMap<LeaseName, AddressSet>, &'a ServiceRow),
         >,
     ) -> explain::World {
         let mut world = explain::World::default();

@@ -7,9 +7,10 @@
 //! Services is, no two valid claims list one address. What a Service has lost while its claim is valid
 //! the owner takes off, once its kernel does not have it any more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
 use leasehold_crds::service::Claims;
 
@@ -39,7 +40,7 @@ pub struct Listing {
     /// The version that the write replaces; none for a new lease.
     pub version: Option<u64>,
     /// What it lists.
-    pub addresses: BTreeSet<IpAddr>,
+    pub addresses: AddressSet,
     /// Whether its outcome is not known.
     pub unanswered: bool,
 }
@@ -49,9 +50,9 @@ struct Mention<'a> {
     claim: LeaseName,
     key: &'a ServiceKey,
     /// What it has or may have: not to be taken off.
-    had: BTreeSet<IpAddr>,
+    had: AddressSet,
     /// What it keeps of that, if the claim stays on its record.
-    stays: Option<BTreeSet<IpAddr>>,
+    stays: Option<AddressSet>,
 }
 
 /// What the Services say about one claim.
@@ -76,7 +77,7 @@ impl<'a> Asked<'a> {
     fn addresses(self) -> impl Iterator<Item = IpAddr> {
         let stay = |mention: &'a Mention<'a>| {
             let stays = mention.stays.iter().flatten();
-            stays.filter(|ip| mention.had.contains(*ip))
+            stays.filter(|ip| mention.had.contains(ip))
         };
         self.0.iter().flat_map(stay).copied()
     }
@@ -139,19 +140,14 @@ fn mentions<'a>(index: &'a Index, plan: &'a Plan) -> Vec<Mention<'a>> {
 }
 
 /// Those of `asked` that `old` does not list, and no claim but `name` either.
-fn free(
-    index: &Index,
-    name: &LeaseName,
-    asked: Asked<'_>,
-    old: &BTreeSet<IpAddr>,
-) -> BTreeSet<IpAddr> {
+fn free(index: &Index, name: &LeaseName, asked: Asked<'_>, old: &AddressSet) -> AddressSet {
     let missing = asked.addresses().filter(|ip| !old.contains(ip));
     missing.filter(|ip| index.listed().of(*ip).all(|other| other == name)).collect()
 }
 
 /// The first list of a claim that has no lease yet.
 fn list_first(index: &Index, name: &LeaseName, asked: Asked<'_>) -> Option<ListWrite> {
-    let addresses = free(index, name, asked, &BTreeSet::new());
+    let addresses = free(index, name, asked, &AddressSet::default());
     // A write whose outcome is not known may have made the lease: then this one is refused.
     let unanswered = index.listings().get(name).is_some_and(|listing| listing.unanswered);
     if addresses.is_empty() && !unanswered {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use leasehold::desired::NodeState;
 use leasehold::lease::Target;
+use leasehold_crds::addresses::AddressSet;
 
 use super::fault::Fault;
 use crate::world::controls::{claim, session};
@@ -116,7 +117,7 @@ impl Sickness {
                     0 => claim.holder = None,
                     1 => claim.transitions -= 1,
                     2 => claim.session = None,
-                    _ => claim.addresses.clear(),
+                    _ => claim.addresses = AddressSet::default(),
                 });
             }
             Fault::SessionEdited(host) => {

@@ -126,7 +126,7 @@ fn s04_a_claim_is_taken_by_who_has_not_seen_that_its_address_is_anothers() {
             let mut new = DesiredClaim::clone(&world.desired.claims[&name]);
             let both = Arc::make_mut(world.desired.claims.get_mut(&name).unwrap());
             both.nodes = Arc::new(nodes.into());
-            both.addresses.insert(vip(11));
+            both.addresses.extend([vip(11)]);
             world.publish_desired();
             world.run(secs(2));
             Arc::make_mut(world.desired.claims.get_mut(&name).unwrap()).addresses =

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use leasehold::desired::{Desired, NodeState};
 use leasehold::lease::{Interface, KernelAddress, KernelView, Serving};
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{
     Claim, Incarnation, LeaseName, Session, SessionId, SessionInterface, Stored,
 };
@@ -171,7 +172,7 @@ impl Cluster {
                 transitions: 1,
                 duration_seconds: i32::try_from(turn.as_secs().max(self.lease_seconds())).unwrap(),
                 services: vec![name.to_string()],
-                addresses: BTreeSet::from([Self::address(number)]),
+                addresses: AddressSet::from([Self::address(number)]),
                 interface: Some(self.interface.clone()),
                 mac: Some(Self::mac(owner)),
                 session: Some(Self::session_id(owner)),

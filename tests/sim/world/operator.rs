@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use leasehold::clock::Instant;
 use leasehold::lease::{Change, Target, Write};
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{Claim, LeaseName};
 
 use super::{Item, World};
@@ -38,7 +39,7 @@ pub(crate) struct Operator {
     /// It is about to look at everything.
     pub(super) due: bool,
     /// What it is about to write, or is writing: the claims, and what their lists are to be.
-    writing: BTreeMap<LeaseName, BTreeSet<IpAddr>>,
+    writing: BTreeMap<LeaseName, AddressSet>,
     /// It has left out a claim that it was writing already.
     left_out: bool,
 }
@@ -94,7 +95,7 @@ impl World {
         for work in works {
             let (name, list) = match &work {
                 Work::Put(change) => (change.name.clone(), change.record.addresses.clone()),
-                Work::Delete { name, .. } => (name.clone(), BTreeSet::new()),
+                Work::Delete { name, .. } => (name.clone(), AddressSet::default()),
             };
             if self.operator.writing.contains_key(&name) {
                 self.operator.left_out = true;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::service::Claims;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -362,7 +363,7 @@ fn a_claim_counts_while_its_session_is_live_and_is_deleted_when_it_is_over() {
     assert!(write.record.addresses.is_empty() && write.record.holder.is_some());
     let over = write.over.as_ref().map(|(name, id)| (name.as_str(), id.to_string()));
     assert_eq!(over, Some(("node-1", "uid of node-1/3".to_owned())));
-    let listing = Listing { version: Some(20), addresses: BTreeSet::new(), unanswered: true };
+    let listing = Listing { version: Some(20), addresses: AddressSet::default(), unanswered: true };
     index.list_sent(name, listing);
 
     let says = json!({"leasehold.dev/addresses": "", "leasehold.dev/session": "uid of node-1/3"});
@@ -420,7 +421,7 @@ fn a_claim_lists_an_address_once_it_is_on_record_and_no_other_claim_lists_it() {
     index.apply(Change::Claim(applied(old.clone())), START);
     assert_eq!(lists(&index), [("web.gone".to_owned(), vec![], false)]);
     index.apply(Change::Claim(deleted(old)), START);
-    let addresses = BTreeSet::from(["10.0.0.0".parse().unwrap()]);
+    let addresses = AddressSet::from(["10.0.0.0".parse().unwrap()]);
     let listing = Listing { version: None, addresses, unanswered: true };
     index.list_sent(&"web.gone".parse().unwrap(), listing);
     // It may exist: to find out, an empty one is made.
