@@ -42,7 +42,7 @@ pub struct Applier {
     netlink: Netlink,
     serving: watch::Receiver<Serving>,
     links: watch::Receiver<Links>,
-    gone: watch::Receiver<u64>,
+    lost: watch::Receiver<u64>,
     gate: Gate,
     view: watch::Sender<KernelView>,
     /// What the kernel has, as of the last dump and with what this process has done since.
@@ -63,7 +63,7 @@ impl Applier {
     pub fn new(
         netlink: Netlink,
         serving: watch::Receiver<Serving>,
-        (links, gone): (watch::Receiver<Links>, watch::Receiver<u64>),
+        (links, lost): (watch::Receiver<Links>, watch::Receiver<u64>),
         gate: Gate,
         confinement: Confinement,
         view: watch::Sender<KernelView>,
@@ -73,7 +73,7 @@ impl Applier {
             netlink,
             serving,
             links,
-            gone,
+            lost,
             gate,
             view,
             known: None,
@@ -107,7 +107,7 @@ impl Applier {
             };
             let (open, elsewhere) = tokio::select! {
                 changed = self.links.changed() => (changed.is_ok(), true),
-                changed = self.gone.changed() => (changed.is_ok(), true),
+                changed = self.lost.changed() => (changed.is_ok(), true),
                 changed = self.serving.changed() => (changed.is_ok(), false),
                 changed = self.gate.changed() => (changed.is_ok(), false),
                 () = timer => (true, true),

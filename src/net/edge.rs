@@ -60,8 +60,8 @@ pub struct EdgeCounters {
 pub struct Edge {
     /// Links, addresses and gateways, current.
     pub links: watch::Receiver<Links>,
-    /// How many addresses with our mark have gone from the kernel so far, whoever removed them.
-    pub gone: watch::Receiver<u64>,
+    /// How often an address with our mark has gone from the kernel or lost its end, whoever did that.
+    pub lost: watch::Receiver<u64>,
     /// What the core attends to; nothing is heard before it is told.
     pub attention: watch::Sender<Attention>,
     /// What other hosts say of the addresses attended to, and their answers to this node's
@@ -100,7 +100,7 @@ impl Edge {
             tasks.spawn(driver.map(|()| NetlinkError::Closed.into()));
         }
         let links_task = LinksTask::new(reader, events).await?;
-        let (links, gone) = (links_task.links(), links_task.gone());
+        let (links, lost) = (links_task.links(), links_task.lost());
         tasks.spawn(async { links_task.run().await.into() });
 
         let (attention, attention_receiver) = watch::channel(Attention::default());
@@ -125,7 +125,7 @@ impl Edge {
         tasks.spawn(async { task.run().await.into() });
         Ok(Self {
             links,
-            gone,
+            lost,
             attention,
             heard,
             hearing,

@@ -111,7 +111,7 @@ pub(crate) struct LinksTask {
     events: Events,
     table: Table,
     links: watch::Sender<Links>,
-    gone: watch::Sender<u64>,
+    lost: watch::Sender<u64>,
 }
 
 impl LinksTask {
@@ -120,7 +120,7 @@ impl LinksTask {
     pub(crate) async fn new(netlink: Netlink, events: Events) -> Result<Self, NetlinkError> {
         let table = netlink.table().await?;
         let links = watch::Sender::new(table.links());
-        Ok(Self { netlink, events, table, links, gone: watch::Sender::new(0) })
+        Ok(Self { netlink, events, table, links, lost: watch::Sender::new(0) })
     }
 
     /// The links, current.
@@ -128,9 +128,9 @@ impl LinksTask {
         self.links.subscribe()
     }
 
-    /// How many addresses with our mark have gone, whoever removed them.
-    pub(crate) fn gone(&self) -> watch::Receiver<u64> {
-        self.gone.subscribe()
+    /// How often an address with our mark has gone or lost its end, whoever did that.
+    pub(crate) fn lost(&self) -> watch::Receiver<u64> {
+        self.lost.subscribe()
     }
 
     /// Runs until netlink ends, which is an error.
@@ -144,7 +144,7 @@ impl LinksTask {
                 },
                 () = sleep_until(resync) => Change::Everything,
             };
-            self.tell_gone();
+            self.tell_lost();
             let read = match change {
                 Change::Nothing => continue,
                 Change::Applied => Ok(()),
@@ -163,7 +163,7 @@ impl LinksTask {
                     resync = resync.min(Instant::now() + Duration::from_millis(100));
                 }
             }
-            self.tell_gone();
+            self.tell_lost();
             let links = self.table.links();
             self.links.send_if_modified(|known| {
                 let modified = *known != links;
@@ -173,9 +173,9 @@ impl LinksTask {
         }
     }
 
-    fn tell_gone(&self) {
-        let gone = self.table.gone();
-        self.gone.send_if_modified(|known| std::mem::replace(known, gone) != gone);
+    fn tell_lost(&self) {
+        let lost = self.table.lost();
+        self.lost.send_if_modified(|known| std::mem::replace(known, lost) != lost);
     }
 
     /// Applies an event and all that wait behind it, so that a batch of changes is published once.

@@ -42,8 +42,8 @@ pub struct Table {
     addresses: BTreeMap<u32, BTreeMap<(IpAddr, u8), LinkAddress>>,
     /// Those with our mark.
     ours: BTreeSet<(u32, IpAddr, u8)>,
-    /// How many of those have gone so far.
-    gone: u64,
+    /// How often one of those has gone or lost its end so far.
+    lost: u64,
     gateways: BTreeMap<u32, BTreeSet<IpAddr>>,
     /// The metrics of default routes, by family and index.
     metrics: BTreeMap<(bool, u32), u32>,
@@ -62,6 +62,8 @@ impl Table {
                 let Some(row) = parse_address(message) else { return Change::Nothing };
                 if row.ours {
                     self.ours.insert(row.key());
+                    // Each has an end when it is set by a speaker.
+                    self.lost += u64::from(row.valid.is_none());
                     return self.forget(&row);
                 }
                 self.lose(&row);
@@ -87,7 +89,7 @@ impl Table {
     /// An address with our mark is gone, if it was one.
     fn lose(&mut self, row: &AddressRow) {
         if self.ours.remove(&row.key()) {
-            self.gone += 1;
+            self.lost += 1;
         }
     }
 
@@ -98,9 +100,9 @@ impl Table {
         if removed.is_some() { Change::Applied } else { Change::Nothing }
     }
 
-    /// How many addresses with our mark have gone so far.
-    pub fn gone(&self) -> u64 {
-        self.gone
+    /// How often an address with our mark has gone or lost its end so far, whoever did that.
+    pub fn lost(&self) -> u64 {
+        self.lost
     }
 
     fn new_link(&mut self, message: &LinkMessage) -> Change {
@@ -126,7 +128,7 @@ impl Table {
         self.addresses.remove(&index);
         let before = self.ours.len();
         self.ours.retain(|(of, ..)| *of != index);
-        self.gone += u64::try_from(before - self.ours.len()).unwrap_or(u64::MAX);
+        self.lost += u64::try_from(before - self.ours.len()).unwrap_or(u64::MAX);
         self.gateways.remove(&index);
         self.metrics.retain(|(_, of), _| *of != index);
         if self.links.remove(&index).is_some() { Change::Routes } else { Change::Nothing }
@@ -166,7 +168,7 @@ impl Table {
     pub fn replace_by(&mut self, dumped: Self) {
         let known = std::mem::replace(self, dumped);
         let gone = known.ours.difference(&self.ours).count();
-        self.gone = known.gone + u64::try_from(gone).unwrap_or(u64::MAX);
+        self.lost += known.lost + u64::try_from(gone).unwrap_or(u64::MAX);
     }
 
     /// The snapshot.
@@ -432,7 +434,7 @@ mod tests {
         assert_eq!(own, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
         let vip = RouteNetlinkMessage::DelAddress(address("192.0.2.9", 0, MARK));
         table.apply(&vip);
-        assert_eq!((only_link(&table).addresses.len(), table.gone()), (1, 1));
+        assert_eq!((only_link(&table).addresses.len(), table.lost()), (1, 1));
         let gone = RouteNetlinkMessage::DelLink(link(2, LinkFlags::empty(), State::Down));
         assert_eq!(table.apply(&gone), Change::Routes);
         assert_eq!(table.links(), Links::default());
@@ -467,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn lifetimes_are_not_of_interest_but_that_an_address_went_is() {
+    fn lifetimes_are_not_of_interest_but_that_an_address_or_its_end_went_is() {
         let own = |valid| RouteNetlinkMessage::NewAddress(address("192.0.2.1", valid, 0));
         let vip = |valid| RouteNetlinkMessage::NewAddress(address("192.0.2.9", valid, MARK));
         let mut known = table(10);
@@ -475,7 +477,7 @@ mod tests {
         let links = known.links();
         assert_eq!(known.apply(&own(FOREVER)), Change::Nothing);
         assert_eq!(known.apply(&vip(10)), Change::Nothing);
-        assert_eq!((known.links(), known.gone()), (links.clone(), 0));
+        assert_eq!((known.links(), known.lost()), (links.clone(), 0));
         let dump = |rows: &[RouteNetlinkMessage]| {
             let mut dumped = Table::default();
             dumped.apply(&RouteNetlinkMessage::NewLink(link(2, up(), State::Up)));
@@ -485,9 +487,13 @@ mod tests {
             dumped
         };
         known.replace_by(dump(&[own(30), vip(8)]));
-        assert_eq!((known.links(), known.gone()), (links.clone(), 0));
+        assert_eq!((known.links(), known.lost()), (links.clone(), 0));
         known.replace_by(dump(&[own(30)]));
-        assert_eq!((known.links(), known.gone()), (links, 1), "a dump does not have it");
+        assert_eq!((known.links(), known.lost()), (links.clone(), 1), "a dump does not have it");
+        assert_eq!(known.apply(&vip(FOREVER)), Change::Nothing);
+        assert_eq!(known.lost(), 2, "it has no end");
+        known.replace_by(dump(&[own(30), vip(FOREVER)]));
+        assert_eq!((known.links(), known.lost()), (links, 3), "a dump says so");
     }
 
     #[test]
@@ -495,12 +501,12 @@ mod tests {
         let mut table = table(10);
         let taken = RouteNetlinkMessage::NewAddress(address("192.0.2.9", FOREVER, 0));
         assert_eq!(table.apply(&taken), Change::Applied);
-        assert_eq!((only_link(&table).addresses.len(), table.gone()), (1, 1));
+        assert_eq!((only_link(&table).addresses.len(), table.lost()), (1, 1));
         let back = RouteNetlinkMessage::NewAddress(address("192.0.2.9", 10, MARK));
         assert_eq!(table.apply(&back), Change::Applied);
         assert!(only_link(&table).addresses.is_empty());
         let gone = RouteNetlinkMessage::DelLink(link(2, LinkFlags::empty(), State::Down));
         table.apply(&gone);
-        assert_eq!(table.gone(), 2, "it went with its link");
+        assert_eq!(table.lost(), 2, "it went with its link");
     }
 }

@@ -43,8 +43,7 @@ impl Field {
         self.grounds.len() == clusters && self.grounds.iter().all(|ground| ground.shape == shape)
     }
 
-    /// Waits until all is well everywhere, and deals the services out evenly; whether they are then.
-    /// They are not where nodes have died so often that they get nothing for a while.
+    /// Waits until all is well everywhere, and has the services spread evenly; whether they are then.
     pub(crate) async fn settle(&mut self) -> Result<bool> {
         let settled = self.grounds.iter_mut().map(async |ground| {
             ground.settle().await?;
@@ -52,7 +51,7 @@ impl Field {
             if ground.is_even()? {
                 return Ok(true);
             }
-            ground.deal_anew().await?;
+            ground.even_out().await?;
             ground.settle().await?;
             ground.is_even()
         });

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use leasehold_lab::{Cluster, Lab, Node, SESSION_NAMESPACE, SYSTEM_NAMESPACE, Service};
 use serde_json::json;
@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// How long all must be well before something breaks: speakers get to know a new owner's voice
 /// within a second.
 const QUIET: Duration = Duration::from_millis(2500);
+/// How long a few dozen planned moves may take.
+const MOVED: Duration = Duration::from_secs(20);
 /// How many services are made at once.
 const AT_ONCE: usize = 8;
 
@@ -143,19 +145,41 @@ impl Ground {
         Ok(())
     }
 
-    /// Deals the services out evenly over all nodes again, where there are several: whoever died
-    /// got nothing back.
-    pub(crate) async fn deal_anew(&mut self) -> Result<()> {
-        if self.shape.services == 1 {
-            return Ok(());
+    /// Moves services until all nodes have as many again: whoever died got nothing back. Where that is refused
+    /// they stay where they are.
+    pub(crate) async fn even_out(&self) -> Result<()> {
+        let leases: Api<Lease> = Api::namespaced(self.lab().admin(), SYSTEM_NAMESPACE);
+        for (claim, to) in self.moves()? {
+            let patch = json!({ "metadata": { "annotations": { "leasehold.dev/move-to": to } } });
+            leases.patch(&claim, &PatchParams::default(), &Patch::Merge(&patch)).await?;
         }
-        self.settle().await?;
-        for service in self.services.drain(1..) {
-            service.delete().await?;
+        let deadline = Instant::now() + MOVED;
+        while !self.is_even()? && Instant::now() < deadline {
+            sleep(Duration::from_millis(200)).await;
         }
-        let gone = async || Ok(self.claims().await?.len() == 1 && self.placement()?.len() == 1);
-        self.cluster.eventually("the claims of deleted services are gone", PATIENCE, gone).await?;
-        self.deal().await
+        Ok(())
+    }
+
+    /// The claims to move, each with the node that it should go to.
+    fn moves(&self) -> Result<Vec<(String, String)>> {
+        let mut owned = self.owned()?;
+        for node in self.cluster.nodes() {
+            owned.entry(node.name().to_owned()).or_default();
+        }
+        let claims: BTreeMap<_, _> =
+            self.vips.iter().zip(self.services.iter().map(Service::claim)).collect();
+        let mut moves = Vec::new();
+        loop {
+            let by_share = || owned.iter().map(|(node, vips)| (vips.len(), node));
+            let (least, most) = by_share().min().zip(by_share().max()).context("no node")?;
+            if most.0 - least.0 <= 1 {
+                return Ok(moves);
+            }
+            let (from, to) = (most.1.clone(), least.1.clone());
+            let vip = owned.get_mut(&from).and_then(Vec::pop).context("nothing to move")?;
+            moves.push((claims.get(&vip).context("no claim")?.clone(), to.clone()));
+            owned.entry(to).or_default().push(vip);
+        }
     }
 
     /// Waits until all is well, and has been for a while.
