@@ -11,16 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::future::join_all;
 use tokio::sync::watch;
 
 use crate::announce::confine::Confinement;
-use crate::announce::plan::{
-    Kernel, KernelOp, Lifetime, Ours, Place, Refusal, exposing, plan, view,
-};
+use crate::announce::plan::{Kernel, Lifetime, Ours, Refusal, exposing, plan, view};
 use crate::clock::{Instant, rest_after, sleep_until};
 use crate::guard::gate::Gate;
 use crate::lease::{KernelView, Serving};
+use crate::net::addresses::{AddressChange, Place};
 use crate::net::links::Links;
 use crate::net::netlink::{Netlink, NetlinkError, full_prefix};
 
@@ -31,6 +29,8 @@ const PASSES: usize = 8;
 /// Changes in a row before the plan is made anew: what is to be added meanwhile goes before the rest of
 /// thousands that are refreshed.
 const AT_ONCE: usize = 512;
+/// Changes at once, with nothing else in between: less than a millisecond.
+const TOGETHER: usize = 64;
 /// For how long more addresses may be added to what the kernel had at the last look.
 const FRESH: Duration = Duration::from_secs(1);
 /// How far a dump, in whole seconds of the kernel's own clock, may be from what was set.
@@ -94,7 +94,7 @@ impl Applier {
                 Ok(wake) => wake,
                 Err(NetlinkError::Closed) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot read the addresses: trying again");
+                    tracing::warn!(%error, "cannot read or change the addresses: trying again");
                     Some(Instant::now() + RETRY)
                 }
             };
@@ -139,7 +139,7 @@ impl Applier {
             self.refused
                 .retain(|ip, refusal| serving.vips.contains_key(ip) || now < refusal.retry_at);
             let mut plan = plan(now, &serving, &links, &kernel, &self.refused);
-            if !looked && plan.ops.iter().any(|op| !matches!(op, KernelOp::Add { .. })) {
+            if !looked && plan.ops.iter().any(|op| !matches!(op, AddressChange::Add { .. })) {
                 continue;
             }
             if plan.ops.is_empty() {
@@ -198,46 +198,32 @@ impl Applier {
     /// Carries these out, and brings `kernel` in line; returns whether nothing was refused.
     async fn execute(
         &mut self,
-        ops: &[KernelOp],
+        ops: &[AddressChange],
         kernel: &mut Kernel,
     ) -> Result<bool, NetlinkError> {
-        // Requests on one connection are carried out in the order in which they are sent.
-        let results = join_all(ops.iter().map(|op| {
-            let netlink = &self.netlink;
-            async move {
-                let before = Instant::now();
-                let result = match *op {
-                    KernelOp::Add { place: (index, ip), seconds } => {
-                        netlink.add(index, ip, seconds).await
-                    }
-                    KernelOp::Refresh { place: (index, ip), seconds } => {
-                        netlink.refresh(index, ip, seconds).await
-                    }
-                    KernelOp::Delete { place: (index, ip) } => netlink.delete(index, ip).await,
-                };
-                (before, Instant::now(), result)
-            }
-        }))
-        .await;
         let mut all_done = true;
-        for (op, (before, after, result)) in ops.iter().zip(results) {
-            if matches!(result, Err(NetlinkError::Closed)) {
-                return Err(NetlinkError::Closed);
+        for ops in ops.chunks(TOGETHER) {
+            let before = Instant::now();
+            let results = self.netlink.change(ops)?;
+            let after = Instant::now();
+            for (op, result) in ops.iter().zip(results) {
+                all_done &= result.is_ok();
+                self.note(op, kernel, (before, after), result);
+                let place = op.place();
+                match self.records.get(&place) {
+                    Some(ours) => drop(kernel.ours.insert(place, *ours)),
+                    None => drop(kernel.ours.remove(&place)),
+                }
             }
-            all_done &= result.is_ok();
-            self.note(op, kernel, (before, after), result);
-            let place = op.place();
-            match self.records.get(&place) {
-                Some(ours) => drop(kernel.ours.insert(place, *ours)),
-                None => drop(kernel.ours.remove(&place)),
-            }
+            // Frames are read on this thread, too.
+            tokio::task::yield_now().await;
         }
         Ok(all_done)
     }
 
     fn note(
         &mut self,
-        op: &KernelOp,
+        op: &AddressChange,
         kernel: &Kernel,
         (before, after): (Instant, Instant),
         result: Result<(), NetlinkError>,
@@ -249,30 +235,33 @@ impl Applier {
             self.refused.remove(&ip);
         }
         match (*op, result) {
-            (KernelOp::Add { seconds, .. }, Ok(())) => {
+            (AddressChange::Add { seconds, .. }, Ok(())) => {
                 tracing::debug!(%ip, interface, seconds, "address added");
                 let lifetime = set(before, after, seconds);
                 self.records.insert(place, Ours { lifetime, resurrected: false });
             }
-            (KernelOp::Refresh { seconds, .. }, Ok(())) => {
+            (AddressChange::Refresh { seconds, .. }, Ok(())) => {
                 let former = kernel.ours.get(&place).map(|ours| ours.lifetime.earliest);
                 let resurrected = former.is_none_or(|former| after >= former);
                 let lifetime = set(before, after, seconds);
                 self.records.insert(place, Ours { lifetime, resurrected });
             }
-            (KernelOp::Delete { .. }, Ok(())) => {
+            (AddressChange::Delete { .. }, Ok(())) => {
                 self.records.remove(&place);
                 tracing::debug!(%ip, interface, "address removed");
             }
             // It went away, or came, since the dump: the next one tells.
-            (KernelOp::Delete { .. }, Err(NetlinkError::NotFound | NetlinkError::NoInterface))
-            | (KernelOp::Refresh { .. }, Err(NetlinkError::NoInterface)) => {}
-            (KernelOp::Delete { .. } | KernelOp::Refresh { .. }, Err(error)) => {
+            (
+                AddressChange::Delete { .. },
+                Err(NetlinkError::NotFound | NetlinkError::NoInterface),
+            )
+            | (AddressChange::Refresh { .. }, Err(NetlinkError::NoInterface)) => {}
+            (AddressChange::Delete { .. } | AddressChange::Refresh { .. }, Err(error)) => {
                 let reason = error.to_string();
                 tracing::warn!(%ip, interface, reason, "an address could not be changed");
                 self.refuse(ip, after, reason);
             }
-            (KernelOp::Add { .. }, Err(error)) => {
+            (AddressChange::Add { .. }, Err(error)) => {
                 let reason = error.to_string();
                 if self.refused.get(&ip).is_none_or(|known| known.reason != reason) {
                     tracing::warn!(%ip, interface, reason, "an address could not be added");

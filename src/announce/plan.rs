@@ -17,6 +17,7 @@ use leasehold_crds::names::InterfaceName;
 
 use crate::clock::Instant;
 use crate::lease::{KernelAddress, KernelView, ServedVip, Serving};
+use crate::net::addresses::{AddressChange, Place};
 use crate::net::links::Links;
 
 /// A lifetime is renewed once it ends this long before it should: a shorter difference cannot
@@ -29,9 +30,6 @@ const OVERSHOOT: Duration = Duration::from_millis(50);
 
 /// The interface on which kube-proxy in IPVS mode keeps every service's address; it answers no ARP.
 const KUBE_IPVS: &str = "kube-ipvs0";
-
-/// A link's index and an address there.
-pub type Place = (u32, IpAddr);
 
 /// The end of a lifetime, between two points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,41 +63,6 @@ pub struct Kernel {
     pub foreign: BTreeSet<Place>,
 }
 
-/// A change to the kernel's addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KernelOp {
-    /// Add an address, unless it is there.
-    Add {
-        /// The place.
-        place: Place,
-        /// For how many seconds.
-        seconds: NonZeroU32,
-    },
-    /// Set the lifetime of one that is there.
-    Refresh {
-        /// The place.
-        place: Place,
-        /// For how many seconds.
-        seconds: NonZeroU32,
-    },
-    /// Delete it: it bears our mark.
-    Delete {
-        /// The place.
-        place: Place,
-    },
-}
-
-impl KernelOp {
-    /// Where it applies.
-    pub fn place(&self) -> Place {
-        match self {
-            Self::Add { place, .. } | Self::Refresh { place, .. } | Self::Delete { place } => {
-                *place
-            }
-        }
-    }
-}
-
 /// An address that the kernel has refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -113,7 +76,7 @@ pub struct Refusal {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// What to do, in this order: yield first, then take, then extend.
-    pub ops: Vec<KernelOp>,
+    pub ops: Vec<AddressChange>,
     /// When to plan anew.
     pub wake: Option<Instant>,
 }
@@ -149,7 +112,7 @@ pub fn plan(
             },
         };
         if delete && may_try(place.1) {
-            deletes.push(KernelOp::Delete { place });
+            deletes.push(AddressChange::Delete { place });
         }
     }
     for (&ip, vip) in &serving.vips {
@@ -158,7 +121,7 @@ pub fn plan(
         match (kernel.ours.get(&place), seconds) {
             (Some(Ours { lifetime, .. }), Some(seconds)) => {
                 if is_off(lifetime, vip.until) && may_try(ip) {
-                    refreshes.push(KernelOp::Refresh { place, seconds });
+                    refreshes.push(AddressChange::Refresh { place, seconds });
                 }
             }
             // Too little is left for a lifetime in whole seconds.
@@ -166,12 +129,12 @@ pub fn plan(
                 if now < vip.until {
                     ends = Some(earlier(ends, vip.until));
                 } else if may_try(ip) {
-                    deletes.push(KernelOp::Delete { place });
+                    deletes.push(AddressChange::Delete { place });
                 }
             }
             (None, Some(seconds)) if !foreign.contains_key(&ip) => {
                 if may_try(ip) {
-                    adds.push(KernelOp::Add { place, seconds });
+                    adds.push(AddressChange::Add { place, seconds });
                 }
             }
             (Some(_), None) | (None, _) => {}
@@ -337,16 +300,16 @@ mod tests {
         Kernel { ours: ours.iter().copied().collect(), foreign: foreign.iter().copied().collect() }
     }
 
-    fn add(index: u32, ip: IpAddr, seconds: u32) -> KernelOp {
-        KernelOp::Add { place: (index, ip), seconds: NonZeroU32::new(seconds).unwrap() }
+    fn add(index: u32, ip: IpAddr, seconds: u32) -> AddressChange {
+        AddressChange::Add { place: (index, ip), seconds: NonZeroU32::new(seconds).unwrap() }
     }
 
-    fn refresh(index: u32, ip: IpAddr, seconds: u32) -> KernelOp {
-        KernelOp::Refresh { place: (index, ip), seconds: NonZeroU32::new(seconds).unwrap() }
+    fn refresh(index: u32, ip: IpAddr, seconds: u32) -> AddressChange {
+        AddressChange::Refresh { place: (index, ip), seconds: NonZeroU32::new(seconds).unwrap() }
     }
 
-    fn delete(index: u32, ip: IpAddr) -> KernelOp {
-        KernelOp::Delete { place: (index, ip) }
+    fn delete(index: u32, ip: IpAddr) -> AddressChange {
+        AddressChange::Delete { place: (index, ip) }
     }
 
     #[test]
@@ -373,7 +336,7 @@ mod tests {
         let nothing = serving(true, &[]);
         let unknown = serving(false, &[]);
         let none = kernel(&[], &[]);
-        let rows: Vec<(&str, Serving, Kernel, Vec<KernelOp>)> = vec![
+        let rows: Vec<(&str, Serving, Kernel, Vec<AddressChange>)> = vec![
             ("missing: added, rounded down", at(106.9), none.clone(), vec![add(ETH0, one, 6)]),
             ("less than a second left: not added", at(100.9), none.clone(), vec![]),
             ("its time is over: not added", at(99.0), none.clone(), vec![]),
@@ -535,15 +498,16 @@ mod tests {
     }
 
     /// What a kernel makes of it, `now` being the time at which it does.
-    fn carry_out(kernel: &mut Kernel, now: Instant, ops: &[KernelOp]) {
+    fn carry_out(kernel: &mut Kernel, now: Instant, ops: &[AddressChange]) {
         for op in ops {
             match *op {
-                KernelOp::Add { place, seconds } | KernelOp::Refresh { place, seconds } => {
+                AddressChange::Add { place, seconds }
+                | AddressChange::Refresh { place, seconds } => {
                     let end = now + Duration::from_secs(seconds.get().into());
                     let lifetime = Lifetime { earliest: end, latest: end, exact: true };
                     kernel.ours.insert(place, Ours { lifetime, resurrected: false });
                 }
-                KernelOp::Delete { place } => {
+                AddressChange::Delete { place } => {
                     kernel.ours.remove(&place);
                 }
             }
@@ -562,18 +526,18 @@ mod tests {
                 for op in &plan.ops {
                     let place = op.place();
                     match op {
-                        KernelOp::Add { seconds, .. } => {
+                        AddressChange::Add { seconds, .. } => {
                             prop_assert!(!kernel.ours.contains_key(&place));
                             prop_assert!(!kernel.foreign.contains(&place));
                             let until = serving.vips[&place.1].until;
                             prop_assert!(now + Duration::from_secs(seconds.get().into()) <= until);
                         }
-                        KernelOp::Refresh { seconds, .. } => {
+                        AddressChange::Refresh { seconds, .. } => {
                             prop_assert!(kernel.ours.contains_key(&place));
                             let until = serving.vips[&place.1].until;
                             prop_assert!(now + Duration::from_secs(seconds.get().into()) <= until);
                         }
-                        KernelOp::Delete { .. } => {
+                        AddressChange::Delete { .. } => {
                             prop_assert!(kernel.ours.contains_key(&place));
                         }
                     }

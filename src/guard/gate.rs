@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::announce::plan::KernelOp;
 use crate::clock::Instant;
 use crate::guard::Guarded;
+use crate::net::addresses::AddressChange;
 
 /// How long an addition waits: an address that nobody answers for is worse than one that leads to more
 /// than it should for a moment.
@@ -41,7 +41,7 @@ impl Gate {
     }
 
     /// Takes the additions that have to wait out of `ops`; until when at the latest.
-    pub fn hold(&mut self, now: Instant, ops: &mut Vec<KernelOp>) -> Option<Instant> {
+    pub fn hold(&mut self, now: Instant, ops: &mut Vec<AddressChange>) -> Option<Instant> {
         let guarded = self.guarded.borrow_and_update();
         self.waiting.hold(now, &guarded.settled, ops)
     }
@@ -61,12 +61,12 @@ impl Waiting {
         &mut self,
         now: Instant,
         settled: &BTreeSet<IpAddr>,
-        ops: &mut Vec<KernelOp>,
+        ops: &mut Vec<AddressChange>,
     ) -> Option<Instant> {
         let mut before = std::mem::take(&mut self.0);
         let mut wake: Option<Instant> = None;
         ops.retain(|op| {
-            let KernelOp::Add { place: (_, ip), .. } = op else { return true };
+            let AddressChange::Add { place: (_, ip), .. } = op else { return true };
             if settled.contains(ip) {
                 return true;
             }
@@ -96,8 +96,8 @@ mod tests {
         IpAddr::from([192, 0, 2, last])
     }
 
-    fn add(last: u8) -> KernelOp {
-        KernelOp::Add { place: (2, ip(last)), seconds: NonZeroU32::MIN }
+    fn add(last: u8) -> AddressChange {
+        AddressChange::Add { place: (2, ip(last)), seconds: NonZeroU32::MIN }
     }
 
     /// What passes of the additions of two addresses, and when to look again.
@@ -105,7 +105,7 @@ mod tests {
         waiting: &mut Waiting,
         millis: u64,
         settled: &[u8],
-    ) -> (Vec<KernelOp>, Option<Instant>) {
+    ) -> (Vec<AddressChange>, Option<Instant>) {
         let mut ops = vec![add(1), add(2)];
         let wake = waiting.hold(at(millis), &settled.iter().copied().map(ip).collect(), &mut ops);
         (ops, wake)
@@ -124,9 +124,9 @@ mod tests {
     #[test]
     fn only_additions_wait_and_each_time_anew() {
         let mut waiting = Waiting::default();
-        let mut others = vec![KernelOp::Delete { place: (2, ip(1)) }, add(2)];
+        let mut others = vec![AddressChange::Delete { place: (2, ip(1)) }, add(2)];
         assert_eq!(waiting.hold(at(0), &BTreeSet::new(), &mut others), Some(at(50)));
-        assert_eq!(others, [KernelOp::Delete { place: (2, ip(1)) }]);
+        assert_eq!(others, [AddressChange::Delete { place: (2, ip(1)) }]);
         assert_eq!(waiting.hold(at(60), &BTreeSet::new(), &mut Vec::new()), None);
         assert_eq!(waiting.hold(at(70), &BTreeSet::new(), &mut vec![add(2)]), Some(at(120)));
     }

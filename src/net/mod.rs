@@ -15,7 +15,9 @@
 //! |---|---|
 //! | [`arp`], [`ndp`] | packet codecs |
 //! | [`packet`] | the `AF_PACKET` socket, the one file with `unsafe` |
-//! | [`netlink`] | addresses with a lifetime and our mark, dumps, events |
+//! | [`netlink`] | requests to rtnetlink, its dumps and events |
+//! | [`addresses`] | changes of addresses with a lifetime and our mark |
+//! | [`datagram`] | requests that the kernel answers before their system call ends |
 //! | [`nfnetlink`] | reads and transactions of `nf_tables`, and their news |
 //! | [`links`] | what the kernel says of links, addresses and gateways, kept current |
 //! | [`uplinks`] | which links lead out of the node |
@@ -25,7 +27,9 @@
 //! | [`edge`] | the task that owns the sockets, and how to start it all |
 //! | [`sysctl`] | kernel settings of an interface that carries VIPs |
 
+pub mod addresses;
 pub mod arp;
+mod datagram;
 pub mod edge;
 pub mod hearing;
 pub mod links;

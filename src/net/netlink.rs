@@ -1,19 +1,12 @@
-//! Addresses with a lifetime and our mark, and dumps, by rtnetlink.
-//!
-//! An address is always a /32 or /128: removing the first address of a wider subnet would take the
-//! others of that subnet with it.
+//! Requests to rtnetlink, and its events.
 
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
-use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use futures::{Stream, TryStreamExt, pin_mut};
 use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
-use netlink_packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressProtocol, CacheInfo,
-};
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecUnspec, LinkAttribute, LinkExtentMask, LinkMessage,
 };
@@ -23,6 +16,7 @@ use netlink_sys::AsyncSocket;
 use rtnetlink::{Handle, MulticastGroup};
 use tokio::sync::Mutex;
 
+use crate::net::addresses::{AddressChange, AddressSocket};
 use crate::net::links::Events;
 use crate::net::sysctl::ArpSettings;
 use crate::net::table::{AddressRow, Table, parse_address};
@@ -54,6 +48,9 @@ pub enum NetlinkError {
     /// Another answer of the kernel.
     #[error("the kernel refused: {0}")]
     Refused(io::Error),
+    /// No answer.
+    #[error("the kernel did not answer: {0}")]
+    Silent(io::Error),
     /// A message that the kernel does not send in answer to this.
     #[error("unexpected answer from the kernel: {0}")]
     Unexpected(String),
@@ -68,19 +65,22 @@ pub enum NetlinkError {
 impl From<rtnetlink::Error> for NetlinkError {
     fn from(error: rtnetlink::Error) -> Self {
         match error {
-            rtnetlink::Error::NetlinkError(message) => {
-                let error = message.to_io();
-                match error.raw_os_error() {
-                    Some(libc::EEXIST) => Self::Exists,
-                    Some(libc::EADDRNOTAVAIL) => Self::NotFound,
-                    Some(libc::EPERM) => Self::NoPermission,
-                    Some(libc::ENODEV | libc::ENXIO) => Self::NoInterface,
-                    Some(libc::EACCES) => Self::Disabled,
-                    _ => Self::Refused(error),
-                }
-            }
+            rtnetlink::Error::NetlinkError(message) => Self::refused(message.to_io()),
             rtnetlink::Error::RequestFailed => Self::Closed,
             other => Self::Unexpected(other.to_string()),
+        }
+    }
+}
+
+impl NetlinkError {
+    pub(super) fn refused(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EEXIST) => Self::Exists,
+            Some(libc::EADDRNOTAVAIL) => Self::NotFound,
+            Some(libc::EPERM) => Self::NoPermission,
+            Some(libc::ENODEV | libc::ENXIO) => Self::NoInterface,
+            Some(libc::EACCES) => Self::Disabled,
+            _ => Self::Refused(error),
         }
     }
 }
@@ -89,6 +89,7 @@ impl From<rtnetlink::Error> for NetlinkError {
 #[derive(Clone, Debug)]
 pub struct Netlink {
     handle: Handle,
+    addresses: Arc<std::sync::Mutex<AddressSocket>>,
     /// Held while something is dumped: a second dump on the same socket is refused (`EBUSY`,
     /// `__netlink_dump_start` in the kernel's `net/netlink/af_netlink.c`).
     dumps: Arc<Mutex<()>>,
@@ -99,67 +100,17 @@ impl Netlink {
     /// ends only with it.
     pub fn open() -> Result<(Self, impl Future<Output = ()> + Send), NetlinkError> {
         let (connection, handle, _) = rtnetlink::new_connection().map_err(NetlinkError::Open)?;
-        Ok((Self { handle, dumps: Arc::default() }, connection))
+        let addresses = Arc::new(std::sync::Mutex::new(AddressSocket::open()?));
+        Ok((Self { handle, addresses, dumps: Arc::default() }, connection))
     }
 
-    /// Adds an address for `lifetime` seconds; refused as [`NetlinkError::Exists`] if the
-    /// interface has it with the same prefix, whosever it is.
-    pub async fn add(
+    /// Has the kernel carry out `changes` in their order, whatever becomes of each. The kernel does so while
+    /// this waits: a microsecond or ten for each.
+    pub fn change(
         &self,
-        index: u32,
-        ip: IpAddr,
-        lifetime: NonZeroU32,
-    ) -> Result<(), NetlinkError> {
-        self.put(index, ip, lifetime, false).await
-    }
-
-    /// Sets the lifetime of an address that a dump has just shown with our mark. On an address of
-    /// somebody else it would give that a lifetime; a missing one it creates.
-    pub async fn refresh(
-        &self,
-        index: u32,
-        ip: IpAddr,
-        lifetime: NonZeroU32,
-    ) -> Result<(), NetlinkError> {
-        self.put(index, ip, lifetime, true).await
-    }
-
-    async fn put(
-        &self,
-        index: u32,
-        ip: IpAddr,
-        lifetime: NonZeroU32,
-        replace: bool,
-    ) -> Result<(), NetlinkError> {
-        let mut request = self.handle.address().add(index, ip, full_prefix(ip));
-        if replace {
-            request = request.replace();
-        }
-        let message = request.message_mut();
-        let mut lifetimes = CacheInfo::default();
-        lifetimes.ifa_valid = lifetime.get();
-        // A deprecated IPv6 address answers but is never chosen as a source. An IPv4 /32 is not
-        // chosen either way, and a deprecated one would only be put behind all others in lists.
-        lifetimes.ifa_preferred = if ip.is_ipv6() { 0 } else { lifetime.get() };
-        message.attributes.push(AddressAttribute::CacheInfo(lifetimes));
-        message.attributes.push(AddressAttribute::Protocol(AddressProtocol::Other(MARK)));
-        if ip.is_ipv6() {
-            // Without, the address is unusable until duplicate address detection ends.
-            message.header.flags |= AddressHeaderFlags::Nodad;
-            message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
-        }
-        Ok(request.execute().await?)
-    }
-
-    /// Removes an address that a dump has just shown with our mark.
-    pub async fn delete(&self, index: u32, ip: IpAddr) -> Result<(), NetlinkError> {
-        let mut message = AddressMessage::default();
-        message.header.family = family(ip);
-        message.header.prefix_len = full_prefix(ip);
-        message.header.index = index;
-        message.attributes.push(AddressAttribute::Local(ip));
-        message.attributes.push(AddressAttribute::Address(ip));
-        Ok(self.handle.address().del(message).execute().await?)
+        changes: &[AddressChange],
+    ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).change(changes)
     }
 
     /// All addresses of the namespace.
@@ -261,8 +212,4 @@ pub(crate) fn subscribe() -> Result<(Events, impl Future<Output = ()> + Send), N
 /// The prefix length of a single address.
 pub fn full_prefix(ip: IpAddr) -> u8 {
     if ip.is_ipv4() { 32 } else { 128 }
-}
-
-fn family(ip: IpAddr) -> AddressFamily {
-    if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }

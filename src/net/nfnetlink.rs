@@ -6,10 +6,9 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::time::Duration;
 
 use netlink_packet_core::{
-    ErrorMessage, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_ALIGNTO, NetlinkBuffer,
+    ErrorMessage, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer,
     NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload, NlasIterator,
 };
 use netlink_packet_netfilter::nftables::NfTablesMessage;
@@ -19,17 +18,15 @@ use netlink_packet_netfilter::{
     NetfilterSubsystem,
 };
 use netlink_sys::protocols::NETLINK_NETFILTER;
-use netlink_sys::{AsyncSocket, AsyncSocketExt, Socket, SocketAddr, TokioSocket};
-use rustix::net::sockopt::{
-    Timeout, set_socket_send_buffer_size, set_socket_send_buffer_size_force, set_socket_timeout,
-};
+use netlink_sys::{AsyncSocket, AsyncSocketExt, Socket, TokioSocket};
+use rustix::net::sockopt::{set_socket_send_buffer_size, set_socket_send_buffer_size_force};
+
+use crate::net::datagram::{self, encode, messages};
 
 /// Room for a transaction about some ten thousand addresses.
 const SEND_BUFFER: usize = 4 << 20;
 /// The kernel fills up to 32 KiB of it at a time; it walks a set anew for each.
 const RECEIVE_BUFFER: usize = 64 << 10;
-/// The kernel has answered before the request's system call ends: what is not there then is lost.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// `NFNLGRP_NFTABLES` (`linux/netfilter/nfnetlink.h`).
 const NEWS: u32 = 7;
 /// The attribute that names the table in each kind of message, but `NEWGEN`
@@ -111,14 +108,9 @@ impl Nfnetlink {
     /// Opens a connection in the network namespace of the calling thread.
     pub fn open() -> Result<Self, NfnetlinkError> {
         let open = || {
-            let mut socket = Socket::new(NETLINK_NETFILTER)?;
-            let port = socket.bind_auto()?.port_number();
-            socket.connect(&SocketAddr::new(0, 0))?;
-            // An error brings the header of what was refused back, not all of it.
-            socket.set_cap_ack(true)?;
+            let (socket, port) = datagram::open(NETLINK_NETFILTER)?;
             set_socket_send_buffer_size_force(&socket, SEND_BUFFER)
                 .or_else(|_| set_socket_send_buffer_size(&socket, SEND_BUFFER))?;
-            set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
             io::Result::Ok((socket, port))
         };
         let (socket, port) = open().map_err(NfnetlinkError::Open)?;
@@ -352,20 +344,6 @@ fn is_about(bytes: &[u8], table: &str, own: u32) -> bool {
     })
 }
 
-/// The messages of a datagram.
-fn messages(datagram: &[u8]) -> Vec<&[u8]> {
-    let mut messages = Vec::new();
-    let mut rest = datagram;
-    while let Ok(message) = NetlinkBuffer::new_checked(rest) {
-        let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
-        let (this, others) = rest.split_at(length.min(rest.len()));
-        messages.push(this);
-        let padding = length.next_multiple_of(usize::from(NLMSG_ALIGNTO)) - length;
-        rest = others.get(padding..).unwrap_or_default();
-    }
-    messages
-}
-
 fn inet(message: NfTablesMessage) -> NetfilterMessage {
     NetfilterMessage::new(NetfilterHeader::new(NetfilterProtoFamily::Inet, 0, 0), message)
 }
@@ -374,18 +352,6 @@ fn inet(message: NfTablesMessage) -> NetfilterMessage {
 fn control(message: ControlMessage) -> NetfilterMessage {
     let subsystem = u8::from(NetfilterSubsystem::NfTables).into();
     NetfilterMessage::new(NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, subsystem), message)
-}
-
-fn encode(message: NetfilterMessage, flags: u16, sequence: u32) -> Vec<u8> {
-    let mut header = NetlinkHeader::default();
-    header.flags = flags;
-    header.sequence_number = sequence;
-    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
-    message.finalize();
-    let length = message.buffer_len();
-    let mut bytes = vec![0; length.next_multiple_of(usize::from(NLMSG_ALIGNTO))];
-    message.serialize(bytes.get_mut(..length).unwrap_or_default());
-    bytes
 }
 
 fn is_missing(error: &ErrorMessage) -> bool {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use leasehold::announce::confine::restore;
 use leasehold::clock::Instant;
+use leasehold::net::addresses::AddressChange;
 use leasehold::net::netlink::{MARK, Netlink, NetlinkError};
 use leasehold::net::sysctl::ArpSettings;
 use netlink_packet_route::address::{AddressAttribute, AddressProtocol};
@@ -28,6 +29,7 @@ pub const TESTS: &[Test] = &[
     ("an_address_moves_to_another_interface_make_before_break", another_interface),
     ("links_answer_by_arp_only_for_what_they_have_until_they_are_set_back", confined),
     ("what_the_kernel_refuses_is_reported_and_tried_again", refusals),
+    ("of_changes_in_one_datagram_each_has_an_answer_of_its_own", one_datagram),
     ("without_the_capability_the_reason_is_reported", without_the_capability),
     ("two_hundred_addresses_are_added_and_renewed", two_hundred),
     ("dumps_of_one_connection_wait_for_one_another", dumps_wait),
@@ -125,8 +127,9 @@ fn a_nodes_own_address_is_never_touched(world: &World) -> Result<()> {
         speaker.serve(&[], seconds(5.0));
         speaker.kernel("no longer served", seconds(10.0), |view| view.foreign.is_empty()).await?;
         let index = speaker.edge.links.borrow().get(&eth0()).context("eth0")?.index;
-        let exists = speaker.edge.netlink.add(index, own, NonZeroU32::MIN).await;
-        ensure!(matches!(exists, Err(NetlinkError::Exists)), "{exists:?}");
+        let again = AddressChange::Add { place: (index, own), seconds: NonZeroU32::MIN };
+        let results = speaker.edge.netlink.change(&[again])?;
+        ensure!(matches!(results[..], [Err(NetlinkError::Exists)]), "{results:?}");
         Ok(())
     })?;
     let after = node.ip("-o addr show")?;
@@ -389,6 +392,34 @@ fn without_the_capability(world: &World) -> Result<()> {
     })
 }
 
+fn one_datagram(world: &World) -> Result<()> {
+    world.node.block_on(|| async {
+        let link = link(&Speaker::start().await?, "eth0")?;
+        let (netlink, _) = Netlink::open()?;
+        let seconds = NonZeroU32::new(60).context("zero")?;
+        let add = |index, ip| AddressChange::Add { place: (index, ip), seconds };
+        let delete = |ip| AddressChange::Delete { place: (link, ip) };
+        let own: IpAddr = Ipv4Addr::new(192, 0, 2, 1).into();
+        let refused =
+            netlink.change(&[add(link, V4), add(9999, V4), delete(own), add(link, V6)])?;
+        let [Ok(()), Err(NetlinkError::NoInterface), Err(NetlinkError::NotFound), Ok(())] =
+            refused[..]
+        else {
+            anyhow::bail!("{refused:?}");
+        };
+        let refresh = AddressChange::Refresh { place: (link, V4), seconds: NonZeroU32::MAX };
+        let last_refused = netlink.change(&[refresh, delete(V6), add(link, V4)])?;
+        let [Ok(()), Ok(()), Err(NetlinkError::Exists)] = last_refused[..] else {
+            anyhow::bail!("{last_refused:?}");
+        };
+        ensure!(shown(&world.node, V4)?.is_some() && shown(&world.node, V6)?.is_none());
+        ensure!(netlink.change(&[])?.is_empty());
+        netlink.change(&[delete(V4)])?.into_iter().collect::<Result<(), _>>()?;
+        ensure!(shown(&world.node, V4)?.is_none());
+        Ok(())
+    })
+}
+
 fn two_hundred(world: &World) -> Result<()> {
     let vips: Vec<IpAddr> = (0..200).map(|last| Ipv4Addr::new(198, 51, 100, last).into()).collect();
     world.node.block_on(|| async {
@@ -438,7 +469,11 @@ fn dumps_wait(world: &World) -> Result<()> {
             let lifetime = NonZeroU32::new(60).context("zero")?;
             let first = Ipv4Addr::new(198, 18, 0, 0).to_bits();
             let ips = (first..first + COUNT).map(|bits| Ipv4Addr::from_bits(bits).into());
-            try_join_all(ips.map(|ip| netlink.add(link, ip, lifetime))).await?;
+            let add = |ip| AddressChange::Add { place: (link, ip), seconds: lifetime };
+            let adds: Vec<_> = ips.map(add).collect();
+            for adds in adds.chunks(64) {
+                netlink.change(adds)?.into_iter().collect::<Result<Vec<()>, _>>()?;
+            }
             for addresses in try_join_all((0..20).map(|_| netlink.addresses())).await? {
                 let ours = addresses.iter().filter(|address| address.ours).count();
                 ensure!(u32::try_from(ours)? == COUNT, "{ours}");

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::announce::plan::{Kernel as Seen, KernelOp, Lifetime, Ours, Refusal, plan, view};
+use leasehold::announce::plan::{Kernel as Seen, Lifetime, Ours, Refusal, plan, view};
 use leasehold::clock::Instant;
 use leasehold::lease::{KernelView, Serving};
+use leasehold::net::addresses::AddressChange;
 use leasehold::net::links::Links;
 
 /// How often what could not be done is tried again.
@@ -44,7 +45,7 @@ pub(crate) struct Kernel {
     refused: BTreeMap<IpAddr, Refusal>,
     applied: u64,
     /// What the process was about to do when it was stopped.
-    halfway: Vec<KernelOp>,
+    halfway: Vec<AddressChange>,
     /// When it did that, after it had gone on.
     pub(super) resumed: Option<Instant>,
 }
@@ -91,7 +92,7 @@ impl Kernel {
             let Some(vip) = self.serving.vips.get(ip) else { continue };
             let seconds = u32::try_from(vip.until.saturating_since(now).as_secs()).unwrap();
             if let Some(seconds) = std::num::NonZeroU32::new(seconds) {
-                self.halfway.push(KernelOp::Refresh { place: (held.index, *ip), seconds });
+                self.halfway.push(AddressChange::Refresh { place: (held.index, *ip), seconds });
             }
         }
     }
@@ -104,24 +105,24 @@ impl Kernel {
         Seen { ours: ours.collect(), foreign: self.foreign.iter().map(|ip| (index, *ip)).collect() }
     }
 
-    fn execute(&mut self, now: Instant, op: KernelOp, late: Duration) {
+    fn execute(&mut self, now: Instant, op: AddressChange, late: Duration) {
         let (index, ip) = op.place();
         match op {
-            KernelOp::Add { .. } if self.refuses => {
+            AddressChange::Add { .. } if self.refuses => {
                 let reason = "operation not permitted".to_owned();
                 self.refused.insert(ip, Refusal { reason, retry_at: now + RETRY });
             }
-            KernelOp::Add { seconds, .. } | KernelOp::Refresh { seconds, .. } => {
+            AddressChange::Add { seconds, .. } | AddressChange::Refresh { seconds, .. } => {
                 let ends = now + Duration::from_secs(seconds.get().into());
                 let former = self.ours.get(&ip).and_then(|held| held.known);
-                let resurrected = matches!(op, KernelOp::Refresh { .. })
+                let resurrected = matches!(op, AddressChange::Refresh { .. })
                     && former.is_none_or(|former| now >= former.lifetime.earliest);
                 let lifetime = Lifetime { earliest: ends, latest: ends, exact: true };
                 let known = Some(Ours { lifetime, resurrected });
                 self.refused.remove(&ip);
                 self.ours.insert(ip, Held { index, ends, late, known });
             }
-            KernelOp::Delete { .. } => {
+            AddressChange::Delete { .. } => {
                 self.ours.remove(&ip);
             }
         }
