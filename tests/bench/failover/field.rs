@@ -44,8 +44,8 @@ impl Field {
     }
 
     /// Waits until all is well everywhere, and has the services spread evenly; whether they are then.
-    pub(crate) async fn settle(&mut self) -> Result<bool> {
-        let settled = self.grounds.iter_mut().map(async |ground| {
+    pub(crate) async fn settle(&self) -> Result<bool> {
+        let settled = self.grounds.iter().map(async |ground| {
             ground.settle().await?;
             // Whoever died got nothing back; whoever was up first may have taken all.
             if ground.is_even()? {

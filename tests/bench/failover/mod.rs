@@ -174,7 +174,7 @@ async fn measure(
     if !suits {
         // Ended before the next begins.
         drop(field.take());
-        let mut new = Field::open(fault.shape(), systems, lanes).await?;
+        let new = Field::open(fault.shape(), systems, lanes).await?;
         new.settle().await?;
         *field = Some(new);
     }
