@@ -50,25 +50,17 @@ bench-simulator:
 	@$(CARGO) bench --quiet --package leasehold-sim --bench micro --no-run
 SIMULATOR = $(dir $(TARGET))release/leasehold-sim
 
-# The faults that somebody feels, for milliseconds, are measured alone. While those are of which nothing is to be
-# felt, and which take long, large clusters are simulated on virtual time with what the processors have left.
-FELT := node-dead,clients-link-cut,partition-heal,api-down-owner-dies,owner-and-api-dead,two-of-five,drain
-UNFELT := speaker-terminated,speaker-restarted,speaker-killed,speaker-killed-restarted,sigstop-30,rolling-upgrade
-UNFELT := $(UNFELT),owner-cut-from-api,api-down-60,api-restarted,api-slow
 .PHONY: bench
 RESULTS := tests/bench/results
 bench: bench-build bench-simulator ## Measures everything anew, into tests/bench/results and the README
 	@rm -f $(RESULTS)/*.json
-	@$(BENCH) --out $(RESULTS) failover --systems leasehold --faults $(FELT)
-	@chrt --idle 0 $(TARGET)/leasehold-bench --out $(RESULTS) scale --simulator $(SIMULATOR) & simulated=$$!; \
-		$(BENCH) --out $(RESULTS) failover --systems leasehold --faults $(UNFELT) || { kill $$simulated; exit 1; }; \
-		wait $$simulated
-	@$(BENCH) --out $(RESULTS) failover --systems keepalived
+	@$(BENCH) --out $(RESULTS) failover
 	@$(BENCH) --out $(RESULTS) failover --profile fast --systems leasehold --faults node-dead
 	@$(BENCH) --out $(RESULTS) cost --nodes 3 --services 1,10,100,1000,10000 --seconds 20 --repeat 2
 	@$(BENCH) --out $(RESULTS) cost --nodes 5 --seconds 20 --repeat 0
 	@$(BENCH) --out $(RESULTS) data-path --seconds 3 --repeat 5
 	@$(BENCH) --out $(RESULTS) allocation --repeat 2
+	@$(BENCH) --out $(RESULTS) scale --simulator $(SIMULATOR)
 	@$(MAKE) --no-print-directory bench-micro
 	@$(BENCH) --out $(RESULTS) decisions
 	@$(BENCH) report

@@ -65,15 +65,17 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn here() -> Result<Self> {
-        let git = Command::new("git")
-            .arg("-C")
-            .arg(leasehold_lab::repository())
-            .args(["describe", "--always", "--dirty"])
-            .output();
-        let commit = git.ok().filter(|output| output.status.success());
-        let commit = commit.and_then(|output| String::from_utf8(output.stdout).ok());
+        let commit = git(&["describe", "--always"]);
+        // What benchmarks write themselves is no change.
+        let written = [":!README.md", ":!tests/bench/results"];
+        let changes = [&["status", "--porcelain", "--untracked-files=no", "--", "."][..], &written];
+        let dirty = git(&changes.concat()).is_some_and(|changes| !changes.is_empty());
         Ok(Self {
-            commit: commit.map_or_else(|| "unknown".to_owned(), |text| text.trim().to_owned()),
+            commit: match commit {
+                Some(commit) if dirty => format!("{commit}-dirty"),
+                Some(commit) => commit,
+                None => "unknown".to_owned(),
+            },
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
             processor: processor(&fs::read_to_string("/proc/cpuinfo")?),
             cores: std::thread::available_parallelism()?.get(),
@@ -81,6 +83,14 @@ impl Machine {
             keepalived: keepalived().unwrap_or_else(|| "not installed".to_owned()),
         })
     }
+}
+
+/// What git says of this checkout; nothing where there is no git, or no checkout.
+fn git(arguments: &[&str]) -> Option<String> {
+    let mut git = Command::new("git");
+    let output = git.arg("-C").arg(leasehold_lab::repository()).args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
+    Some(text.trim().to_owned())
 }
 
 /// The version of the lab's control plane, where it is not one that the user names.

@@ -77,8 +77,9 @@ fn handle(criterion: &mut Criterion) {
                 );
             });
         };
-        // Of hundreds of nodes each takes a few: what one takes there, which is alone, are the turns of all.
-        if nodes == 3 {
+        // Of hundreds of nodes each takes a few: what one takes there, which is alone, are the turns of all. Of
+        // ten thousand claims the lab measures it, with all that belongs to it.
+        if nodes == 3 && services <= 1_000 {
             ended("taking what a dead node had", 10, |core| {
                 assert!(core.take_all() > 0, "nothing was taken");
             });
