@@ -17,7 +17,7 @@
 //! | [`packet`] | the `AF_PACKET` socket, the one file with `unsafe` |
 //! | [`netlink`] | requests to rtnetlink, its dumps and events |
 //! | [`addresses`] | changes of addresses with a lifetime and our mark |
-//! | [`datagram`] | requests that the kernel answers before their system call ends |
+//! | `datagram` | requests that the kernel answers before their system call ends |
 //! | [`nfnetlink`] | reads and transactions of `nf_tables`, and their news |
 //! | [`links`] | what the kernel says of links, addresses and gateways, kept current |
 //! | [`uplinks`] | which links lead out of the node |
