@@ -74,6 +74,11 @@ impl Table {
             }
             RouteNetlinkMessage::DelAddress(message) => {
                 let Some(row) = parse_address(message) else { return Change::Nothing };
+                // The kernel tells of an IPv6 address some time after it was added, or not at all if it has
+                // gone by then.
+                if row.ours {
+                    self.ours.insert(row.key());
+                }
                 self.lose(&row);
                 self.forget(&row)
             }
@@ -435,6 +440,8 @@ mod tests {
         let vip = RouteNetlinkMessage::DelAddress(address("192.0.2.9", 0, MARK));
         table.apply(&vip);
         assert_eq!((only_link(&table).addresses.len(), table.lost()), (1, 1));
+        table.apply(&vip);
+        assert_eq!(table.lost(), 2, "one that was never told of");
         let gone = RouteNetlinkMessage::DelLink(link(2, LinkFlags::empty(), State::Down));
         assert_eq!(table.apply(&gone), Change::Routes);
         assert_eq!(table.links(), Links::default());
