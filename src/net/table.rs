@@ -74,11 +74,6 @@ impl Table {
             }
             RouteNetlinkMessage::DelAddress(message) => {
                 let Some(row) = parse_address(message) else { return Change::Nothing };
-                // The kernel tells of an IPv6 address some time after it was added, or not at all if it has
-                // gone by then.
-                if row.ours {
-                    self.ours.insert(row.key());
-                }
                 self.lose(&row);
                 self.forget(&row)
             }
@@ -93,7 +88,8 @@ impl Table {
 
     /// An address with our mark is gone, if it was one.
     fn lose(&mut self, row: &AddressRow) {
-        if self.ours.remove(&row.key()) {
+        // The kernel tells of an IPv6 address some time after it was added, or not at all if it has gone by then.
+        if self.ours.remove(&row.key()) || row.ours {
             self.lost += 1;
         }
     }
