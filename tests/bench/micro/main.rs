@@ -126,8 +126,8 @@ fn frames(criterion: &mut Criterion) {
 /// Shorter than criterion's own: the spread stays far below what anybody would act on.
 fn brief() -> Criterion {
     Criterion::default()
-        .warm_up_time(Duration::from_secs(1))
-        .measurement_time(Duration::from_secs(3))
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
 }
 
 criterion_group! {
