@@ -8,7 +8,7 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::world::{ClaimRow, SessionRow, World};
 use crate::desired::{Desired, DesiredClaim, LeftOut, NodeState, Rules, build};
-use crate::lease::{Bar, Orphan, UNSTEADY, bar, has_subnet_of, rank};
+use crate::lease::{Bar, Late, Orphan, UNSTEADY, bar, has_subnet_of, rank};
 
 /// A cluster as its objects describe it.
 #[derive(Debug)]
@@ -153,7 +153,9 @@ impl<'a> View<'a> {
                 let (name, claim) = self.desired.claims.get_key_value(*name)?;
                 let holder =
                     self.world.claims.get(name).and_then(|it| it.stored.record.holder.as_ref());
-                let last = unsteady.iter().copied().chain(self.desired.not_ready()).chain(holder);
+                let unfit = unsteady.iter().copied().chain(self.desired.not_ready());
+                let last = unfit.map(|node| (node, Late::Unfit));
+                let last = last.chain(holder.map(|node| (node, Late::Gone)));
                 let nodes = self.world.snapshot.nodes.keys().filter(|node| !dead.contains(*node));
                 Some(Orphan {
                     name,

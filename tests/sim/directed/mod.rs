@@ -4,6 +4,7 @@ mod attacks;
 mod attacks_wire;
 mod by_hand;
 mod claims;
+mod cold;
 mod conflict;
 mod failback;
 mod handover;
@@ -11,6 +12,7 @@ mod lease_path;
 mod nodes;
 mod old_owners;
 mod outage;
+mod pieces;
 mod provisional;
 mod restart;
 mod segments;
@@ -45,6 +47,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         attacks_wire::RUNS,
         by_hand::RUNS,
         claims::RUNS,
+        cold::RUNS,
         conflict::RUNS,
         failback::RUNS,
         handover::RUNS,
@@ -52,6 +55,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         nodes::RUNS,
         old_owners::RUNS,
         outage::RUNS,
+        pieces::RUNS,
         provisional::RUNS,
         restart::RUNS,
         segments::RUNS,
