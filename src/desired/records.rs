@@ -289,7 +289,7 @@ fn unrecorded<'a, S: AsRef<Record>>(
             };
             let lost = list.standing.is_empty();
             let its = |address: &&IpAddr| {
-                (record.has(**address) || lacks(**address)) && !(lost && taken(*address))
+                (record.has(**address) || lacks(**address)) && !(lost && taken(address))
             };
             let addresses: AddressSet = latest.iter().filter(its).copied().collect();
             if !addresses.is_empty() {
