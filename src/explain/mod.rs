@@ -33,4 +33,4 @@ pub use story::{
 };
 pub use view::{Obstacle, View};
 pub use words::{first_of, keeps, obstacle, state_of};
-pub use world::{ClaimRow, Objects, ServiceRow, SessionRow, World};
+pub use world::{ClaimRow, OTHER_WRITER, Objects, ServiceRow, SessionRow, World};

@@ -11,7 +11,7 @@ use super::index::Index;
 use super::leases::ClaimRow;
 use super::lists::{ListWrite, lists};
 use super::pool::PoolWrite;
-use super::service::ServiceWrite;
+use super::service::{Beside, ServiceWrite};
 use crate::allocate::{Decision, Plan, ServiceKey};
 use crate::clock::Instant;
 
@@ -120,8 +120,12 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
             decision => decision,
         };
         let telling = tellings.remove(key).unwrap_or(Telling::Nothing);
-        let apart = decision.map(|decision| index.by_address(row, decision)).unwrap_or_default();
-        if let Some(write) = row.write(key, version, decision, apart, telling, time) {
+        let by_address =
+            decision.map(|decision| index.by_address(row, decision)).unwrap_or_default();
+        let contest = index.rivals.contest(key);
+        let beside = Beside { by_address, announced: telling, contest };
+        let write = row.write(key, version, decision, beside, time);
+        if let Some(write) = write.filter(|it| !index.rivals.holds_back(key, &it.given(), now)) {
             let queue = if write.only_tells { &mut tell } else { &mut jobs };
             queue.push(Job::Service { key: key.clone(), version, write: Box::new(write) });
         }

@@ -9,7 +9,7 @@
 //! | `proxy` | kube-proxy in IPVS mode |
 //! | `webhooks` | webhooks that would delay or refuse leases |
 //! | `speakers` | sessions, interfaces for the addresses of the pools, and their MTUs |
-//! | `announcers` | others that announce addresses |
+//! | `announcers` | others that announce addresses, or write to our Services |
 
 mod announcers;
 mod objects;
@@ -110,6 +110,7 @@ pub(super) async fn findings(cluster: &Cluster) -> Result<Vec<Finding>, PluginEr
     findings.extend(announcers::heard(&view));
     findings.extend(announcers::check(&announcers::read(cluster).await?));
     findings.extend(announcers::strangers(&view, &objects.pools));
+    findings.extend(announcers::writers(&view));
     Ok(findings)
 }
 
