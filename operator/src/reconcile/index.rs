@@ -22,6 +22,7 @@ use super::leases::{ClaimRow, NamespaceRow, NodeRow, SessionRow};
 use super::lists::Listing;
 use super::policy::PolicyRow;
 use super::pool::PoolRow;
+use super::overwritten::Records;
 use super::resting::Resting;
 use super::rivals::{Mark, Rivals};
 use super::service::{ServiceRow, ServiceWrite};
@@ -81,6 +82,7 @@ pub struct Index {
     session_changes: BTreeMap<LeaseName, Instant>,
     /// When a pool was last seen to be gone.
     pool_gone: Option<Instant>,
+    pub(super) records: Records,
     pub(super) rivals: Rivals,
     resting: Resting,
     territory: Territory,
@@ -397,6 +399,10 @@ impl Index {
             for ip in named.chain(pending.iter().flat_map(|pending| &pending.addresses)) {
                 *addresses.entry(*ip).or_insert(0) += 1;
             }
+            let record = row.and_then(|row| self.recorded(key, row));
+            for ip in record.iter().flat_map(|record| &record.addresses) {
+                *addresses.entry(*ip).or_insert(0) += 1;
+            }
             let named = row.and_then(ServiceRow::claim);
             let sent = pending.and_then(|it| it.claims.as_ref()).map(|claims| &claims.claim);
             for claim in named.into_iter().chain(sent) {
@@ -608,18 +614,34 @@ impl Index {
         &self.territory
     }
 
-    /// What a Service wants, as if its pending write were done.
+    /// What a Service wants, as if its pending write were done, or what others did to it undone.
     fn effective(&self, key: &ServiceKey) -> Option<allocate::Service> {
-        let wish = self.wish(self.services.get(key)?)?.clone();
-        Some(match self.pending.get(key) {
-            Some(pending) => allocate::Service {
+        let row = self.services.get(key)?;
+        let wish = self.wish(row)?;
+        Some(self.overlay(key, row, wish).unwrap_or_else(|| wish.clone()))
+    }
+
+    /// `wish`, of a Service that is to be seen otherwise than its status is.
+    fn overlay(
+        &self,
+        key: &ServiceKey,
+        row: &ServiceRow,
+        wish: &allocate::Service,
+    ) -> Option<allocate::Service> {
+        if let Some(pending) = self.pending.get(key) {
+            return Some(allocate::Service {
                 present: pending.addresses.clone(),
                 allocated_from: pending.allocated_from.clone(),
                 claim: pending.claims.as_ref().map(|claims| claims.claim.clone()),
-                ..wish
-            },
-            None => wish,
-        })
+                ..wish.clone()
+            });
+        }
+        Some(self.recorded(key, row)?.overlay(wish))
+    }
+
+    /// Whether a settled Service has `ip`.
+    pub(super) fn is_settled(&self, ip: IpAddr) -> bool {
+        self.ledger.space().holder(ip).is_some()
     }
 
     /// The Services about which something may be to be done, with their versions.
@@ -629,11 +651,13 @@ impl Index {
 
     /// The plan for all that is open.
     pub fn plan(&self) -> Plan {
-        let overlays: BTreeMap<&ServiceKey, allocate::Service> =
-            self.pending.keys().filter_map(|key| Some((key, self.effective(key)?))).collect();
+        let overlaid = |(key, _, row): (&'_ ServiceKey, u64, &'_ ServiceRow)| {
+            Some((key.clone(), self.overlay(key, row, self.wish(row)?)?))
+        };
+        let overlays: BTreeMap<ServiceKey, allocate::Service> =
+            self.open().filter_map(overlaid).collect();
         let mut services = Vec::new();
-        // Still in the status of a Service that is no longer ours, or about to be replaced by a pending
-        // write.
+        // Still in the status of a Service that is no longer ours, or about to be replaced by a write.
         let mut departing = Vec::new();
         for (key, _, row) in self.open() {
             let wish = self.wish(row);

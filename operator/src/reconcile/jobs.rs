@@ -122,8 +122,10 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
         let telling = tellings.remove(key).unwrap_or(Telling::Nothing);
         let by_address =
             decision.map(|decision| index.by_address(row, decision)).unwrap_or_default();
+        let record = index.recorded(key, row);
+        let had = record.as_ref().map_or(&row.present, |record| &record.addresses);
         let contest = index.rivals.contest(key);
-        let beside = Beside { by_address, announced: telling, contest };
+        let beside = Beside { by_address, announced: telling, contest, had };
         let write = row.write(key, version, decision, beside, time);
         if let Some(write) = write.filter(|it| !index.rivals.holds_back(key, &it.given(), now)) {
             let queue = if write.only_tells { &mut tell } else { &mut jobs };

@@ -118,13 +118,18 @@ pub(super) fn lists(index: &Index, plan: &Plan) -> Vec<(LeaseName, ListWrite)> {
 fn mentions<'a>(index: &'a Index, plan: &'a Plan) -> Vec<Mention<'a>> {
     let mut mentions = Vec::new();
     for (key, _, row, decision) in index.decided(plan) {
-        let present = row.present.iter().copied();
-        let keeps = decision.filter(|_| !row.present.is_empty()).and_then(|decision| {
+        let record = index.recorded(key, row);
+        let (had, claims) = match &record {
+            Some(record) => (&record.addresses, Some(&record.claims)),
+            None => (&row.present, row.claims()),
+        };
+        let keeps = decision.filter(|_| !had.is_empty()).and_then(|decision| {
             let claim = decision.claim.clone()?;
             let claims = Claims { claim, by_address: index.by_address(row, decision) };
             Some(claims.split(decision.addresses.iter().copied()))
         });
-        for (claim, had) in row.claims().map(|it| it.split(present)).unwrap_or_default() {
+        let split = |claims: &Claims| claims.split(had.iter().copied());
+        for (claim, had) in claims.map(split).unwrap_or_default() {
             let stays = keeps.as_ref().and_then(|keeps| keeps.get(&claim)).cloned();
             mentions.push(Mention { claim, key, had, stays });
         }

@@ -13,6 +13,7 @@
 //! | `governing` | which policy governs which Service |
 //! | `managers` | who wrote what of a Service |
 //! | `news` | what became of a Service, and by whom |
+//! | `overwritten` | what a Service has, whatever others have written to it |
 //! | `rivals` | others who undo what we write, and how patient we are with them |
 //! | `wish` | what a Service asks for |
 //! | `tell` | what people are told about a Service |
@@ -33,6 +34,7 @@ pub mod leases;
 pub mod lists;
 mod managers;
 mod news;
+mod overwritten;
 pub mod policy;
 pub mod pool;
 mod resting;

@@ -1,6 +1,7 @@
 //! What became of a Service: by an own write, or by somebody else's.
 
 use super::index::Index;
+use super::overwritten::Record;
 use crate::allocate::ServiceKey;
 use crate::clock::Instant;
 
@@ -9,6 +10,7 @@ use crate::clock::Instant;
 pub(super) struct Before {
     version: Option<u64>,
     uid: Option<String>,
+    record: Option<Record>,
 }
 
 impl Index {
@@ -18,6 +20,7 @@ impl Index {
         Before {
             version: self.services.version(key),
             uid: row.map(|row| row.uid.clone()),
+            record: row.and_then(Record::of),
         }
     }
 
@@ -27,6 +30,7 @@ impl Index {
         let Some(row) = row.filter(|row| before.uid.as_ref().is_none_or(|uid| *uid == row.uid))
         else {
             // It has gone, is no longer ours, or is another one of its name.
+            self.records.drop(key);
             self.rivals.drop(key);
             return;
         };
@@ -38,5 +42,6 @@ impl Index {
         if !own && self.services.version(key) > before.version {
             self.rivals.changed(key, row.mark(), row.rival(), now);
         }
+        self.records.note(key, row, before.record, own);
     }
 }

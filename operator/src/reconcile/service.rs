@@ -45,7 +45,7 @@ pub struct ServiceRow {
     /// The pool on record, whoever wrote it there.
     noted: Option<String>,
     /// Whether its addresses, and the annotations about them, are as we wrote them.
-    intact: bool,
+    pub(super) intact: bool,
     /// Who changed last what we write, where it is not intact.
     rival: Option<Rival>,
     /// Whether its status has the addresses as we write them, but for what others add to them.
@@ -174,6 +174,8 @@ pub struct Beside<'a> {
     pub(super) announced: Telling,
     /// Who else writes to the Service.
     pub(super) contest: Option<Contest<'a>>,
+    /// The addresses that it had by its record, whatever its status says.
+    pub(super) had: &'a [IpAddr],
 }
 
 impl ServiceWrite {
@@ -253,6 +255,11 @@ impl ServiceRow {
         self.noted.as_deref()
     }
 
+    /// Whether its own condition says that it lacks what it asks for.
+    pub(super) fn says_that_it_lacks(&self) -> bool {
+        self.condition.as_ref().is_some_and(|condition| condition.status == "False")
+    }
+
     /// Whether it says that a rival writes to it.
     pub(super) fn says_that_it_is_contested(&self) -> bool {
         self.condition.as_ref().is_some_and(|condition| condition.reason == tell::CONTESTED)
@@ -288,7 +295,7 @@ impl ServiceRow {
         now: Timestamp,
     ) -> Option<ServiceWrite> {
         self.wish.as_ref()?;
-        let Beside { by_address, announced, contest } = beside;
+        let Beside { by_address, announced, contest, had } = beside;
         let old = self.condition.as_ref();
         let said = old.is_some_and(|old| tell::says(old, key, decision, contest));
         let before = self.announced.as_ref();
@@ -307,7 +314,7 @@ impl ServiceRow {
         if decided && told {
             return None;
         }
-        let mut notices = tell::notices(key, &self.present, decision, old, said);
+        let mut notices = tell::notices(key, had, decision, old, said);
         let untold = contest.filter(|_| !self.says_that_it_is_contested());
         notices.extend(untold.and_then(tell::of_contest));
         let mut conditions =
