@@ -328,7 +328,7 @@ mod tests {
         // The first, the one after which the state is known, five that are free, and those after pauses
         // of 1, 2 and 4 s.
         assert_eq!(world.writes_within(0.0, 10.0), 10, "{:?}", world.writes);
-        assert_eq!(world.writes_within(10.0, 60.0), 3, "{:?}", world.writes);
+        assert_eq!(world.writes_within(10.0, 60.0), 2, "{:?}", world.writes);
         assert_eq!(world.writes_within(120.0, 300.0), 6, "{:?}", world.writes);
         let pauses = world.writes.windows(2).map(|pair| pair[1] - pair[0]);
         assert!(pauses.max().unwrap() <= LONGEST);

@@ -218,11 +218,14 @@ fn a_rival_is_named_once_and_answered_more_and_more_slowly() {
     let due = index.rivals.next(end).unwrap();
     assert!(due <= end + Duration::from_secs(30));
     assert!(carry_out(&mut index, version + 1, due).is_some());
-    assert!(carry_out(&mut index, version + 2, due).is_none());
+    // Nor does anybody announce it, which is told now that it stands.
+    let (_, notices) = carry_out(&mut index, version + 2, due).unwrap();
+    assert!(notices[0].starts_with("NotAnnounced"), "{notices:?}");
+    assert!(carry_out(&mut index, version + 3, due).is_none());
     let over = due + Duration::from_secs(60);
     assert_eq!(index.rivals.next(due), Some(over));
     index.forget(over);
-    let (shop, notices) = carry_out(&mut index, version + 2, over).unwrap();
+    let (shop, notices) = carry_out(&mut index, version + 3, over).unwrap();
     assert_eq!(shop["status"]["conditions"][0]["message"], "10.0.0.0 from pool lan");
     assert!(notices.is_empty(), "{notices:?}");
     assert_eq!(index.rivals.contested(), 0);
