@@ -13,11 +13,11 @@ use leasehold_crds::names::NodeName;
 use leasehold_crds::service::{self, ALLOCATED};
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 
+use crate::desired::{NodeObject, ServiceFacts, SliceFacts, Snapshot};
+
 /// The reason of the condition [`ALLOCATED`] while somebody else undoes again and again what the operator
 /// writes to the Service.
 pub const OTHER_WRITER: &str = "OtherWriter";
-
-use crate::desired::{NodeObject, ServiceFacts, SliceFacts, Snapshot};
 
 /// The objects of a cluster, as the API server lists them.
 #[derive(Clone, Debug, Default)]
