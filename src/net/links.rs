@@ -111,7 +111,7 @@ pub(crate) struct LinksTask {
     events: Events,
     table: Table,
     links: watch::Sender<Links>,
-    lost: watch::Sender<u64>,
+    disturbed: watch::Sender<u64>,
 }
 
 impl LinksTask {
@@ -120,7 +120,7 @@ impl LinksTask {
     pub(crate) async fn new(netlink: Netlink, events: Events) -> Result<Self, NetlinkError> {
         let table = netlink.table().await?;
         let links = watch::Sender::new(table.links());
-        Ok(Self { netlink, events, table, links, lost: watch::Sender::new(0) })
+        Ok(Self { netlink, events, table, links, disturbed: watch::Sender::new(0) })
     }
 
     /// The links, current.
@@ -128,9 +128,9 @@ impl LinksTask {
         self.links.subscribe()
     }
 
-    /// How often an address with our mark has gone or lost its end, whoever did that.
-    pub(crate) fn lost(&self) -> watch::Receiver<u64> {
-        self.lost.subscribe()
+    /// How often the addresses with our mark had to be looked at, as [`Table::disturbed`] counts.
+    pub(crate) fn disturbed(&self) -> watch::Receiver<u64> {
+        self.disturbed.subscribe()
     }
 
     /// Runs until netlink ends, which is an error.
@@ -144,7 +144,7 @@ impl LinksTask {
                 },
                 () = sleep_until(resync) => Change::Everything,
             };
-            self.tell_lost();
+            self.tell_disturbed();
             let read = match change {
                 Change::Nothing => continue,
                 Change::Applied => Ok(()),
@@ -163,7 +163,7 @@ impl LinksTask {
                     resync = resync.min(Instant::now() + Duration::from_millis(100));
                 }
             }
-            self.tell_lost();
+            self.tell_disturbed();
             let links = self.table.links();
             self.links.send_if_modified(|known| {
                 let modified = *known != links;
@@ -173,9 +173,9 @@ impl LinksTask {
         }
     }
 
-    fn tell_lost(&self) {
-        let lost = self.table.lost();
-        self.lost.send_if_modified(|known| std::mem::replace(known, lost) != lost);
+    fn tell_disturbed(&self) {
+        let count = self.table.disturbed();
+        self.disturbed.send_if_modified(|known| std::mem::replace(known, count) != count);
     }
 
     /// Applies an event and all that wait behind it, so that a batch of changes is published once.

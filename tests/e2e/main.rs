@@ -23,6 +23,7 @@ mod migration;
 mod monitoring;
 mod moves;
 mod nodes;
+mod old_kernel;
 mod olm;
 mod outage;
 mod ownership;
@@ -114,6 +115,7 @@ fn elections() -> Vec<Trial> {
         ownership::a_deleted_service_leaves_nothing_behind_and_its_address_serves_another,
         placement::what_a_preferred_node_had_before_it_died_goes_back_to_it_and_nobody_notices,
         placement::a_node_that_is_back_gets_its_share_where_the_policy_balances,
+        old_kernel::where_addresses_are_marked_by_metric_speakers_restart_and_die_as_elsewhere,
         restart::a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices,
         restart::an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection,
         restart::all_speakers_are_upgraded_one_after_another_and_nothing_moves,
