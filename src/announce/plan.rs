@@ -531,8 +531,9 @@ mod tests {
             tentative: false,
             primary,
         };
+        type Address = (u32, u8, bool);
         // Numbers below 10 are ours.
-        let rows: [(&str, &[(u32, u8, bool)], &[Place]); 7] = [
+        let rows: [(&str, &[Address], &[Place]); 7] = [
             ("behind", &[(ETH0, 11, true), (ETH0, 1, true)], &[]),
             (
                 "before",
