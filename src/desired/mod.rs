@@ -6,6 +6,7 @@ mod build;
 mod endpoints;
 mod reach;
 mod rules;
+mod slices;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,8 @@ pub use leasehold_crds::policy::{Announcements, Detection, Failback, FailbackMod
 pub use build::build;
 pub use reach::{Protocol, Reach, ServicePort};
 pub use rules::{LeftOut, Rules};
-pub use snapshot::{NodeObject, ServiceFacts, SliceFacts, Snapshot};
+pub use slices::{KeptSlice, Slice, SliceFacts, Slices};
+pub use snapshot::{NodeObject, ServiceFacts, Snapshot};
 
 /// What the cluster asks for now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
