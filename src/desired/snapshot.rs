@@ -51,6 +51,8 @@ pub struct ServiceFacts {
     pub(super) ports: Arc<BTreeSet<ServicePort>>,
     /// `externalTrafficPolicy: Local`.
     pub(super) local: bool,
+    /// `healthCheckNodePort`, which goes with it.
+    pub(super) health_check: Option<u16>,
 }
 
 /// What is kept of an EndpointSlice.
@@ -136,7 +138,8 @@ impl ServiceFacts {
         labels: BTreeMap<String, String>,
         local: bool,
     ) -> Self {
-        Self { claims: Self::split(claims), pool, labels, ports: Arc::default(), local }
+        let (claims, ports) = (Self::split(claims), Arc::default());
+        Self { claims, pool, labels, ports, local, health_check: None }
     }
 
     /// One service has few of them: a map would take several times the memory.
@@ -159,6 +162,7 @@ impl ServiceFacts {
             labels: object.labels().clone(),
             ports: Arc::new(spec.ports.iter().flatten().filter_map(ServicePort::of).collect()),
             local: spec.external_traffic_policy.as_deref() == Some("Local"),
+            health_check: spec.health_check_node_port.and_then(|port| u16::try_from(port).ok()),
         };
         (!facts.claims.is_empty()).then(|| (key(object), facts))
     }

@@ -113,7 +113,7 @@ mod tests {
     use pnet_base::MacAddr;
 
     use super::*;
-    use crate::desired::{Announcements, Detection, Failback, OnApiOutage};
+    use crate::desired::{Announcements, Detection, Failback, OnApiOutage, Proxied};
 
     #[test]
     fn an_interface_fits_by_subnet_then_by_the_default_route_then_by_name() {
@@ -131,6 +131,7 @@ mod tests {
             announcements: Announcements::default(),
             detection: Detection::default(),
             on_api_outage: OnApiOutage::Hold,
+            proxied: Proxied::default(),
         };
         let (v4, v6, far) = ("192.0.2.9", "2001:db8::9", "198.51.100.9");
         let own = ["192.0.2.1/24", "192.0.2.9/32", "192.0.0.1/16", "2001:db8::1/64"];
