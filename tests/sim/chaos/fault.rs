@@ -40,6 +40,8 @@ pub(super) enum Fault {
     /// Its address is given to another claim.
     Reassigned(u8),
     NoOperator,
+    ProxySilent(usize),
+    RulesLate(usize),
     Excluded(u8, usize),
     ClaimDeleted(u8),
     SessionDeleted(usize),
@@ -52,7 +54,7 @@ impl Fault {
     pub(super) fn any(dice: &mut Dice, world: &World) -> Self {
         let host = dice.below(world.hosts.len());
         let number = u8::try_from(1 + dice.below(world.desired.claims.len())).unwrap();
-        match dice.below(42) {
+        match dice.below(45) {
             0 | 1 => Self::Killed(host),
             2 | 3 => Self::PowerOff(host),
             4 => Self::Terminated(host),
@@ -85,6 +87,8 @@ impl Fault {
             37 => Self::Restored,
             38 | 39 => Self::Reassigned(number),
             40 => Self::NoOperator,
+            41 | 42 => Self::ProxySilent(host),
+            43 => Self::RulesLate(host),
             _ => Self::AnswersLate(
                 dice.between(Duration::from_millis(50), Duration::from_millis(1400)),
             ),
@@ -95,7 +99,7 @@ impl Fault {
     pub(super) fn innocent(dice: &mut Dice, world: &World) -> Self {
         let host = dice.below(world.hosts.len());
         let number = u8::try_from(1 + dice.below(world.desired.claims.len())).unwrap();
-        match dice.below(15) {
+        match dice.below(17) {
             0 | 1 => Self::Down(Down::Silent),
             2 => Self::Down(Down::Refusing),
             3 => Self::ReadOnly,
@@ -112,6 +116,8 @@ impl Fault {
             11 => Self::SessionDeleted(host),
             12 => Self::Stopped { host, halfway: dice.percent(30) },
             13 => Self::NoOperator,
+            14 => Self::ProxySilent(host),
+            15 => Self::RulesLate(host),
             _ => {
                 Self::Lag(host, dice.between(Duration::from_millis(5), Duration::from_millis(150)))
             }
@@ -123,6 +129,7 @@ impl Fault {
         let most = match self {
             Self::Killed(_) | Self::Stopped { .. } => Duration::from_millis(2500),
             Self::Terminated(_) => Duration::from_secs(25),
+            Self::ProxySilent(_) => Duration::from_secs(14),
             _ => Duration::from_secs(40),
         };
         dice.between(Duration::from_millis(50), most)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use leasehold::announce::schedule::Schedule;
 use leasehold::clock::Instant;
-use leasehold::lease::{Config, Election, Event, Interface, OwnRecord, RequestId};
+use leasehold::lease::{Config, Election, Event, Interface, OwnRecord, RequestId, RulesWatch};
 use leasehold::net::links::{Link, LinkAddress, Links};
 use leasehold_crds::lease::Incarnation;
 use leasehold_crds::names::{InterfaceName, NodeName};
@@ -16,6 +16,7 @@ use pnet_base::MacAddr;
 use super::clock::Clock;
 use super::kernel::Kernel;
 use super::listener::Listener;
+use super::proxy::KubeProxy;
 use super::{Happening, TIMEOUT};
 
 /// An interface.
@@ -109,6 +110,7 @@ pub(crate) struct Host {
     pub(crate) streams: [Stream; 3],
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) record: Option<OwnRecord>,
+    pub(crate) proxy: Option<KubeProxy>,
     pub(crate) exited: bool,
     /// Until when the kernel keeps what a process left to the next when it exited.
     pub(crate) left_until: Option<Instant>,
@@ -164,6 +166,7 @@ impl Host {
             streams: Default::default(),
             waiting: Vec::new(),
             record: None,
+            proxy: None,
             exited: false,
             left_until: None,
             edited_until: None,
@@ -203,6 +206,9 @@ impl Host {
         self.hearing.clear();
         self.schedule = Schedule::default();
         self.listener = Listener::default();
+        if let Some(proxy) = &mut self.proxy {
+            proxy.asked = RulesWatch::default();
+        }
         self.kernel.forget_process();
         for stream in &mut self.streams {
             stream.epoch += 1;
