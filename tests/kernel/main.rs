@@ -10,6 +10,7 @@ mod hosts;
 mod listening;
 #[path = "../lab/client/ping.rs"]
 mod ping;
+mod proxy;
 mod segment;
 mod world;
 
@@ -37,8 +38,15 @@ fn main() -> Result<ExitCode> {
         world::run("mount", &["-t", "tmpfs", "tmpfs", "/mnt"])?;
         world::run("ip", &["link", "set", "lo", "up"])?;
     }
-    let tests =
-        [addresses::TESTS, edge::TESTS, guard::TESTS, segment::TESTS, listening::TESTS].concat();
+    let tests = [
+        addresses::TESTS,
+        edge::TESTS,
+        guard::TESTS,
+        listening::TESTS,
+        proxy::TESTS,
+        segment::TESTS,
+    ]
+    .concat();
     let trials = tests.into_iter().enumerate().map(|(number, (name, test))| {
         Trial::test(name, move || {
             let world = World::new(&format!("t{number}"))?;
