@@ -522,6 +522,9 @@ mod tests {
 
     #[test]
     fn only_what_stands_before_the_first_own_address_of_its_link_is_ahead() {
+        /// Link, last octet, whether it is primary.
+        type Address = (u32, u8, bool);
+
         let row = |index, last, primary| AddressRow {
             index,
             ip: vip(last),
@@ -531,7 +534,6 @@ mod tests {
             tentative: false,
             primary,
         };
-        type Address = (u32, u8, bool);
         // Numbers below 10 are ours.
         let rows: [(&str, &[Address], &[Place]); 7] = [
             ("behind", &[(ETH0, 11, true), (ETH0, 1, true)], &[]),
