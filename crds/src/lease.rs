@@ -5,7 +5,9 @@
 //! number of transitions, has a holder.
 //!
 //! The speakers write them, with one exception: only the operator adds to the addresses that a claim
-//! lists, and only what no other claim lists.
+//! lists, and only what no other claim lists, and only the operator says which of them it takes back.
+//! What a claim lists and the operator has not taken back stays with the services that it names,
+//! whatever becomes of the annotations and the status that say the same on them.
 //!
 //! Leases can be edited by anybody with the right to: what cannot be read counts as absent, and
 //! never makes a claim valid.
@@ -37,8 +39,16 @@ pub const SESSION_NAMESPACE: &str = "leasehold-sessions";
 pub mod annotation {
     /// Claim: the services whose addresses it governs, as `namespace/name`, separated by commas.
     pub const SERVICES: &str = "leasehold.dev/services";
+    /// Claim: the uids of these services, in their order: one that is deleted and created anew under the
+    /// same name is another.
+    pub const SERVICE_UIDS: &str = "leasehold.dev/service-uids";
     /// Claim: the addresses, separated by commas.
     pub const ADDRESSES: &str = "leasehold.dev/addresses";
+    /// Claim: the pool that they are from, as the services say it.
+    pub const POOL: &str = crate::service::ALLOCATED_FROM;
+    /// Claim: those of the addresses that the operator takes from its services, separated by commas: the
+    /// holder gives them up. What merely vanishes from a service is not meant.
+    pub const WITHDRAWN: &str = "leasehold.dev/withdrawn-addresses";
     /// Claim: the interface that carries the addresses on the holder.
     pub const INTERFACE: &str = "leasehold.dev/interface";
     /// Claim: the MAC address of that interface.
@@ -199,10 +209,13 @@ mod tests {
             transitions: 3,
             duration_seconds: 5,
             services: vec!["web/shop".to_owned()],
+            uids: vec!["8c5e".to_owned()],
             addresses: AddressSet::from([
                 "192.0.2.1".parse().unwrap(),
                 "2001:db8::1".parse().unwrap(),
             ]),
+            pool: Some("lan".to_owned()),
+            withdrawn: AddressSet::from(["2001:db8::1".parse().unwrap()]),
             interface: Some("eth0".parse().unwrap()),
             mac: Some("02:00:00:00:00:01".parse().unwrap()),
             session: Some("6f1c/7".parse().unwrap()),

@@ -11,8 +11,8 @@ use leasehold_crds::policy::{AnnouncementMode, Governance, Policies, Policy, Pol
 
 use super::endpoints::Endpoints;
 use super::reach::Reaches;
-use super::snapshot::{NodeObject, ServiceFacts, Snapshot};
-use super::{Desired, DesiredClaim, Detection, Failback, OnApiOutage, Sharing, Silence};
+use super::snapshot::{NodeObject, Snapshot};
+use super::{Desired, DesiredClaim, Detection, Failback, OnApiOutage, Sharing, Silence, records};
 
 /// What the cluster asks for, and the policies that cannot be followed. What is as it was `before` is kept
 /// once.
@@ -22,15 +22,19 @@ pub fn build(snapshot: &Snapshot, before: Option<&Desired>) -> (Desired, Vec<Pol
     let mut governed: BTreeMap<IpAddr, &LeaseName> = BTreeMap::new();
     let mut reaches = Reaches::default();
     let mut parts: BTreeMap<&LeaseName, Vec<Part<'_>>> = BTreeMap::new();
+    let claims_of = records::governed(&snapshot.services, &snapshot.lists);
     for (name, service) in &snapshot.services {
-        let governance = policies.govern(&service.labels, service.pool.as_deref());
+        let Some(claims) = claims_of.get(name.as_str()).filter(|claims| !claims.is_empty()) else {
+            continue;
+        };
+        let governance = policies.govern(&service.labels, service.pool(claims, &snapshot.lists));
         let protection = policy_of(governance).map(|it| it.host_protection).unwrap_or_default();
-        for (claim, addresses) in &service.claims {
+        for (claim, addresses) in claims.iter() {
             reaches.add(claim, addresses, &service.ports, protection);
             for address in addresses {
                 governed.entry(*address).or_insert(claim);
             }
-            let part = Part { name, service, addresses, governance };
+            let part = Part { name, claims, addresses, governance };
             parts.entry(claim).or_insert_with(|| Vec::with_capacity(1)).push(part);
         }
     }
@@ -52,7 +56,8 @@ pub fn build(snapshot: &Snapshot, before: Option<&Desired>) -> (Desired, Vec<Pol
 /// What one service asks of a claim.
 struct Part<'a> {
     name: &'a str,
-    service: &'a ServiceFacts,
+    /// All its claims.
+    claims: &'a [(LeaseName, AddressSet)],
     addresses: &'a AddressSet,
     governance: Governance<'a>,
 }
@@ -125,14 +130,14 @@ impl Allowed<'_> {
     ) -> Option<(DesiredClaim, bool)> {
         let mut whole: Option<DesiredClaim> = None;
         let mut without = false;
-        for Part { name, service, addresses, governance } in parts {
+        for Part { name, claims, addresses, governance } in parts {
             let governs = |address: &&IpAddr| governed.get(*address) == Some(&claim);
             let addresses: AddressSet = addresses.iter().filter(governs).copied().collect();
             if addresses.is_empty() {
                 continue;
             }
             without |= policy_of(*governance).is_some_and(|it| it.announce_without_endpoints);
-            let others = service.claims.iter().map(|(other, _)| other);
+            let others = claims.iter().map(|(other, _)| other);
             let asked = DesiredClaim {
                 apart_from: others.filter(|other| *other != claim).cloned().collect(),
                 ..self.asked(name, addresses, *governance)

@@ -1,10 +1,12 @@
 //! What the cluster asks for: which claims exist, with which addresses, and who may hold them.
 //!
-//! [`Desired`] is a pure function of Services, EndpointSlices, `AnnouncementPolicies` and Nodes.
+//! [`Desired`] is a pure function of Services, EndpointSlices, `AnnouncementPolicies`, Nodes and what the
+//! claims list.
 
 mod build;
 mod endpoints;
 mod reach;
+mod records;
 mod rules;
 mod snapshot;
 #[cfg(test)]
@@ -22,6 +24,7 @@ pub use leasehold_crds::policy::{Announcements, Detection, Failback, FailbackMod
 
 pub use build::build;
 pub use reach::{Protocol, Reach, ServicePort};
+pub use records::{Governed, Lists, Record, governed};
 pub use rules::{LeftOut, Rules};
 pub use snapshot::{NodeObject, ServiceFacts, SliceFacts, Snapshot};
 

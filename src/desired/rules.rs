@@ -1,9 +1,14 @@
 //! Which policy governs a Service, and why a node is left out of a claim: [`build`](super::build) says
 //! who may hold it, this says why somebody may not.
 
+use std::collections::BTreeMap;
+
+use leasehold_crds::addresses::AddressSet;
+use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
 use leasehold_crds::policy::{Governance, Policies, PolicyError};
 
+use super::records::{Governed, governed};
 use super::snapshot::Snapshot;
 use super::{DesiredClaim, Silence};
 
@@ -13,6 +18,7 @@ pub struct Rules<'a> {
     snapshot: &'a Snapshot,
     policies: Policies,
     errors: Vec<PolicyError>,
+    claims: BTreeMap<&'a str, Governed<'a>>,
 }
 
 /// Why a node may not hold a claim, whatever its state.
@@ -34,7 +40,8 @@ impl<'a> Rules<'a> {
     /// Those of `snapshot`.
     pub fn new(snapshot: &'a Snapshot) -> Self {
         let (policies, errors) = Policies::new(snapshot.policies.values());
-        Self { snapshot, policies: policies.of_pools(snapshot.pools.clone()), errors }
+        let policies = policies.of_pools(snapshot.pools.clone());
+        Self { snapshot, policies, errors, claims: governed(&snapshot.services, &snapshot.lists) }
     }
 
     /// The policies that can be followed, in the order in which they are tried.
@@ -47,10 +54,17 @@ impl<'a> Rules<'a> {
         &self.errors
     }
 
+    /// The claims that govern the addresses of a Service, named `namespace/name`, and which of them.
+    pub fn claims(&self, service: &str) -> &[(LeaseName, AddressSet)] {
+        self.claims.get(service).map(|claims| &**claims).unwrap_or_default()
+    }
+
     /// What governs a Service that has a claim, named `namespace/name`.
     pub fn govern(&self, service: &str) -> Option<Governance<'_>> {
+        let claims = Some(self.claims(service)).filter(|claims| !claims.is_empty())?;
         let service = self.snapshot.services.get(service)?;
-        Some(self.policies.govern(&service.labels, service.pool.as_deref()))
+        let pool = service.pool(claims, &self.snapshot.lists);
+        Some(self.policies.govern(&service.labels, pool))
     }
 
     /// Why `node` is not among those that may hold `claim`; `None` where it is.

@@ -13,6 +13,7 @@ use leasehold_crds::names::NodeName;
 use leasehold_crds::policy::PoolLabels;
 use leasehold_crds::service;
 
+use super::records::{Lists, Record};
 use super::{NodeState, ServicePort};
 
 /// The label that takes a node out of load balancing (Kubernetes, well-known labels).
@@ -27,8 +28,10 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// What is kept of the cluster's objects.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Services that have a claim, by `namespace/name`.
+    /// Services of `type: LoadBalancer` that may have addresses from us, by `namespace/name`.
     pub services: BTreeMap<String, ServiceFacts>,
+    /// What the claims list.
+    pub lists: Lists,
     /// Slices, by `namespace/name`.
     pub slices: BTreeMap<String, SliceFacts>,
     /// Nodes.
@@ -44,13 +47,20 @@ pub struct Snapshot {
 /// What is kept of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceFacts {
-    /// Which of its addresses each of its claims governs.
-    pub(super) claims: Box<[(LeaseName, AddressSet)]>,
-    pub(super) pool: Option<String>,
+    /// What it says of its addresses.
+    record: Record,
+    /// The pool on record.
+    pool: Option<String>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) ports: Arc<BTreeSet<ServicePort>>,
     /// `externalTrafficPolicy: Local`.
     pub(super) local: bool,
+}
+
+impl AsRef<Record> for ServiceFacts {
+    fn as_ref(&self) -> &Record {
+        &self.record
+    }
 }
 
 /// What is kept of an EndpointSlice.
@@ -136,31 +146,41 @@ impl ServiceFacts {
         labels: BTreeMap<String, String>,
         local: bool,
     ) -> Self {
-        Self { claims: Self::split(claims), pool, labels, ports: Arc::default(), local }
+        let record = Record::new("", claims, AddressSet::default());
+        Self { record, pool, labels, ports: Arc::default(), local }
     }
 
-    /// One service has few of them: a map would take several times the memory.
-    fn split(claims: BTreeMap<LeaseName, AddressSet>) -> Box<[(LeaseName, AddressSet)]> {
-        claims.into_iter().collect()
-    }
-
-    /// The facts of a Service that has a claim and addresses; `None` for all others.
+    /// The facts of a living Service of `type: LoadBalancer` that is of our class or of none; `None` for
+    /// all others. That it lacks a claim on record does not mean that none governs its addresses.
     pub fn of(object: &Service) -> Option<(String, Self)> {
         let spec = object.spec.as_ref()?;
-        let alive = object.metadata.deletion_timestamp.is_none();
-        if !alive || spec.type_.as_deref() != Some("LoadBalancer") {
+        if !service::is_ours(object, true) {
             return None;
         }
         let addresses = service::ingress_ips(object).filter_map(|ip| ip.parse().ok());
-        let claims = service::Claims::of(object)?.split(addresses);
+        let (claims, bare) = match service::Claims::of(object) {
+            Some(claims) => (claims.split(addresses), AddressSet::default()),
+            None => (BTreeMap::new(), addresses.collect()),
+        };
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
         let facts = Self {
-            claims: Self::split(claims),
+            record: Record::new(uid, claims, bare),
             pool: service::allocated_from(object).map(str::to_owned),
             labels: object.labels().clone(),
             ports: Arc::new(spec.ports.iter().flatten().filter_map(ServicePort::of).collect()),
             local: spec.external_traffic_policy.as_deref() == Some("Local"),
         };
-        (!facts.claims.is_empty()).then(|| (key(object), facts))
+        Some((key(object), facts))
+    }
+
+    /// The pool that its addresses are from. Where it has its claims for itself, these say it, and what
+    /// somebody does to its annotation changes nothing.
+    pub(super) fn pool<'a>(
+        &'a self,
+        claims: &[(LeaseName, AddressSet)],
+        lists: &'a Lists,
+    ) -> Option<&'a str> {
+        claims.iter().find_map(|(claim, _)| lists.pool(claim)).or(self.pool.as_deref())
     }
 }
 

@@ -13,7 +13,7 @@ use leasehold_crds::names::NodeName;
 use leasehold_crds::service::{self, ALLOCATED};
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 
-use crate::desired::{NodeObject, ServiceFacts, SliceFacts, Snapshot};
+use crate::desired::{NodeObject, ServiceFacts, SliceFacts, Snapshot, governed};
 
 /// The objects of a cluster, as the API server lists them.
 #[derive(Clone, Debug, Default)]
@@ -156,11 +156,16 @@ impl World {
         snapshot.pools.extend(pools);
         snapshot.note_nodes();
         let claims = objects.claims.iter().filter_map(ClaimRow::of);
-        Self {
-            snapshot,
-            services: objects.services.iter().map(ServiceRow::of).collect(),
-            sessions: objects.sessions.iter().filter_map(SessionRow::of).collect(),
-            claims: claims.map(|row| (row.stored.name.clone(), row)).collect(),
+        let claims: BTreeMap<_, _> = claims.map(|row| (row.stored.name.clone(), row)).collect();
+        snapshot.lists.replace(claims.iter().map(|(name, row)| (name, &row.stored.record)));
+        let mut services: BTreeMap<_, _> = objects.services.iter().map(ServiceRow::of).collect();
+        for (name, governed) in governed(&snapshot.services, &snapshot.lists) {
+            if let Some(row) = services.get_mut(name).filter(|_| !governed.is_empty()) {
+                row.claims = governed.iter().map(|(claim, _)| claim.clone()).collect();
+                row.ours = true;
+            }
         }
+        let sessions = objects.sessions.iter().filter_map(SessionRow::of).collect();
+        Self { snapshot, services, sessions, claims }
     }
 }

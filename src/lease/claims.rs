@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 
 use super::election::Election;
@@ -191,8 +190,8 @@ impl Election {
                 }
             }
             Owner::Nobody if tenure.mine => {
-                let services = tenure.list.services.clone();
-                tenure.relist(List { services, addresses: AddressSet::default() }, asked);
+                let emptied = tenure.list.emptied();
+                tenure.relist(emptied, asked);
             }
             Owner::Other(_) | Owner::Nobody => {}
         }
@@ -304,7 +303,15 @@ impl Election {
             let mut unasked = stored.record.addresses.difference(&claim.addresses);
             unasked.all(|address| self.open.governing(*address).next().is_some())
         };
-        let patience = if elsewhere { ELSEWHERE } else { UNASKED };
+        let withdrawn = || {
+            let mut unasked = stored.record.addresses.difference(&claim.addresses);
+            unasked.all(|address| stored.record.withdrawn.contains(address))
+        };
+        let patience = match elsewhere {
+            _ if withdrawn() => Duration::ZERO,
+            true => ELSEWHERE,
+            false => UNASKED,
+        };
         let due =
             now >= tenure.retry && tenure.unasked.is_some_and(|since| now >= since + patience);
         // What is listed no longer goes from the kernel before it goes from the claim.

@@ -19,16 +19,35 @@ use crate::desired::{DesiredClaim, OnApiOutage};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct List {
     pub(super) services: Vec<String>,
+    pub(super) uids: Vec<String>,
     pub(super) addresses: AddressSet,
+    pub(super) pool: Option<String>,
+    pub(super) withdrawn: AddressSet,
 }
 
 impl List {
     pub(super) fn is_of(&self, record: &Claim) -> bool {
-        self.addresses == record.addresses && self.services == record.services
+        self.addresses == record.addresses
+            && self.services == record.services
+            && self.uids == record.uids
+            && self.pool == record.pool
+            && self.withdrawn == record.withdrawn
     }
 
     pub(super) fn of(record: &Claim) -> Self {
-        Self { services: record.services.clone(), addresses: record.addresses.clone() }
+        Self {
+            services: record.services.clone(),
+            uids: record.uids.clone(),
+            addresses: record.addresses.clone(),
+            pool: record.pool.clone(),
+            withdrawn: record.withdrawn.clone(),
+        }
+    }
+
+    /// What it is about, and no address.
+    pub(super) fn emptied(&self) -> Self {
+        let (addresses, withdrawn) = Default::default();
+        Self { addresses, withdrawn, ..self.clone() }
     }
 }
 

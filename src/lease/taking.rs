@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::NodeName;
 
@@ -146,11 +145,9 @@ impl Election {
             return;
         };
         // One that is created anew lists nothing: its addresses may be another claim's meanwhile.
-        let services = self.tenures.get(name).map(|tenure| tenure.list.services.clone());
-        let list = base.as_ref().map_or_else(
-            || List { services: services.unwrap_or_default(), addresses: AddressSet::default() },
-            |base| List::of(&base.record),
-        );
+        let known = || self.tenures.get(name).map(|tenure| tenure.list.emptied());
+        let list = base.as_ref().map(|base| List::of(&base.record)).or_else(known);
+        let list = list.unwrap_or_default();
         if base.is_some() && list.addresses.is_empty() {
             return;
         }
@@ -159,7 +156,10 @@ impl Election {
             transitions: self.next_claim_transitions(name),
             duration_seconds: self.claim_duration(),
             services: list.services,
+            uids: list.uids,
             addresses: list.addresses,
+            pool: list.pool,
+            withdrawn: list.withdrawn,
             interface: Some(interface),
             mac: Some(mac),
             session: Some(session),

@@ -1,4 +1,4 @@
-//! The watches on sessions and claims.
+//! The watches on sessions and claims. What claims list goes to the task that watches the Services as well.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
-use leasehold_crds::lease::{LeaseName, Record, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, Record, Stored};
 use tokio::sync::{mpsc, watch};
 
 use super::WATCH_SECONDS;
@@ -18,6 +18,31 @@ use crate::clock::Instant;
 use crate::lease::Event;
 use crate::report::gauges::Delivered;
 use crate::report::health::{Health, Part};
+
+/// What a watch brings of the claims.
+#[derive(Clone, Debug)]
+pub(super) enum Claims {
+    /// All of them.
+    All(Vec<Arc<Stored<Claim>>>),
+    /// One has changed.
+    One(Arc<Stored<Claim>>),
+    /// One was deleted.
+    Gone(LeaseName),
+}
+
+impl Claims {
+    fn of(event: &Event) -> Option<Self> {
+        match event {
+            Event::Claims(all) => Some(Self::All(all.clone())),
+            Event::Claim(stored) => Some(Self::One(Arc::clone(stored))),
+            Event::ClaimGone(name) => Some(Self::Gone(name.clone())),
+            _ => None,
+        }
+    }
+}
+
+/// How many changes of claims wait for the task that watches the Services; further ones make the watch wait.
+pub(super) const LISTED: usize = 64;
 
 /// How one kind of lease becomes events.
 struct Kind<T> {
@@ -41,12 +66,13 @@ pub(super) async fn sessions(
         one: Event::Session,
         gone: Event::SessionGone,
     };
-    follow(api, kind, events, health, &delivered).await;
+    follow(api, kind, events, None, health, &delivered).await;
 }
 
 pub(super) async fn claims(
     api: Api<Lease>,
     events: mpsc::Sender<Event>,
+    listed: mpsc::Sender<Claims>,
     health: watch::Sender<Health>,
     delivered: Arc<Delivered>,
 ) {
@@ -57,13 +83,14 @@ pub(super) async fn claims(
         one: Event::Claim,
         gone: Event::ClaimGone,
     };
-    follow(api, kind, events, health, &delivered).await;
+    follow(api, kind, events, Some(listed), health, &delivered).await;
 }
 
 async fn follow<T: Record>(
     api: Api<Lease>,
     kind: Kind<T>,
     events: mpsc::Sender<Event>,
+    listed: Option<mpsc::Sender<Claims>>,
     health: watch::Sender<Health>,
     delivered: &Delivered,
 ) {
@@ -114,7 +141,13 @@ async fn follow<T: Record>(
                 continue;
             }
         };
+        let claims = listed.as_ref().zip(Claims::of(&event));
         if events.send(event).await.is_err() {
+            return;
+        }
+        if let Some((listed, claims)) = claims
+            && listed.send(claims).await.is_err()
+        {
             return;
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Leases (sessions, claims) ───────────────────────────► Event::Session, Event::Claim …
+//!          what claims list ─────────────────────────┐
 //! Services, EndpointSlices, Nodes, Policies, Pools ► Snapshot ► desired::build ► Event::Desired
 //! ```
 //!
@@ -38,7 +39,8 @@ pub fn start(
     let (events, health) = (|| events.clone(), || health.clone());
     let delivered = || Arc::clone(delivered);
     tasks.spawn(leases::sessions(leases.sessions(), events(), health(), delivered()));
-    tasks.spawn(leases::claims(leases.claims(), events(), health(), delivered()));
-    tasks.spawn(objects::desired(client.clone(), events(), health(), delivered()));
+    let (listed, lists) = mpsc::channel(leases::LISTED);
+    tasks.spawn(leases::claims(leases.claims(), events(), listed, health(), delivered()));
+    tasks.spawn(objects::desired(client.clone(), lists, events(), health(), delivered()));
     tasks
 }

@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 
 use super::WATCH_SECONDS;
+use super::leases::Claims;
 use crate::api::pause::Pause;
 use crate::clock::Instant;
 use crate::desired::{Desired, NodeObject, ServiceFacts, SliceFacts, Snapshot, build};
@@ -37,6 +38,7 @@ enum Change {
     Node(Watched<DeserializeGuard<Node>>),
     Policy(Watched<DeserializeGuard<AnnouncementPolicy>>),
     Pool(Watched<DeserializeGuard<IPAddressPool>>),
+    Claims(Claims),
     Failed(Part, watcher::Error),
 }
 
@@ -44,6 +46,7 @@ enum Change {
 /// been listed.
 pub(super) async fn desired(
     client: Client,
+    lists: mpsc::Receiver<Claims>,
     events: mpsc::Sender<Event>,
     health: watch::Sender<Health>,
     delivered: Arc<Delivered>,
@@ -55,6 +58,7 @@ pub(super) async fn desired(
         observe(Api::all(client.clone()), Part::Nodes, Change::Node, delivered),
         observe(Api::all(client.clone()), Part::Policies, Change::Policy, delivered),
         observe(Api::all(client), Part::Pools, Change::Pool, delivered),
+        claims(lists),
     ]);
     let mut state = State::default();
     let mut sent: Option<Arc<Desired>> = None;
@@ -88,6 +92,15 @@ pub(super) async fn desired(
     }
 }
 
+/// What claims list, as the watch on them brings it.
+fn claims<'a>(lists: mpsc::Receiver<Claims>) -> BoxStream<'a, Change> {
+    let next = |mut lists: mpsc::Receiver<Claims>| async {
+        let claims = lists.recv().await?;
+        Some((Change::Claims(claims), lists))
+    };
+    stream::unfold(lists, next).boxed()
+}
+
 fn observe<K>(
     api: Api<DeserializeGuard<K>>,
     part: Part,
@@ -112,7 +125,7 @@ where
 }
 
 /// The snapshot, and the parts of it that are being listed anew.
-#[expect(clippy::struct_excessive_bools, reason = "which of the five lists are in")]
+#[expect(clippy::struct_excessive_bools, reason = "which of the six lists are in")]
 #[derive(Default)]
 struct State {
     snapshot: Snapshot,
@@ -122,22 +135,28 @@ struct State {
     nodes: bool,
     policies: bool,
     pools: bool,
+    claims: bool,
 }
 
 impl State {
     const fn is_complete(&self) -> bool {
-        self.services && self.slices && self.nodes && self.policies && self.pools
+        let objects = self.services && self.slices && self.nodes && self.policies && self.pools;
+        objects && self.claims
     }
 
     /// Whether what the cluster asks for may be something else then.
     fn apply(&mut self, change: Change, health: &watch::Sender<Health>) -> bool {
         let (snapshot, listing) = (&mut self.snapshot, &mut self.listing);
         let (merged, listed, part) = match change {
-            Change::Service(event) => (
-                merge(event, &mut snapshot.services, &mut listing.services, ServiceFacts::of),
-                &mut self.services,
-                Part::Services,
-            ),
+            Change::Service(event) => {
+                let merged =
+                    merge(event, &mut snapshot.services, &mut listing.services, ServiceFacts::of);
+                if merged != Merged::Nothing {
+                    let services = &snapshot.services;
+                    snapshot.lists.forget(|name| services.contains_key(name));
+                }
+                (merged, &mut self.services, Part::Services)
+            }
             Change::Slice(event) => (
                 merge_slices(event, snapshot, &mut listing.slices),
                 &mut self.slices,
@@ -157,6 +176,18 @@ impl State {
                 let labels = |pool: &IPAddressPool| Some((key(pool), pool.labels().clone()));
                 let merged = merge(event, &mut snapshot.pools, &mut listing.pools, labels);
                 (merged, &mut self.pools, Part::Pools)
+            }
+            Change::Claims(claims) => {
+                let (lists, services) = (&mut snapshot.lists, &snapshot.services);
+                return match claims {
+                    Claims::All(all) => {
+                        lists.replace(all.iter().map(|stored| (&stored.name, &stored.record)));
+                        self.claims = true;
+                        true
+                    }
+                    Claims::One(stored) => lists.note(&stored.name, &stored.record),
+                    Claims::Gone(name) => lists.gone(&name, |name| services.contains_key(name)),
+                };
             }
             Change::Failed(part, error) => {
                 Health::failed(health, part, &error);

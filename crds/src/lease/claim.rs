@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -23,8 +24,14 @@ pub struct Claim {
     pub duration_seconds: i32,
     /// The services, as `namespace/name`.
     pub services: Vec<String>,
+    /// Their uids, in the same order; none where they are not known.
+    pub uids: Vec<String>,
     /// The addresses.
     pub addresses: AddressSet,
+    /// The pool that they are from.
+    pub pool: Option<String>,
+    /// Those that the operator takes from the services, and those that it has just taken off the list.
+    pub withdrawn: AddressSet,
     /// The interface of the holder that carries them.
     pub interface: Option<InterfaceName>,
     /// The MAC address of that interface.
@@ -77,16 +84,35 @@ impl FromStr for Successor {
     }
 }
 
+impl Claim {
+    /// Whether it names this service, `namespace/name`, the object with this uid. Where the uids were lost
+    /// it goes by the name.
+    pub fn names(&self, service: &str, uid: &str) -> bool {
+        let named = self.services.iter().position(|name| name == service);
+        let uids = Some(&self.uids).filter(|uids| uids.len() == self.services.len());
+        named.is_some_and(|at| uids.and_then(|uids| uids.get(at)).is_none_or(|it| it == uid))
+    }
+
+    /// The addresses that it lists and the operator has not taken back.
+    pub fn standing(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.difference(&self.withdrawn).copied()
+    }
+}
+
 impl Record for Claim {
     fn read(spec: &LeaseSpec, annotations: &BTreeMap<String, String>) -> Self {
         let text = |key| annotations.get(key).map(String::as_str);
         let list = |key| text(key).unwrap_or_default().split(',').filter(|item| !item.is_empty());
+        let addresses = |key| list(key).filter_map(|ip| ip.parse().ok()).collect();
         Self {
             holder: read_holder(spec),
             transitions: spec.lease_transitions.unwrap_or(0),
             duration_seconds: spec.lease_duration_seconds.unwrap_or(0),
             services: list(annotation::SERVICES).map(str::to_owned).collect(),
-            addresses: list(annotation::ADDRESSES).filter_map(|ip| ip.parse().ok()).collect(),
+            uids: list(annotation::SERVICE_UIDS).map(str::to_owned).collect(),
+            addresses: addresses(annotation::ADDRESSES),
+            pool: text(annotation::POOL).filter(|pool| !pool.is_empty()).map(str::to_owned),
+            withdrawn: addresses(annotation::WITHDRAWN),
             interface: text(annotation::INTERFACE).and_then(|name| name.parse().ok()),
             mac: text(annotation::MAC).and_then(|mac| mac.parse().ok()),
             session: text(annotation::SESSION).and_then(|session| session.parse().ok()),
@@ -116,9 +142,14 @@ impl Record for Claim {
                 annotations.insert(key.to_owned(), value);
             }
         };
-        let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
+        let joined = |addresses: &AddressSet| {
+            addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+        };
         set(annotation::SERVICES, Some(self.services.join(",")));
-        set(annotation::ADDRESSES, Some(addresses.join(",")));
+        set(annotation::SERVICE_UIDS, (!self.uids.is_empty()).then(|| self.uids.join(",")));
+        set(annotation::ADDRESSES, Some(joined(&self.addresses)));
+        set(annotation::POOL, self.pool.clone());
+        set(annotation::WITHDRAWN, (!self.withdrawn.is_empty()).then(|| joined(&self.withdrawn)));
         set(annotation::INTERFACE, self.interface.as_ref().map(ToString::to_string));
         set(annotation::MAC, self.mac.as_ref().map(ToString::to_string));
         set(annotation::SESSION, self.session.as_ref().map(ToString::to_string));

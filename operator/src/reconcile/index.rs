@@ -22,6 +22,7 @@ use super::leases::{ClaimRow, NamespaceRow, NodeRow, SessionRow};
 use super::lists::Listing;
 use super::policy::PolicyRow;
 use super::pool::PoolRow;
+use super::record::Naming;
 use super::resting::Resting;
 use super::service::ServiceRow;
 use super::settled::{Ledger, Rest};
@@ -91,6 +92,7 @@ pub struct Index {
     /// When the last change came.
     now: Instant,
     listed: Listed,
+    pub(super) naming: Naming,
     ledger: Ledger,
     node_addresses: BTreeMap<IpAddr, String>,
 }
@@ -361,6 +363,9 @@ impl Index {
         let addresses: BTreeSet<IpAddr> = addresses.copied().collect();
         let exists = row.is_some();
         self.listed.set(name, addresses);
+        for key in self.naming.set(name, self.claims.get(name)) {
+            self.ledger.open_again(&key, &self.territory);
+        }
         self.ledger.claim(name, exists, &self.territory);
     }
 
@@ -369,6 +374,7 @@ impl Index {
         self.ledger.clear();
         self.untold.clear();
         self.listed = Listed::default();
+        self.naming = Naming::default();
         let keys: Vec<_> = self.services.iter().map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.service_changed(&key);
@@ -418,7 +424,10 @@ impl Index {
                     && !busy.contains(&Target::Service(key.clone()))
                     && !busy.contains(&Target::Claim(own.clone()))
             };
-            let apart = || row.claims().is_some_and(|claims| !claims.by_address.is_empty());
+            let apart = || {
+                row.claims().is_some_and(|claims| !claims.by_address.is_empty())
+                    || self.naming.of(key).next().is_some()
+            };
             if decision.is_final(wish) && alone() && written() && !apart() {
                 let policy = match self.governance(row, decision) {
                     Some(Governance::Policy(policy)) => Some(policy.name.clone()),
@@ -597,6 +606,11 @@ impl Index {
     pub fn plan(&self) -> Plan {
         let overlays: BTreeMap<&ServiceKey, allocate::Service> =
             self.pending.keys().filter_map(|key| Some((key, self.effective(key)?))).collect();
+        let restored = self.open().filter_map(|(key, _, row)| {
+            let service = overlays.get(key).or_else(|| self.wish(row))?;
+            Some((key, self.restored(key, row, service)?))
+        });
+        let restored: BTreeMap<&ServiceKey, allocate::Service> = restored.collect();
         let mut services = Vec::new();
         // Still in the status of a Service that is no longer ours, or about to be replaced by a pending
         // write.
@@ -604,7 +618,7 @@ impl Index {
         for (key, _, row) in self.open() {
             let wish = self.wish(row);
             let overlay = overlays.get(key);
-            if let Some(service) = overlay.or(wish) {
+            if let Some(service) = restored.get(key).or(overlay).or(wish) {
                 services.push((key, service));
             }
             if overlay.is_some() || (wish.is_none() && row.marked) {
@@ -704,6 +718,11 @@ impl Index {
             }
         }
         governed
+    }
+
+    /// Whether a node has `ip` itself, or a Service that does not want its addresses from us.
+    pub(super) fn is_of_others(&self, ip: IpAddr) -> bool {
+        self.node_addresses.contains_key(&ip) || self.ledger.foreign().contains_key(&ip)
     }
 
     /// Under which claims each address is listed, or may be.

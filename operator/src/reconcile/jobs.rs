@@ -121,7 +121,10 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
         };
         let telling = tellings.remove(key).unwrap_or(Telling::Nothing);
         let apart = decision.map(|decision| index.by_address(row, decision)).unwrap_or_default();
-        if let Some(write) = row.write(key, version, decision, apart, telling, time) {
+        if let Some(mut write) = row.write(key, version, decision, apart, telling, time) {
+            if decision.is_some_and(|decision| index.restores(key, row, decision)) {
+                write.is_no_assignment();
+            }
             let queue = if write.only_tells { &mut tell } else { &mut jobs };
             queue.push(Job::Service { key: key.clone(), version, write: Box::new(write) });
         }

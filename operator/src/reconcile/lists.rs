@@ -4,8 +4,9 @@
 //! Services that share an address record one claim, and all of them have to lose an address before it
 //! goes off the list. An address that changes its claim goes off the old list, which must not be valid then; on record, in
 //! the Service's status and annotation; and on the new list. So however old a speaker's view of the
-//! Services is, no two valid claims list one address. What a Service has lost while its claim is valid
-//! the owner takes off, once its kernel does not have it any more.
+//! Services is, no two valid claims list one address. What is taken from a Service that lives on while
+//! its claim is valid is marked there as withdrawn, or the owner would take it for a record that
+//! somebody removed; and the owner takes it off, once its kernel does not have it any more.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -73,6 +74,14 @@ impl<'a> Asked<'a> {
         self.0.iter().filter(|mention| mention.stays.is_some()).map(|mention| mention.key)
     }
 
+    /// What the lease says of them beside their names: their uids, and the pool of the first.
+    fn describe(self, index: &Index, plan: &Plan) -> (Vec<String>, Option<String>) {
+        let uids = self.services().filter_map(|key| index.services.get(key));
+        let mut decisions = self.services().filter_map(|key| plan.services.get(key));
+        let pool = decisions.find_map(|decision| decision.allocated_from.clone());
+        (uids.map(|row| row.uid.clone()).collect(), pool)
+    }
+
     /// Their addresses.
     fn addresses(self) -> impl Iterator<Item = IpAddr> {
         let stay = |mention: &'a Mention<'a>| {
@@ -101,14 +110,14 @@ pub(super) fn lists(index: &Index, plan: &Plan) -> Vec<(LeaseName, ListWrite)> {
             new.extend(group.first().map(|mention| (&mention.claim, Asked(group))));
         }
         let group = groups.next_if(|group| of(group, LeaseName::eq, name)).unwrap_or_default();
-        let write = relist(index, name, version, row, Asked(group));
+        let write = relist(index, plan, name, version, row, Asked(group));
         writes.extend(write.map(|write| (name.clone(), write)));
     }
     for group in groups {
         new.extend(group.first().map(|mention| (&mention.claim, Asked(group))));
     }
     for (name, asked) in new {
-        let write = list_first(index, name, asked);
+        let write = list_first(index, plan, name, asked);
         writes.extend(write.map(|write| (name.clone(), write)));
     }
     writes
@@ -119,12 +128,24 @@ fn mentions<'a>(index: &'a Index, plan: &'a Plan) -> Vec<Mention<'a>> {
     let mut mentions = Vec::new();
     for (key, _, row, decision) in index.decided(plan) {
         let present = row.present.iter().copied();
-        let keeps = decision.filter(|_| !row.present.is_empty()).and_then(|decision| {
+        let listed = index.listed_for(key, row);
+        let on_record = !row.present.is_empty() || !listed.is_empty();
+        let keeps = decision.filter(|_| on_record).and_then(|decision| {
             let claim = decision.claim.clone()?;
             let claims = Claims { claim, by_address: index.by_address(row, decision) };
             Some(claims.split(decision.addresses.iter().copied()))
         });
-        for (claim, had) in row.claims().map(|it| it.split(present)).unwrap_or_default() {
+        let mut has = row.claims().map(|it| it.split(present)).unwrap_or_default();
+        // What has merely vanished from its record it still has, if it is to keep it.
+        for (claim, _, addresses) in listed {
+            let stays = keeps.as_ref().and_then(|keeps| keeps.get(claim));
+            let stay = |ip: &IpAddr| stays.is_some_and(|stays| stays.contains(ip));
+            let lost: Vec<IpAddr> = addresses.into_iter().filter(stay).collect();
+            if !lost.is_empty() {
+                has.entry(claim.clone()).or_default().extend(lost);
+            }
+        }
+        for (claim, had) in has {
             let stays = keeps.as_ref().and_then(|keeps| keeps.get(&claim)).cloned();
             mentions.push(Mention { claim, key, had, stays });
         }
@@ -146,13 +167,14 @@ fn free(index: &Index, name: &LeaseName, asked: Asked<'_>, old: &AddressSet) -> 
 }
 
 /// The first list of a claim that has no lease yet.
-fn list_first(index: &Index, name: &LeaseName, asked: Asked<'_>) -> Option<ListWrite> {
+fn list_first(index: &Index, plan: &Plan, name: &LeaseName, asked: Asked<'_>) -> Option<ListWrite> {
     let addresses = free(index, name, asked, &AddressSet::default());
     // A write whose outcome is not known may have made the lease: then this one is refused.
     let unanswered = index.listings().get(name).is_some_and(|listing| listing.unanswered);
     if addresses.is_empty() && !unanswered {
         return None;
     }
+    let (uids, pool) = asked.describe(index, plan);
     let named_after = name.service().map(|(namespace, name)| format!("{namespace}/{name}"));
     let record = Claim {
         duration_seconds: DURATION_SECONDS,
@@ -161,7 +183,9 @@ fn list_first(index: &Index, name: &LeaseName, asked: Asked<'_>) -> Option<ListW
         } else {
             asked.services().map(ToString::to_string).collect()
         },
+        uids,
         addresses,
+        pool,
         cause: "new service".to_owned(),
         ..Claim::default()
     };
@@ -171,26 +195,39 @@ fn list_first(index: &Index, name: &LeaseName, asked: Asked<'_>) -> Option<ListW
 /// The list of a claim, if it is to change.
 fn relist(
     index: &Index,
+    plan: &Plan,
     name: &LeaseName,
     version: u64,
     row: &ClaimRow,
     asked: Asked<'_>,
 ) -> Option<ListWrite> {
     let old = &row.record;
-    let free = free(index, name, asked, &old.addresses);
     let lost = |ip: &IpAddr| !asked.had(*ip);
     let takes_off = old.addresses.iter().any(lost) && !index.is_valid(row);
-    let renamed = !asked.is_by_nobody() && !names(&old.services, asked.services());
-    if free.is_empty() && !takes_off && !renamed {
-        return None;
-    }
     let mut record = old.clone();
-    record.addresses.extend(free);
+    record.addresses.extend(free(index, name, asked, &old.addresses));
+    // Where no service lives that could still want it nothing has to be said.
+    if takes_off || index.may_stand(row) {
+        record.withdrawn = old.addresses.iter().filter(|ip| lost(ip)).copied().collect();
+    }
+    record.withdrawn.retain(lost);
     if takes_off {
         record.addresses.retain(|ip| !lost(ip));
     }
-    if renamed {
-        record.services = asked.services().map(ToString::to_string).collect();
+    if !asked.is_by_nobody() {
+        (record.uids, record.pool) = asked.describe(index, plan);
+        if !names(&old.services, asked.services()) {
+            record.services = asked.services().map(ToString::to_string).collect();
+        }
+    }
+    // What was taken off may be forgotten with the next change.
+    let withdraws = record.withdrawn.iter().any(|ip| !old.withdrawn.contains(ip))
+        || old.addresses.intersection(&old.withdrawn).any(|ip| !record.withdrawn.contains(ip));
+    let changed = withdraws
+        || record.addresses != old.addresses
+        || (&record.services, &record.uids, &record.pool) != (&old.services, &old.uids, &old.pool);
+    if !changed {
+        return None;
     }
     let base = Stored {
         name: name.clone(),

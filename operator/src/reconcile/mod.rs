@@ -13,6 +13,7 @@
 //! | `governing` | which policy governs which Service |
 //! | `wish` | what a Service asks for |
 //! | `tell` | what people are told about a Service |
+//! | `record` | what the claims say that Services have, if these do not say it any more |
 //! | `resting` | addresses that were freed of late |
 //! | [`lists`] | which addresses the claims list |
 //! | [`jobs`] | all that differs from the plan |
@@ -30,6 +31,7 @@ pub mod leases;
 pub mod lists;
 pub mod policy;
 pub mod pool;
+mod record;
 mod resting;
 pub mod service;
 mod settled;

@@ -33,6 +33,8 @@ pub struct ServiceRow {
     pub wish: Option<allocate::Service>,
     /// The addresses in its status.
     pub present: Vec<IpAddr>,
+    /// Whether these are as we wrote them.
+    pub ours: bool,
     /// Whether it bears an annotation or a condition that we wrote.
     pub marked: bool,
     claims: Option<Claims>,
@@ -79,6 +81,7 @@ impl Row for ServiceRow {
             uid: service.metadata.uid.clone()?,
             classless: spec.load_balancer_class.is_none(),
             wish,
+            ours,
             marked,
             claims: recorded_claims(service),
             plain: ingress(status).iter().eq(present.iter().map(vip).collect::<Vec<_>>().iter()),
@@ -148,6 +151,12 @@ pub struct ServiceWrite {
 }
 
 impl ServiceWrite {
+    /// The addresses that it gives the Service had all the time: nobody is told that it was given them.
+    pub fn is_no_assignment(&mut self) {
+        self.notices.retain(|notice| notice.reason != tell::ASSIGNED);
+        self.assigns = false;
+    }
+
     /// Whether `other` brings about the same.
     pub fn repeats(&self, other: &Self) -> bool {
         self.addresses == other.addresses

@@ -177,9 +177,7 @@ impl Cluster {
                 mac: Some(Self::mac(owner)),
                 session: Some(Self::session_id(owner)),
                 cause: "new service".to_owned(),
-                took: None,
-                successor: None,
-                move_to: None,
+                ..Claim::default()
             },
             name,
         }

@@ -1,5 +1,7 @@
 //! What the condition says of who announces a Service.
 
+use leasehold_crds::lease::Record as _;
+
 use super::*;
 
 /// A Service with an address, and the nodes of the cluster.
@@ -120,10 +122,8 @@ fn what_is_settled_and_unowned_is_looked_at_again_when_nodes_or_sessions_change(
     for job in jobs_at(&scene.index, after(1000)) {
         if let Job::List(name, write) = job {
             assert_eq!(write.record.services, ["web/shop"]);
-            let says = json!({
-                "leasehold.dev/addresses": "10.0.0.0", "leasehold.dev/services": "web/shop",
-                "leasehold.dev/session": "uid of node-1/3",
-            });
+            let mut says = json!(write.record.annotations());
+            says["leasehold.dev/session"] = json!("uid of node-1/3");
             let lease = lease(name.as_str(), 30, Some("node-1"), 1, &says);
             scene.index.apply(Change::Claim(applied(lease)), after(1000));
         }

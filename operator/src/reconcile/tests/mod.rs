@@ -20,6 +20,7 @@ use crate::clock::Instant;
 
 mod announcing;
 mod kept;
+mod record;
 mod settled;
 mod sharing;
 mod spread;

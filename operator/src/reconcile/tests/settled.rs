@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::sample::{Index as Pick, select};
 
+use leasehold_crds::lease::{Claim, Record as _};
+
 use super::*;
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -108,9 +110,13 @@ impl Twins {
     }
 
     fn claim(&mut self, name: &str, addresses: &str, services: &str, held: bool) {
-        let mut says = json!({
+        let says = json!({
             "leasehold.dev/addresses": addresses, "leasehold.dev/services": services,
         });
+        self.claim_says(name, says, held);
+    }
+
+    fn claim_says(&mut self, name: &str, mut says: Value, held: bool) {
         if held {
             says["leasehold.dev/session"] = json!("uid of node-1/3");
         }
@@ -142,10 +148,9 @@ impl Twins {
                 self.service(&key.name, object);
             }
             Job::List(name, write) => {
-                let addresses = write.record.addresses.iter().map(ToString::to_string);
-                let addresses = addresses.collect::<Vec<_>>().join(",");
                 let held = write.record.holder.is_some() && write.over.is_none();
-                self.claim(name.as_str(), &addresses, &write.record.services.join(","), held);
+                let says = Claim { session: None, ..write.record }.annotations();
+                self.claim_says(name.as_str(), json!(says), held);
             }
             Job::DeleteClaim(name, _) => self.delete_claim(name.as_str()),
             Job::Pool(name, write) => {

@@ -1,5 +1,7 @@
 //! Services that have one address together: one claim, one list.
 
+use leasehold_crds::lease::Record as _;
+
 use super::*;
 
 /// A Service that shares by the key `k`, with this port.
@@ -34,9 +36,7 @@ fn list_all(index: &mut Index, version: u64) -> Vec<String> {
         let addresses: Vec<_> = write.record.addresses.iter().map(ToString::to_string).collect();
         let (addresses, services) = (addresses.join(","), write.record.services.join(","));
         written.push(format!("{name} [{addresses}] [{services}]"));
-        let says = json!({
-            "leasehold.dev/addresses": addresses, "leasehold.dev/services": services,
-        });
+        let says = json!(write.record.annotations());
         let lease = lease(name.as_str(), version, None, 0, &says);
         index.apply(Change::Claim(applied(lease)), START);
     }

@@ -1,5 +1,7 @@
 //! Services whose addresses are on different nodes: a claim for each.
 
+use leasehold_crds::lease::Record as _;
+
 use super::*;
 
 const SIX: &str = "2001-db8-0-0-0-0-0-0.address.leasehold";
@@ -40,16 +42,27 @@ fn list(index: &mut Index, held: bool, version: u64) -> Vec<String> {
     let mut written = Vec::new();
     for job in all_jobs(index) {
         let Job::List(name, write) = job else { continue };
-        let addresses: Vec<_> = write.record.addresses.iter().map(ToString::to_string).collect();
-        written.push(format!("{name}: {}", addresses.join(" ")));
-        claim(index, name.as_str(), &addresses.join(","), held, version);
+        let text =
+            |it: &AddressSet| it.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let withdrawn = write.record.addresses.intersection(&write.record.withdrawn).copied();
+        let withdrawn = text(&withdrawn.collect());
+        let withdrawn =
+            if withdrawn.is_empty() { withdrawn } else { format!(", withdrawn {withdrawn}") };
+        written.push(format!("{name}: {}{withdrawn}", text(&write.record.addresses)));
+        claim_says(index, name.as_str(), json!(write.record.annotations()), held, version);
     }
     written
 }
 
 fn claim(index: &mut Index, name: &str, addresses: &str, held: bool, version: u64) {
-    let mut says =
-        json!({"leasehold.dev/addresses": addresses, "leasehold.dev/services": "web/shop"});
+    let says = json!({
+        "leasehold.dev/addresses": addresses, "leasehold.dev/services": "web/shop",
+        "leasehold.dev/service-uids": "uid of shop", "leasehold.dev/allocated-from": "lan",
+    });
+    claim_says(index, name, says, held, version);
+}
+
+fn claim_says(index: &mut Index, name: &str, mut says: Value, held: bool, version: u64) {
     if held {
         says["leasehold.dev/session"] = json!("uid of node-1/3");
     }
@@ -81,7 +94,9 @@ fn each_address_gets_a_claim_of_its_own_and_is_listed_by_one_at_a_time() {
     assert_eq!(recorded(&patch), (json!("web.shop"), Value::Null));
     let together = patched(stored.clone(), &patch, 41);
     index.apply(Change::Service(applied(together.clone())), START);
-    assert!(list(&mut index, true, 42).is_empty(), "the claim is valid");
+    let withdrawn = format!("{six}, withdrawn 2001:db8::");
+    assert_eq!(list(&mut index, true, 42), [withdrawn], "the claim is valid");
+    assert!(list(&mut index, true, 42).is_empty(), "its owner takes it off");
     claim(&mut index, SIX, "2001:db8::", false, 43);
     assert_eq!(list(&mut index, false, 44), [format!("{SIX}: ")]);
     assert_eq!(list(&mut index, true, 45), ["web.shop: 10.0.0.0 2001:db8::"]);
@@ -95,7 +110,9 @@ fn each_address_gets_a_claim_of_its_own_and_is_listed_by_one_at_a_time() {
     index.apply(Change::Policy(applied(policy("PerAddress", 50))), START);
     let (_, patch, _) = service_jobs(&index).remove(0);
     index.apply(Change::Service(applied(patched(together, &patch, 51))), START);
-    assert!(list(&mut index, true, 52).is_empty(), "the claim is valid");
+    let withdrawn = "web.shop: 10.0.0.0 2001:db8::, withdrawn 2001:db8::";
+    assert_eq!(list(&mut index, true, 52), [withdrawn], "the claim is valid");
+    assert!(list(&mut index, true, 52).is_empty(), "its owner takes it off");
     claim(&mut index, "web.shop", "10.0.0.0", true, 53);
     assert_eq!(list(&mut index, true, 54), [six]);
 }
