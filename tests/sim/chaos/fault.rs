@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::desired::NodeState;
 
 use crate::dice::Dice;
-use crate::world::{Cuts, Down, ROUTER, Troubles, World};
+use crate::world::{Cuts, Down, Lost, ROUTER, Troubles, World};
 
 /// In which a node is not as it should be.
 const STATES: [NodeState; 4] =
@@ -39,6 +39,10 @@ pub(super) enum Fault {
     ServiceGone(u8),
     /// Its address is given to another claim.
     Reassigned(u8),
+    /// Somebody takes its record off it.
+    RecordGone(u8, Lost),
+    /// The same, and nobody writes it again for a while.
+    RecordGoneForLong(u8, Lost),
     NoOperator,
     Excluded(u8, usize),
     ClaimDeleted(u8),
@@ -52,7 +56,7 @@ impl Fault {
     pub(super) fn any(dice: &mut Dice, world: &World) -> Self {
         let host = dice.below(world.hosts.len());
         let number = u8::try_from(1 + dice.below(world.desired.claims.len())).unwrap();
-        match dice.below(42) {
+        match dice.below(45) {
             0 | 1 => Self::Killed(host),
             2 | 3 => Self::PowerOff(host),
             4 => Self::Terminated(host),
@@ -85,6 +89,8 @@ impl Fault {
             37 => Self::Restored,
             38 | 39 => Self::Reassigned(number),
             40 => Self::NoOperator,
+            41 | 42 => Self::RecordGone(number, dice.pick(&Lost::ANY)),
+            43 => Self::RecordGoneForLong(number, dice.pick(&Lost::ANY)),
             _ => Self::AnswersLate(
                 dice.between(Duration::from_millis(50), Duration::from_millis(1400)),
             ),
@@ -95,7 +101,7 @@ impl Fault {
     pub(super) fn innocent(dice: &mut Dice, world: &World) -> Self {
         let host = dice.below(world.hosts.len());
         let number = u8::try_from(1 + dice.below(world.desired.claims.len())).unwrap();
-        match dice.below(15) {
+        match dice.below(18) {
             0 | 1 => Self::Down(Down::Silent),
             2 => Self::Down(Down::Refusing),
             3 => Self::ReadOnly,
@@ -112,6 +118,8 @@ impl Fault {
             11 => Self::SessionDeleted(host),
             12 => Self::Stopped { host, halfway: dice.percent(30) },
             13 => Self::NoOperator,
+            14 => Self::RecordGone(number, dice.pick(&Lost::ANY)),
+            15 | 16 => Self::RecordGoneForLong(number, dice.pick(&Lost::ANY)),
             _ => {
                 Self::Lag(host, dice.between(Duration::from_millis(5), Duration::from_millis(150)))
             }

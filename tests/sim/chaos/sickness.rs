@@ -84,6 +84,11 @@ impl Sickness {
                 }
                 world.publish_desired();
             }
+            Fault::RecordGone(number, lost) => world.lose_record(&claim(*number), *lost),
+            Fault::RecordGoneForLong(number, lost) => {
+                world.set_operator(false);
+                world.lose_record(&claim(*number), *lost);
+            }
             Fault::NoOperator => world.set_operator(false),
             Fault::Excluded(number, host) => {
                 let node = world.hosts[*host].node.clone();
@@ -216,10 +221,11 @@ impl Sickness {
                     world.publish_desired();
                 }
             }
-            Fault::NoOperator => world.set_operator(true),
+            Fault::NoOperator | Fault::RecordGoneForLong(..) => world.set_operator(true),
             Fault::PowerOff(_)
             | Fault::Reset(_)
             | Fault::Reassigned(_)
+            | Fault::RecordGone(..)
             | Fault::ClaimDeleted(_)
             | Fault::SessionDeleted(_)
             | Fault::ClaimEdited(_)

@@ -12,6 +12,7 @@ mod nodes;
 mod old_owners;
 mod outage;
 mod provisional;
+mod records;
 mod restart;
 mod segments;
 mod session;
@@ -53,6 +54,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         old_owners::RUNS,
         outage::RUNS,
         provisional::RUNS,
+        records::RUNS,
         restart::RUNS,
         segments::RUNS,
         session::RUNS,

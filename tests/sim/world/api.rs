@@ -7,7 +7,7 @@ use leasehold::clock::Instant;
 use leasehold::lease::{Answer, Event, RequestId, Target, Write};
 
 use super::host::{Kind, Waiting};
-use super::{Committed, Happening, Item, LATENCY, TIMEOUT, Work, World, slot};
+use super::{Committed, Happening, Item, LATENCY, News, TIMEOUT, Work, World, slot};
 
 /// What goes wrong with a request.
 #[derive(Clone, Copy, Debug)]
@@ -249,15 +249,24 @@ impl World {
         self.call_operator();
         let kind = match event {
             Event::Session(_) | Event::SessionGone(_) => Kind::Sessions,
-            Event::Desired(_) => Kind::Desired,
             _ => Kind::Claims,
         };
         for id in 0..self.hosts.len() {
-            self.publish_to(id, kind, event.clone());
+            self.publish_to(id, kind, News::Leases(event.clone()));
         }
     }
 
-    fn publish_to(&mut self, id: usize, kind: Kind, event: Event) {
+    pub(crate) fn publish_desired(&mut self) {
+        self.laws.stored = true;
+        self.laws.dirty = true;
+        self.call_operator();
+        let objects = self.objects();
+        for id in 0..self.hosts.len() {
+            self.publish_to(id, Kind::Desired, News::Objects(Arc::clone(&objects)));
+        }
+    }
+
+    fn publish_to(&mut self, id: usize, kind: Kind, news: News) {
         let most = self.hosts[id].watch_delay;
         let delay =
             if self.jitter { self.dice.between(Duration::from_millis(1), most) } else { most };
@@ -271,10 +280,10 @@ impl World {
         let at = (now + delay).max(stream.last);
         stream.last = at;
         let epoch = stream.epoch;
-        self.send(at.saturating_since(now), id, Happening::Watched(kind, epoch, event));
+        self.send(at.saturating_since(now), id, Happening::Watched(kind, epoch, news));
     }
 
-    pub(super) fn watched(&mut self, id: usize, kind: Kind, epoch: u64, event: Event) {
+    pub(super) fn watched(&mut self, id: usize, kind: Kind, epoch: u64, news: News) {
         let reaches = self.reaches(id);
         let host = &mut self.hosts[id];
         let hung = host.watch_hung;
@@ -282,9 +291,9 @@ impl World {
         if stream.epoch != epoch || !reaches {
             return;
         }
-        stream.stalled.push_back(event);
-        while !hung && let Some(event) = self.hosts[id].streams[slot(kind)].stalled.pop_front() {
-            self.feed(id, event);
+        stream.stalled.push_back(news);
+        while !hung && let Some(news) = self.hosts[id].streams[slot(kind)].stalled.pop_front() {
+            self.learn(id, news);
         }
     }
 
@@ -318,16 +327,16 @@ impl World {
         }
         let now = self.now;
         let delay = self.api_delay();
-        let event = match kind {
-            Kind::Sessions => self.store.list_sessions(),
-            Kind::Claims => self.store.list_claims(),
-            Kind::Desired => Event::Desired(Arc::new(self.desired.clone())),
+        let news = match kind {
+            Kind::Sessions => News::Leases(self.store.list_sessions()),
+            Kind::Claims => News::Leases(self.store.list_claims()),
+            Kind::Desired => News::Objects(self.objects()),
         };
         let stream = &mut self.hosts[id].streams[slot(kind)];
         stream.open = true;
         self.laws.dirty = true;
         stream.last = now + delay;
         let epoch = stream.epoch;
-        self.send(delay, id, Happening::Watched(kind, epoch, event));
+        self.send(delay, id, Happening::Watched(kind, epoch, news));
     }
 }

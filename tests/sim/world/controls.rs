@@ -17,7 +17,7 @@ use pnet_base::MacAddr;
 use super::api::Fault;
 use super::bounds;
 use super::wire::Arriving;
-use super::{Down, HEARING, Happening, Host, Hosts, LATENCY, Trouble, World};
+use super::{Down, HEARING, Happening, Host, Hosts, LATENCY, News, Trouble, World};
 use crate::agenda::Agenda;
 use crate::dice::Dice;
 
@@ -59,6 +59,7 @@ impl World {
             dice: Dice::new(seed),
             store: super::Store::default(),
             desired: Desired::default(),
+            lost: BTreeMap::new(),
             operator: super::Operator::default(),
             hosts: Hosts::default(),
             cuts: super::Cuts::default(),
@@ -349,19 +350,15 @@ impl World {
         self.publish_desired();
     }
 
-    pub(crate) fn publish_desired(&mut self) {
-        let desired = Arc::new(self.desired.clone());
-        self.publish(&Event::Desired(desired));
-    }
-
     /// What is asked for, seen by each host after a while of its own.
     pub(crate) fn publish_desired_to(&mut self, delay: impl Fn(&str) -> Duration) {
-        let desired = Arc::new(self.desired.clone());
+        let objects = self.objects();
         self.laws.dirty = true;
         self.call_operator();
         for id in 0..self.hosts.len() {
             let delay = delay(&self.hosts[id].name);
-            self.send(delay, id, Happening::Event(Event::Desired(desired.clone())));
+            let news = News::Objects(Arc::clone(&objects));
+            self.send(delay, id, Happening::News(news));
         }
     }
 

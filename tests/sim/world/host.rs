@@ -16,6 +16,7 @@ use pnet_base::MacAddr;
 use super::clock::Clock;
 use super::kernel::Kernel;
 use super::listener::Listener;
+use super::records::{Known, News};
 use super::{Happening, TIMEOUT};
 
 /// An interface.
@@ -60,7 +61,7 @@ pub(crate) struct Stream {
     /// When the last that was sent arrives.
     pub(crate) last: Instant,
     /// What was sent while nothing arrived.
-    pub(crate) stalled: VecDeque<Event>,
+    pub(crate) stalled: VecDeque<News>,
 }
 
 /// When anything is to be done at a host.
@@ -108,6 +109,7 @@ pub(crate) struct Host {
     pub(crate) watch_delay: Duration,
     pub(crate) streams: [Stream; 3],
     pub(crate) waiting: Vec<Waiting>,
+    pub(super) known: Known,
     pub(crate) record: Option<OwnRecord>,
     pub(crate) exited: bool,
     /// Until when the kernel keeps what a process left to the next when it exited.
@@ -163,6 +165,7 @@ impl Host {
             watch_delay: Duration::from_millis(5),
             streams: Default::default(),
             waiting: Vec::new(),
+            known: Known::default(),
             record: None,
             exited: false,
             left_until: None,
@@ -198,6 +201,7 @@ impl Host {
         self.inbox.clear();
         self.taken.clear();
         self.waiting.clear();
+        self.known = Known::default();
         self.claim_writes = 0;
         self.tick = None;
         self.hearing.clear();

@@ -13,6 +13,7 @@ pub(crate) mod laws;
 pub(crate) mod listener;
 mod operator;
 mod questions;
+pub(crate) mod records;
 pub(crate) mod spells;
 pub(crate) mod store;
 mod wire;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use leasehold::clock::Instant;
 use leasehold::desired::Desired;
 use leasehold::lease::{Action, Answer, Event, Fact, Frame, RequestId, Serving, Target, Write};
+use leasehold_crds::lease::LeaseName;
 use pnet_base::MacAddr;
 
 pub(crate) use self::api::{Down, Server, Trouble, Troubles};
@@ -32,6 +34,7 @@ pub(crate) use self::clock::Clock;
 pub(crate) use self::host::{Host, Hosts, Kind};
 pub(crate) use self::laws::Laws;
 pub(crate) use self::operator::Operator;
+pub(crate) use self::records::{Lost, News};
 pub(crate) use self::spells::Spells;
 pub(crate) use self::store::Store;
 pub(crate) use self::wire::{Cuts, ROUTER};
@@ -55,7 +58,9 @@ const BUSY: u64 = 5;
 #[derive(Debug)]
 pub(crate) enum Happening {
     Event(Event),
-    Watched(Kind, u64, Event),
+    Watched(Kind, u64, News),
+    /// It has seen what is asked for.
+    News(News),
     Answer(RequestId, Answer),
     Apply(Serving),
     /// It was busy, and takes what has come meanwhile.
@@ -122,6 +127,8 @@ pub(crate) struct World {
     pub(crate) dice: Dice,
     pub(crate) store: Store,
     pub(crate) desired: Desired,
+    /// What of it the Services have lost, by claim.
+    lost: BTreeMap<LeaseName, Lost>,
     pub(crate) operator: Operator,
     pub(crate) hosts: Hosts,
     pub(crate) cuts: Cuts,
@@ -230,7 +237,8 @@ impl World {
         match happening {
             Happening::Event(event) => self.feed(id, event),
             Happening::Turn => self.turn(id),
-            Happening::Watched(kind, epoch, event) => self.watched(id, kind, epoch, event),
+            Happening::Watched(kind, epoch, news) => self.watched(id, kind, epoch, news),
+            Happening::News(news) => self.learn(id, news),
             Happening::Answer(request, answer) => self.answer(id, request, answer),
             Happening::Apply(serving) => {
                 // The latest counts.

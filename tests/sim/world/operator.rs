@@ -1,5 +1,6 @@
 //! The operator: it alone puts addresses on the lists of claims, and only where no other claim lists
-//! them; off a list it takes them only while the claim is not valid.
+//! them; off a list it takes them only while the claim is not valid. While it is, it says there what it takes
+//! from a Service that lives on. And it writes again what Services have lost of their records.
 //!
 //! What it decides rests on what is stored at that moment, and is carried out a while later by
 //! compare-and-swap.
@@ -29,6 +30,8 @@ pub(crate) enum Work {
         name: LeaseName,
         version: Arc<str>,
     },
+    /// Services have lost their records.
+    Records,
 }
 
 #[derive(Debug)]
@@ -92,8 +95,14 @@ impl World {
             return;
         }
         self.operator.due = false;
+        if !self.lost.is_empty() {
+            let delay = self.operator_delay();
+            let (work, restores) = (Work::Records, self.store.restores);
+            self.later(delay, Item::Operation { work, restores });
+        }
         for work in works {
             let (name, list) = match &work {
+                Work::Records => continue,
                 Work::Put(change) => (change.name.clone(), change.record.addresses.clone()),
                 Work::Delete { name, .. } => (name.clone(), AddressSet::default()),
             };
@@ -109,7 +118,10 @@ impl World {
 
     /// For a restore the API server is stopped: what was on its way is lost, and the operator lists anew.
     pub(super) fn carry_out_operation(&mut self, work: Work, restores: u32) {
-        let (Work::Put(Change { name, .. }) | Work::Delete { name, .. }) = &work;
+        let (Work::Put(Change { name, .. }) | Work::Delete { name, .. }) = &work else {
+            self.restore_records();
+            return;
+        };
         self.operator.writing.remove(name);
         if std::mem::take(&mut self.operator.left_out) {
             self.call_operator();
@@ -128,6 +140,7 @@ impl World {
                     self.store.claims.get(&name).is_some_and(|s| s.resource_version == version);
                 same.then(|| self.store.delete(&Target::Claim(name))).flatten()
             }
+            Work::Records => None,
         };
         match event {
             Some(event) => {
@@ -159,6 +172,12 @@ impl World {
         let base = self.store.claims.get(name);
         let valid = base.is_some_and(|stored| self.store.is_valid(stored));
         let mut record = base.map(|stored| stored.record.clone()).unwrap_or_default();
+        let taken = |ip: &IpAddr| asked.is_none_or(|asked| !asked.contains(ip));
+        let mut all = self.desired.claims.values();
+        if all.any(|claim| claim.services.iter().any(|it| record.services.contains(it))) {
+            record.withdrawn = record.addresses.iter().filter(|ip| taken(ip)).copied().collect();
+        }
+        record.withdrawn.retain(taken);
         if !valid {
             record.addresses.retain(|ip| asked.is_some_and(|asked| asked.contains(ip)));
         }
@@ -175,7 +194,13 @@ impl World {
             let version = base.resource_version.clone();
             return Some(Work::Delete { name: name.clone(), version });
         }
-        (record.addresses != base.record.addresses || record.services != base.record.services)
+        let old = &base.record;
+        let withdraws = record.withdrawn.iter().any(|ip| !old.withdrawn.contains(ip))
+            || old
+                .withdrawn
+                .intersection(&record.addresses)
+                .any(|ip| !record.withdrawn.contains(ip));
+        (withdraws || record.addresses != old.addresses || record.services != old.services)
             .then(|| Work::Put(Change { name: name.clone(), base: Some(base.clone()), record }))
     }
 }
