@@ -34,6 +34,10 @@ test: build control-plane ## Every test, the whole lab included
 	@tests/grafana/check deploy/monitoring/dashboard.json
 	$(CARGO) test --workspace
 
+.PHONY: chaos-edits
+chaos-edits: build control-plane ## A hundred edits per second of twenty Services and their Leases, for a minute
+	LEASEHOLD_CHAOS_EDITS=60 $(CARGO) test -p leasehold-lab --test e2e -- edits_by_the_hundred --nocapture
+
 # What is measured is what users run: the binaries of the images. The lab around them is not.
 .PHONY: bench-build
 bench-build: control-plane

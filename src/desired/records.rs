@@ -289,7 +289,7 @@ fn unrecorded<'a, S: AsRef<Record>>(
             };
             let lost = list.standing.is_empty();
             let its = |address: &&IpAddr| {
-                (record.has(**address) || lacks(**address)) && !(lost && taken(*address))
+                (record.has(**address) || lacks(**address)) && !(lost && taken(address))
             };
             let addresses: AddressSet = latest.iter().filter(its).copied().collect();
             if !addresses.is_empty() {
@@ -372,9 +372,17 @@ mod tests {
         told.collect()
     }
 
+    /// A name, what is on record of Services, the lists one after another, and what is governed.
+    type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [(&'a str, &'a str)], &'a [&'a str]);
+
+    fn assert_each(rows: &[Row<'_>]) {
+        for (name, services, lists, expected) in rows {
+            assert_eq!(told(services, &noted(lists)), *expected, "{name}");
+        }
+    }
+
     #[test]
     fn what_is_on_record_or_on_the_list_is_governed_unless_the_operator_withdrew_it() {
-        type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [(&'a str, &'a str)], &'a [&'a str]);
         let own = "192-0-2-2.address.leasehold";
         let rows: &[Row<'_>] = &[
             ("nothing is listed yet", &[("web/a", "web.a: 1")], &[], &["web/a web.a: 1"]),
@@ -440,6 +448,13 @@ mod tests {
                 &[("web.a", "web/a=1: 1")],
                 &["web/a web.a: 1"],
             ),
+        ];
+        assert_each(rows);
+    }
+
+    #[test]
+    fn of_several_claims_each_governs_what_it_lists_and_what_vanished_is_governed_still() {
+        let rows: &[Row<'_>] = &[
             (
                 "the claim of another",
                 &[("web/a", "web.b: 1"), ("web/b", "web.b: 2")],
@@ -513,9 +528,7 @@ mod tests {
                 &["web/a web.a: 1 2"],
             ),
         ];
-        for (name, services, lists, expected) in rows {
-            assert_eq!(told(services, &noted(lists)), *expected, "{name}");
-        }
+        assert_each(rows);
     }
 
     #[test]

@@ -1,12 +1,35 @@
 //! The YAML that people copy.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 use leasehold_lab::{Lab, repository};
 use serde_json::Value;
 
-pub async fn every_example_is_accepted_by_the_api_server() -> Result<()> {
+/// What the operator wrote to each Service: the address, the pool and the claim.
+async fn records(lab: &Lab) -> Result<BTreeMap<String, [Option<String>; 3]>> {
+    let services = Api::<Service>::namespaced(lab.admin(), "default");
+    let mut records = BTreeMap::new();
+    for service in services.list(&ListParams::default()).await? {
+        let object = serde_json::to_value(&service)?;
+        let text = |path| object.pointer(path).and_then(Value::as_str).map(str::to_owned);
+        let record = [
+            "/status/loadBalancer/ingress/0/ip",
+            "/metadata/annotations/leasehold.dev~1allocated-from",
+            "/metadata/annotations/leasehold.dev~1claim",
+        ];
+        records.insert(service.name_any(), record.map(text));
+    }
+    records.remove("kubernetes");
+    Ok(records)
+}
+
+pub async fn every_example_is_accepted_by_the_api_server_and_may_be_applied_again() -> Result<()> {
     let lab = Lab::start().await?;
     let mut count = 0;
     for entry in fs::read_dir(repository().join("examples"))? {
@@ -19,6 +42,26 @@ pub async fn every_example_is_accepted_by_the_api_server() -> Result<()> {
         count += 1;
     }
     ensure!(count >= 3, "only {count} examples");
+
+    lab.start_operator(&[])?;
+    let patience = Duration::from_secs(20);
+    let mut before = BTreeMap::new();
+    lab.eventually("every Service of the examples has an address", patience, async || {
+        before = records(&lab).await?;
+        let has_all = |record: &[Option<String>; 3]| record.iter().all(Option::is_some);
+        Ok(!before.is_empty() && before.values().all(has_all))
+    })
+    .await?;
+    // As people and tools do it: the manifests know nothing of what the operator wrote.
+    let examples = repository().join("examples");
+    let examples = examples.to_str().context("a path that is text")?;
+    for way in
+        [&["apply"][..], &["apply", "--server-side", "--force-conflicts"], &["replace"], &["apply"]]
+    {
+        lab.plane().kubectl(&[way, &["-f", examples]].concat())?;
+        let what = format!("after kubectl {} all is as it was", way.join(" "));
+        lab.eventually(&what, patience, async || Ok(records(&lab).await? == before)).await?;
+    }
     Ok(())
 }
 

@@ -79,7 +79,8 @@ pub async fn a_session_that_is_deleted_or_edited_is_mended_and_nothing_moves() -
         delete_lease(scene.lab(), SESSION_NAMESPACE, name).await
     })
     .await?;
-    let edits: [(&str, Value); 3] = [
+    let edits: [(&str, Value); 4] = [
+        ("session without annotations", json!({ "metadata": { "annotations": null } })),
         ("session with fewer transitions", json!({ "spec": { "leaseTransitions": 0 } })),
         ("session for an hour", json!({ "spec": { "leaseDurationSeconds": 3600 } })),
         (

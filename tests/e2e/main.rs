@@ -11,6 +11,7 @@ mod chaos_lab;
 mod chart;
 mod data_path;
 mod death;
+mod edits;
 mod examples;
 mod faults;
 mod host_protection;
@@ -31,6 +32,7 @@ mod pair;
 mod placement;
 mod plugin;
 mod policies;
+mod records;
 mod restart;
 mod rights;
 mod sandbox;
@@ -80,6 +82,7 @@ fn elections() -> Vec<Trial> {
         death::a_node_that_was_cut_off_comes_back_and_does_not_answer_for_what_it_lost,
         death::a_speaker_that_hangs_loses_its_addresses_and_takes_none_back,
         death::an_owner_without_a_carrier_gives_up_at_once_and_gets_nothing_back,
+        edits::edits_by_the_hundred_are_not_felt_move_nothing_and_are_mended_within_two_seconds,
         faults::links_are_cut_one_way_and_lose_their_carrier,
         faults::the_api_server_freezes_dies_and_comes_back_with_its_data,
         interfaces::an_address_is_not_announced_to_containers_but_where_the_default_route_leads,
@@ -114,6 +117,8 @@ fn elections() -> Vec<Trial> {
         ownership::a_deleted_service_leaves_nothing_behind_and_its_address_serves_another,
         placement::what_a_preferred_node_had_before_it_died_goes_back_to_it_and_nobody_notices,
         placement::a_node_that_is_back_gets_its_share_where_the_policy_balances,
+        records::what_tools_take_off_a_service_is_written_again_and_nobody_notices,
+        records::what_tools_take_off_a_service_while_no_operator_works_is_not_missed,
         restart::a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices,
         restart::an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection,
         restart::all_speakers_are_upgraded_one_after_another_and_nothing_moves,
@@ -143,7 +148,7 @@ fn operation() -> Vec<Trial> {
         chart::values::each_value_does_what_it_says,
         chart::values::what_cannot_be_is_refused_by_name,
         chart::values::flags_are_those_of_the_programs,
-        examples::every_example_is_accepted_by_the_api_server,
+        examples::every_example_is_accepted_by_the_api_server_and_may_be_applied_again,
         examples::every_manifest_is_accepted_by_the_api_server,
         examples::the_gitops_example_installs_and_configures_in_two_steps,
         host_protection::a_port_scan_of_an_address_finds_the_ports_of_its_service_and_nothing_else,

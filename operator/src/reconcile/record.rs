@@ -140,7 +140,7 @@ impl Index {
                 || self.listed().of(*ip).next().is_some()
         });
         // What we wrote last is newer than the list.
-        let present: Vec<IpAddr> = if row.ours || self.pending().contains_key(key) {
+        let present: Vec<IpAddr> = if row.written.by_us || self.pending().contains_key(key) {
             present.chain(lost).collect()
         } else {
             lost.into_iter().chain(present).collect()

@@ -33,18 +33,25 @@ pub struct ServiceRow {
     pub wish: Option<allocate::Service>,
     /// The addresses in its status.
     pub present: Vec<IpAddr>,
-    /// Whether these are as we wrote them.
-    pub ours: bool,
+    /// How these were written.
+    pub written: Written,
     /// Whether it bears an annotation or a condition that we wrote.
     pub marked: bool,
     claims: Option<Claims>,
-    /// Whether its status has the addresses as we write them.
-    plain: bool,
     condition: Option<Condition>,
     /// What it says of who announces it.
     announced: Option<Condition>,
     /// `spec.externalTrafficPolicy`.
     pub traffic: Traffic,
+}
+
+/// How the addresses in a status were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// By us, and nobody has changed them since.
+    pub by_us: bool,
+    /// In the form in which we write them.
+    pub plainly: bool,
 }
 
 /// From which nodes the endpoints of a Service are reached by its addresses.
@@ -81,10 +88,16 @@ impl Row for ServiceRow {
             uid: service.metadata.uid.clone()?,
             classless: spec.load_balancer_class.is_none(),
             wish,
-            ours,
+            written: Written {
+                by_us: ours,
+                plainly: ingress(status).iter().eq(present
+                    .iter()
+                    .map(vip)
+                    .collect::<Vec<_>>()
+                    .iter()),
+            },
             marked,
             claims: recorded_claims(service),
-            plain: ingress(status).iter().eq(present.iter().map(vip).collect::<Vec<_>>().iter()),
             present,
             condition: condition.cloned(),
             announced: said(ANNOUNCED).cloned(),
@@ -240,7 +253,7 @@ impl ServiceRow {
         let governed = claims.is_none() || claims == self.claims;
         let decided = said
             && governed
-            && self.plain
+            && self.written.plainly
             && self.present == decision.addresses
             && wish.allocated_from == decision.allocated_from;
         if decided && told {
