@@ -482,7 +482,8 @@ fn interfaces(links: &Links) -> BTreeMap<InterfaceName, Interface> {
                 mtu: link.mtu,
                 carrier: link.carrier,
                 addresses,
-                default_route: link.default_route,
+                default_routes: link.default_routes,
+                detours: link.detours.clone(),
                 only_if_named: !links.leads_out(link),
             };
             (!interface.addresses.is_empty()).then(|| (link.name.clone(), interface))

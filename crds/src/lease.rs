@@ -14,6 +14,7 @@
 
 mod claim;
 mod id;
+mod interface;
 mod session;
 
 use std::collections::BTreeMap;
@@ -26,7 +27,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 
 pub use claim::{Claim, Successor};
 pub use id::{Incarnation, LeaseName, SessionId};
-pub use session::{Evidence, Session, SessionInterface, Silenced};
+pub use interface::{DefaultRoutes, Detours, SessionInterface};
+pub use session::{Evidence, Session, Silenced};
 
 use crate::names::NodeName;
 
@@ -241,7 +243,11 @@ mod tests {
                 mac: "02:00:00:00:00:01".parse().unwrap(),
                 mtu: Some(9000),
                 addresses: vec!["192.0.2.250/24".parse().unwrap()],
-                default_route: true,
+                default_routes: DefaultRoutes { v4: true, v6: false },
+                detours: Detours {
+                    bypassed: vec!["192.0.2.0/24".parse().unwrap()],
+                    unanswered: vec!["192.0.2.0/24".parse().unwrap()],
+                },
                 only_if_named: false,
             }],
             links_down: vec!["02:00:00:00:00:02".parse().unwrap()],

@@ -233,7 +233,7 @@ fn earlier(wake: Option<Instant>, at: Instant) -> Instant {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use leasehold_crds::lease::LeaseName;
+    use leasehold_crds::lease::{DefaultRoutes, Detours, LeaseName};
     use leasehold_crds::policy::Announcements;
     use pnet_base::MacAddr;
     use proptest::prelude::*;
@@ -266,7 +266,8 @@ mod tests {
             loopback: false,
             addresses: Vec::new(),
             gateways: Vec::new(),
-            default_route: false,
+            default_routes: DefaultRoutes::NONE,
+            detours: Detours::default(),
         };
         let links = [(ETH0, "eth0"), (ETH1, "eth1"), (IPVS, KUBE_IPVS)].map(link);
         Links(links.into_iter().map(|link| (link.name.clone(), link)).collect())

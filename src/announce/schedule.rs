@@ -186,7 +186,7 @@ fn shift(ip: IpAddr) -> u8 {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use leasehold_crds::lease::LeaseName;
+    use leasehold_crds::lease::{DefaultRoutes, Detours, LeaseName};
 
     use super::*;
     use crate::lease::KernelAddress;
@@ -225,7 +225,8 @@ mod tests {
                 loopback: false,
                 addresses: Vec::new(),
                 gateways: Vec::new(),
-                default_route: false,
+                default_routes: DefaultRoutes::NONE,
+                detours: Detours::default(),
             };
             let mut serving = Serving { complete: true, ..Serving::default() };
             let mut kernel = KernelView::default();

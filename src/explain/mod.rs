@@ -32,5 +32,5 @@ pub use story::{
     ClaimStory, Governed, NodeStory, Ownership, State, Story, Verdict, explain, outline,
 };
 pub use view::{Obstacle, View};
-pub use words::{first_of, keeps, obstacle, state_of};
+pub use words::{answer, first_of, keeps, no_answer, obstacle, state_of, unanswered};
 pub use world::{ClaimRow, Objects, ServiceRow, SessionRow, World};

@@ -312,7 +312,10 @@ fn nodes(
         let rank = ranking.iter().position(|ranked| ranked == node).map(|at| at + 1);
         let takes = owner.is_none() && listed && rank == Some(1);
         let verdict = if takes { Verdict::Takes } else { Verdict::Candidate };
-        let reason = candidate_reason(view, node, rank, takes);
+        let mut reason = candidate_reason(view, node, rank, takes);
+        if let Some(subnet) = view.unanswered(claim, node, &interface) {
+            reason = format!("{reason}; {}", words::unanswered(subnet, &interface));
+        }
         NodeStory { node: node.clone(), verdict, reason, rank, interface: Some(interface) }
     };
     let mut nodes: Vec<NodeStory> = view.world().snapshot.nodes.keys().map(node).collect();
@@ -362,6 +365,11 @@ fn owning(
         let (_, why) = words::obstacle(view, claim, node, &obstacle);
         let then = words::keeps(claim, &obstacle).unwrap_or("gives it away if another can take it");
         reason = format!("owns it, and {then}: {why}");
+    }
+    let carrying = record.interface.as_ref();
+    let subnet = carrying.and_then(|it| Some((view.unanswered(claim, node, it)?, it)));
+    if let Some((subnet, interface)) = subnet {
+        reason = format!("{reason}; {}", words::unanswered(subnet, interface));
     }
     if let Some(successor) = &record.successor {
         reason = format!("{reason}; is handing it over to {}", successor.node);

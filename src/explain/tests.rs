@@ -106,7 +106,7 @@ fn verdict_of(story: &Story, node: &str) -> (Verdict, String) {
 #[expect(clippy::too_many_lines, reason = "a table with a row for each verdict")]
 fn each_node_has_a_verdict_with_its_reason() {
     type Change = fn(&mut Objects);
-    let rows: [(&str, Change, Verdict, &str); 12] = [
+    let rows: [(&str, Change, Verdict, &str); 13] = [
         ("as it is", |_| {}, Verdict::Candidate, "has 0 addresses now"),
         (
             "cordoned",
@@ -191,6 +191,16 @@ fn each_node_has_a_verdict_with_its_reason() {
             Verdict::NoInterface,
             "no interface whose subnet holds 192.0.2.7 (its interfaces: eth1 10.0.0.2/8); without a \
              carrier: the link with MAC address 02:00:00:00:00:03",
+        ),
+        (
+            "another way back",
+            |it| {
+                let json = r#"[{"name":"eth0","mac":"02:00:00:00:00:02","addresses":
+                    ["192.0.2.251/24"],"bypassed":["192.0.2.0/24"],"unanswered":["192.0.2.0/24"]}]"#;
+                it.sessions[1] = of(session("n2", &[(annotation::INTERFACES, json)]));
+            },
+            Verdict::Candidate,
+            "could take it; has 0 addresses now; hosts of 192.0.2.0/24 get no answer on eth0: ",
         ),
         (
             "local without endpoint",

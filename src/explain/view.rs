@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::world::{ClaimRow, SessionRow, World};
 use crate::desired::{Desired, DesiredClaim, LeftOut, NodeState, Rules, build};
-use crate::lease::{Bar, Orphan, UNSTEADY, bar, has_subnet_of, rank};
+use crate::lease::{Bar, Orphan, UNSTEADY, answers, bar, has_subnet_of, prefer_answering, rank};
 
 /// A cluster as its objects describe it.
 #[derive(Debug)]
@@ -128,6 +129,18 @@ impl<'a> View<'a> {
         })
     }
 
+    /// The subnet of an address of `claim` whose hosts `node` does not answer on `interface`.
+    pub fn unanswered(
+        &self,
+        claim: &DesiredClaim,
+        node: &NodeName,
+        interface: &InterfaceName,
+    ) -> Option<IpNet> {
+        let listed = &self.live(node)?.stored.record.interfaces;
+        let interface = listed.iter().find(|listed| listed.name == *interface)?;
+        claim.addresses.iter().find_map(|ip| interface.leaves_unanswered(*ip))
+    }
+
     /// Whether an interface of any node has a subnet that holds `vip`.
     pub fn is_in_a_subnet(&self, vip: IpAddr) -> bool {
         self.world.sessions.values().any(|session| has_subnet_of(&session.stored.record, vip))
@@ -155,10 +168,15 @@ impl<'a> View<'a> {
                     self.world.claims.get(name).and_then(|it| it.stored.record.holder.as_ref());
                 let last = unsteady.iter().copied().chain(self.desired.not_ready()).chain(holder);
                 let nodes = self.world.snapshot.nodes.keys().filter(|node| !dead.contains(*node));
+                let able = nodes.filter_map(|node| {
+                    let session = &self.live(node)?.stored.record;
+                    let interface = self.candidate(claim, node).ok()?;
+                    Some((node, answers(claim, session, interface)))
+                });
                 Some(Orphan {
                     name,
                     addresses: claim.addresses.len(),
-                    candidates: nodes.filter(|node| self.candidate(claim, node).is_ok()).collect(),
+                    candidates: prefer_answering(able.collect()).into(),
                     preference: &claim.preference,
                     last: last.collect(),
                     apart: claim.apart_from.iter().map(|other| (other, owner(other))).collect(),

@@ -1,6 +1,7 @@
 //! Obstacles in words.
 
-use leasehold_crds::names::NodeName;
+use ipnet::IpNet;
+use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::story::Verdict;
 use super::view::{Obstacle, View};
@@ -83,6 +84,26 @@ pub fn keeps(claim: &DesiredClaim, obstacle: &Obstacle) -> Option<&'static str> 
         Obstacle::Restarting => Some("keeps it while its speaker restarts"),
         _ => None,
     }
+}
+
+/// That a node does not answer the hosts of `subnet` on `interface`, and what to do.
+pub fn unanswered(subnet: IpNet, interface: &InterfaceName) -> String {
+    format!("{}; {}", no_answer(subnet, interface), answer(interface))
+}
+
+/// That a node does not answer the hosts of `subnet` on `interface`, and why.
+pub fn no_answer(subnet: IpNet, interface: &InterfaceName) -> String {
+    format!(
+        "hosts of {subnet} get no answer on {interface}: the node's route to them leaves by another \
+         interface, and rp_filter is 1"
+    )
+}
+
+/// How a node is made to answer hosts of a subnet on `interface`.
+pub fn answer(interface: &InterfaceName) -> String {
+    format!(
+        "have the route lead through {interface}, or set net.ipv4.conf.{interface}.rp_filter=2 there"
+    )
 }
 
 fn no_session(view: &View<'_>, node: &NodeName) -> String {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use leasehold_crds::lease::Session;
 use leasehold_crds::names::{InterfaceName, NodeName};
 
-use super::segment::{Segment, carrying};
+use super::segment::{Segment, Way, carrying};
 use crate::desired::{DesiredClaim, NodeState};
 
 /// Why a node whose session lives may not take a claim.
@@ -43,4 +43,19 @@ pub fn bar<'a>(
         return Err(Bar::Restarting);
     }
     carrying(claim, Segment::listed(session), is_in_a_subnet).ok_or(Bar::NoInterface)
+}
+
+/// Whether the kernel of the node whose session this is answers the clients of `claim` on `interface`, as far
+/// as it says.
+pub fn answers(claim: &DesiredClaim, session: &Session, interface: &InterfaceName) -> bool {
+    let mut listed = Segment::listed(session).filter(|it| it.name() == interface);
+    listed.all(|it| it.way(claim) != Way::None)
+}
+
+/// Leaves out those that cannot answer clients, as long as another can: of each the second says whether it
+/// can.
+pub fn prefer_answering<T>(candidates: Vec<(T, bool)>) -> Vec<T> {
+    let any = candidates.iter().any(|(_, answers)| *answers);
+    let kept = candidates.into_iter().filter(|(_, answers)| *answers || !any);
+    kept.map(|(candidate, _)| candidate).collect()
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use ipnet::IpNet;
 use leasehold_crds::names::{InterfacePattern, NodeName};
 
-use super::candidate::bar;
+use super::candidate::{answers, bar, prefer_answering};
 use super::election::Election;
 use crate::desired::{Desired, DesiredClaim};
 
@@ -77,13 +77,13 @@ impl Election {
         desired: &Desired,
     ) -> Vec<&'a NodeName> {
         // Often there are fewer than nodes: those with an endpoint.
-        let may = claim.nodes.iter().filter(|node| {
-            self.live_session(node).is_some_and(|stored| {
-                let state = self.state_of(node, desired);
-                let subnets = |vip| self.is_in_a_subnet(vip);
-                bar(claim, node, state, &stored.record, subnets).is_ok()
-            })
+        let may = claim.nodes.iter().filter_map(|node| {
+            let session = &self.live_session(node)?.record;
+            let state = self.state_of(node, desired);
+            let subnets = |vip| self.is_in_a_subnet(vip);
+            let interface = bar(claim, node, state, session, subnets).ok()?;
+            Some((node, answers(claim, session, interface)))
         });
-        may.collect()
+        prefer_answering(may.collect())
     }
 }

@@ -38,7 +38,9 @@ impl Election {
         let readdressed = interfaces.iter().any(|(name, link)| {
             let before = self.interfaces.get(name);
             before.is_some_and(|before| {
-                before.addresses != link.addresses || before.default_route != link.default_route
+                before.addresses != link.addresses
+                    || before.default_routes != link.default_routes
+                    || before.detours != link.detours
             })
         });
         if readdressed {
@@ -69,13 +71,13 @@ impl Election {
     ) -> Option<&InterfaceName> {
         let present = tenure.interface.as_ref()?;
         let (best, link) = self.local_interface(claim)?;
-        let fit = Segment::of((best, link)).fit(claim);
+        let worth = Segment::of((best, link)).worth(claim);
         let carries = self.interfaces.get_key_value(present).filter(|(_, link)| link.carrier);
         if carries.is_some() && self.readdressed.is_some() {
             return None;
         }
-        let fits = carries.and_then(|carrying| Segment::of(carrying).fit(claim));
-        (best != present && fits < fit).then_some(best)
+        let present_worth = carries.and_then(|carrying| Segment::of(carrying).worth(claim));
+        (best != present && present_worth < worth).then_some(best)
     }
 
     /// Has another interface carry what the one that does cannot carry as well any more, once somebody has

@@ -9,12 +9,13 @@ use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 
+use super::candidate::{answers, bar};
 use super::election::Election;
 use super::event::{Action, Fact, Frame, Interface};
-use super::segment::{Fit, Segment, carrying, has_subnet_of};
+use super::segment::{Fit, Segment, Way, carrying, has_subnet_of};
 use super::tenure::Tenure;
 use crate::clock::Instant;
-use crate::desired::{DesiredClaim, OnApiOutage};
+use crate::desired::{Desired, DesiredClaim, OnApiOutage};
 
 /// Within which time a request of this node must have been answered on an interface.
 const HEARING: Duration = Duration::from_secs(2);
@@ -99,6 +100,21 @@ impl Election {
         claim.addresses.iter().filter(|vip| !here(**vip)).any(|vip| {
             let mut others = self.live_sessions().filter(|(node, _)| **node != self.config.node);
             others.any(|(_, stored)| has_subnet_of(&stored.record, *vip))
+        })
+    }
+
+    /// Whether this node answers clients of `claim` on none of its interfaces that fit, and another node does.
+    pub(super) fn is_out_of_reach(&self, claim: &DesiredClaim, desired: &Desired) -> bool {
+        let Some(here) = self.local_interface(claim) else { return false };
+        if self.readdressed.is_some() || Segment::of(here).way(claim) != Way::None {
+            return false;
+        }
+        let others = claim.nodes.iter().filter(|node| **node != self.config.node);
+        others.filter_map(|node| Some((node, self.live_session(node)?))).any(|(node, stored)| {
+            let state = self.state_of(node, desired);
+            let subnets = |vip| self.is_in_a_subnet(vip);
+            bar(claim, node, state, &stored.record, subnets)
+                .is_ok_and(|interface| answers(claim, &stored.record, interface))
         })
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use leasehold_crds::lease::{Claim, LeaseName, Session, Silenced, Stored};
+use leasehold_crds::lease::{Claim, DefaultRoutes, Detours, LeaseName, Session, Silenced, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
@@ -80,8 +80,10 @@ pub struct Interface {
     pub carrier: bool,
     /// The node's own addresses on it.
     pub addresses: Vec<IpNet>,
-    /// Whether the default route leads through it.
-    pub default_route: bool,
+    /// The families whose default route leads through it.
+    pub default_routes: DefaultRoutes,
+    /// Of the subnets of its addresses, those whose hosts the kernel reaches by another of the node's links.
+    pub detours: Detours,
     /// Whether it announces only what a policy names it for.
     pub only_if_named: bool,
 }

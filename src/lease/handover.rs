@@ -134,6 +134,8 @@ impl Election {
             gives
         } else if self.is_misplaced(claim) {
             Some("another node has the subnet of its addresses")
+        } else if self.is_out_of_reach(claim, desired) {
+            Some("the node does not answer the clients there, and another does")
         } else if self.is_barred(name, claim) || self.is_uncarried(claim) {
             Some("no interface of the node can carry it")
         } else {

@@ -95,7 +95,7 @@ mod voices;
 mod waiting;
 mod yielded;
 
-pub use candidate::{Bar, bar};
+pub use candidate::{Bar, answers, bar, prefer_answering};
 pub use election::{Config, Election};
 pub use event::{
     Action, Answer, Change, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Target,

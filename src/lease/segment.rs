@@ -4,22 +4,22 @@ use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use leasehold_crds::lease::Session;
+use leasehold_crds::lease::{DefaultRoutes, Detours, Session};
 use leasehold_crds::names::InterfaceName;
 
 use super::event::Interface;
 use crate::desired::DesiredClaim;
 
 /// Which of a node's interfaces is to carry `claim`: the one with the longest prefix that holds the
-/// addresses, else the one with the default route. An address that a subnet of any node holds has
-/// its clients there, and is not announced on another segment.
+/// addresses, else the one with the default route; of several, the one by which the kernel answers. An
+/// address that a subnet of any node holds has its clients there, and is not announced on another segment.
 pub(crate) fn carrying<'a>(
     claim: &DesiredClaim,
     interfaces: impl Iterator<Item = Segment<'a>>,
     is_in_a_subnet: impl Fn(IpAddr) -> bool,
 ) -> Option<&'a InterfaceName> {
     let fits = interfaces.filter_map(|it| Some((it.fit(claim)?, it)));
-    let (fit, chosen) = fits.max_by_key(|(fit, it)| (*fit, Reverse(it.name)))?;
+    let (fit, chosen) = fits.max_by_key(|(fit, it)| (*fit, it.way(claim), Reverse(it.name)))?;
     let strays = |vip: &IpAddr| chosen.prefix(*vip).is_none() && is_in_a_subnet(*vip);
     let elsewhere = fit == Fit::DefaultRoute
         && !names(claim, chosen.name)
@@ -32,10 +32,22 @@ pub(crate) fn carrying<'a>(
 pub(crate) enum Fit {
     /// The policy names it.
     Named,
-    /// The default route leads through it.
+    /// The default route of the address's family leads through it.
     DefaultRoute,
     /// One of its subnets holds the address: the length of its prefix.
     Subnet(u8),
+}
+
+/// By which way the kernel answers the clients of a claim on an interface: of its addresses the worst
+/// counts. The best comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Way {
+    /// By none: its routes lead to them by another interface, and reverse path filtering is strict.
+    None,
+    /// By another interface.
+    Another,
+    /// By this one, as far as can be told.
+    Direct,
 }
 
 /// What an interface of any node says of the segment that it is on.
@@ -43,7 +55,8 @@ pub(crate) enum Fit {
 pub(crate) struct Segment<'a> {
     name: &'a InterfaceName,
     addresses: &'a [IpNet],
-    default_route: bool,
+    default_routes: DefaultRoutes,
+    detours: &'a Detours,
     only_if_named: bool,
 }
 
@@ -52,7 +65,8 @@ impl<'a> Segment<'a> {
         Self {
             name,
             addresses: &interface.addresses,
-            default_route: interface.default_route,
+            default_routes: interface.default_routes,
+            detours: &interface.detours,
             only_if_named: interface.only_if_named,
         }
     }
@@ -62,9 +76,14 @@ impl<'a> Segment<'a> {
         session.interfaces.iter().map(|interface| Self {
             name: &interface.name,
             addresses: &interface.addresses,
-            default_route: interface.default_route,
+            default_routes: interface.default_routes,
+            detours: &interface.detours,
             only_if_named: interface.only_if_named,
         })
+    }
+
+    pub(crate) const fn name(&self) -> &'a InterfaceName {
+        self.name
     }
 
     /// How well it fits `claim`; `None` where it does not. What only the default route speaks for
@@ -76,17 +95,38 @@ impl<'a> Segment<'a> {
         }
         let fit = |vip: &IpAddr| match self.prefix(*vip) {
             Some(length) => Some(Fit::Subnet(length)),
-            None if self.default_route => Some(Fit::DefaultRoute),
+            None if self.default_routes.lead_to(*vip) => Some(Fit::DefaultRoute),
             None => named.then_some(Fit::Named),
         };
         claim.addresses.iter().map(fit).min().flatten()
     }
 
+    /// By which way the kernel answers the clients of `claim` here.
+    pub(crate) fn way(&self, claim: &DesiredClaim) -> Way {
+        let way = |vip: &IpAddr| match self.subnet(*vip).map(IpNet::trunc) {
+            Some(subnet) if self.detours.unanswered.contains(&subnet) => Way::None,
+            Some(subnet) if self.detours.bypassed.contains(&subnet) => Way::Another,
+            _ => Way::Direct,
+        };
+        claim.addresses.iter().map(way).min().unwrap_or(Way::Direct)
+    }
+
+    /// What is worth carrying `claim` by another interface than it is: how well this one fits, and that the
+    /// kernel answers, by whichever. `None` where it does not fit.
+    pub(crate) fn worth(&self, claim: &DesiredClaim) -> Option<(Fit, bool)> {
+        Some((self.fit(claim)?, self.way(claim) != Way::None))
+    }
+
     /// The length of the longest prefix of its subnets that hold `vip`.
     fn prefix(&self, vip: IpAddr) -> Option<u8> {
+        self.subnet(vip).map(IpNet::prefix_len)
+    }
+
+    /// Its smallest subnet that holds `vip`.
+    fn subnet(&self, vip: IpAddr) -> Option<&IpNet> {
         // A host route says nothing about the segment.
         let holds = |net: &&IpNet| net.contains(&vip) && net.prefix_len() < net.max_prefix_len();
-        self.addresses.iter().filter(holds).map(IpNet::prefix_len).max()
+        self.addresses.iter().filter(holds).max_by_key(|net| net.prefix_len())
     }
 
     /// Whether clients of `vip` are on it.
@@ -132,33 +172,43 @@ mod tests {
             detection: Detection::default(),
             on_api_outage: OnApiOutage::Hold,
         };
-        let (v4, v6, far) = ("192.0.2.9", "2001:db8::9", "198.51.100.9");
+        let (v4, v6) = ("192.0.2.9", "2001:db8::9");
+        let (far, far_v6) = ("198.51.100.9", "2001:db8:77::9");
         let own = ["192.0.2.1/24", "192.0.2.9/32", "192.0.0.1/16", "2001:db8::1/64"];
-        for (vips, names, default_route, only_if_named, expected) in [
-            (&[v4][..], &[][..], false, false, Some(Fit::Subnet(24))),
-            (&[v4, v6], &[], false, false, Some(Fit::Subnet(24))),
-            (&[far], &[], false, false, None),
-            (&[far], &[], true, false, Some(Fit::DefaultRoute)),
-            (&[far, v6], &[], true, false, Some(Fit::DefaultRoute)),
-            (&[far, v6], &[], false, false, None),
-            (&[v4], &[], true, true, None),
-            (&[v4], &["eth0"], false, true, Some(Fit::Subnet(24))),
-            (&[far], &["eth0"], false, true, Some(Fit::Named)),
-            (&[far], &["eth1", "eth0"], true, false, Some(Fit::DefaultRoute)),
-            (&[v4], &["eth1"], true, false, None),
-            (&[v4], &["eth?"], false, true, Some(Fit::Subnet(24))),
-            (&[v4], &["bond*"], true, false, None),
+        let (none, both) = (DefaultRoutes::NONE, DefaultRoutes::BOTH);
+        let (only_v4, only_v6) =
+            (DefaultRoutes { v4: true, ..none }, DefaultRoutes { v6: true, ..none });
+        for (vips, names, default_routes, only_if_named, expected) in [
+            (&[v4][..], &[][..], none, false, Some(Fit::Subnet(24))),
+            (&[v4, v6], &[], none, false, Some(Fit::Subnet(24))),
+            (&[far], &[], none, false, None),
+            (&[far], &[], both, false, Some(Fit::DefaultRoute)),
+            (&[far, v6], &[], both, false, Some(Fit::DefaultRoute)),
+            (&[far, v6], &[], none, false, None),
+            (&[far], &[], only_v4, false, Some(Fit::DefaultRoute)),
+            (&[far], &[], only_v6, false, None),
+            (&[far], &["eth0"], only_v6, false, Some(Fit::Named)),
+            (&[far_v6], &[], only_v6, false, Some(Fit::DefaultRoute)),
+            (&[far_v6], &[], only_v4, false, None),
+            (&[v4], &[], both, true, None),
+            (&[v4], &["eth0"], none, true, Some(Fit::Subnet(24))),
+            (&[far], &["eth0"], none, true, Some(Fit::Named)),
+            (&[far], &["eth1", "eth0"], both, false, Some(Fit::DefaultRoute)),
+            (&[v4], &["eth1"], both, false, None),
+            (&[v4], &["eth?"], none, true, Some(Fit::Subnet(24))),
+            (&[v4], &["bond*"], both, false, None),
         ] {
             let interface = Interface {
                 mac: MacAddr::zero(),
                 mtu: 1500,
                 carrier: true,
                 addresses: own.iter().map(|net| net.parse().unwrap()).collect(),
-                default_route,
+                default_routes,
+                detours: Detours::default(),
                 only_if_named,
             };
             let fit = Segment::of((&eth0, &interface)).fit(&claim(vips, names));
-            assert_eq!(fit, expected, "{vips:?} {names:?} {default_route} {only_if_named}");
+            assert_eq!(fit, expected, "{vips:?} {names:?} {default_routes:?} {only_if_named}");
         }
         assert!(Fit::Named < Fit::DefaultRoute && Fit::DefaultRoute < Fit::Subnet(0));
     }

@@ -37,7 +37,8 @@ pub(super) fn links(interfaces: &BTreeMap<InterfaceName, Interface>) -> Vec<Sess
             mac: interface.mac,
             mtu: Some(interface.mtu),
             addresses: interface.addresses.clone(),
-            default_route: interface.default_route,
+            default_routes: interface.default_routes,
+            detours: interface.detours.clone(),
             only_if_named: interface.only_if_named,
         })
         .collect()

@@ -269,6 +269,8 @@ impl Segment {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use leasehold_crds::lease::{DefaultRoutes, Detours};
+
     use super::*;
     use crate::net::links::LinkAddress;
 
@@ -300,7 +302,8 @@ mod tests {
             loopback: false,
             addresses: vec![own],
             gateways: gateways.iter().map(|last| host(*last)).collect(),
-            default_route: false,
+            default_routes: DefaultRoutes::NONE,
+            detours: Detours::default(),
         };
         Links([(eth0(), link)].into())
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::channel::mpsc::UnboundedReceiver;
+use leasehold_crds::lease::{DefaultRoutes, Detours};
 use leasehold_crds::names::InterfaceName;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 use crate::clock::{Instant, sleep_until};
 use crate::net::netlink::{Netlink, NetlinkError};
 use crate::net::table::{Change, Table};
+use crate::net::ways::Ways;
 
 /// Everything is read anew this often, whatever the events have said: a message that could not be
 /// decoded is not reported as lost.
@@ -63,9 +65,10 @@ pub struct Link {
     pub addresses: Vec<LinkAddress>,
     /// Next hops of default routes through it.
     pub gateways: Vec<IpAddr>,
-    /// Whether the default route leads through it: of several, the one with the lowest metric in its
-    /// family.
-    pub default_route: bool,
+    /// The families whose default route leads through it: of several, the one with the lowest metric.
+    pub default_routes: DefaultRoutes,
+    /// Of its subnets, those whose hosts the kernel reaches by another link.
+    pub detours: Detours,
 }
 
 impl Link {
@@ -110,6 +113,7 @@ pub(crate) struct LinksTask {
     netlink: Netlink,
     events: Events,
     table: Table,
+    ways: Ways,
     links: watch::Sender<Links>,
     lost: watch::Sender<u64>,
 }
@@ -119,8 +123,11 @@ impl LinksTask {
     /// between.
     pub(crate) async fn new(netlink: Netlink, events: Events) -> Result<Self, NetlinkError> {
         let table = netlink.table().await?;
-        let links = watch::Sender::new(table.links());
-        Ok(Self { netlink, events, table, links, lost: watch::Sender::new(0) })
+        let mut links = table.links();
+        let ways = Ways::ask(&netlink, &links).await?;
+        ways.tell(&mut links);
+        let (links, lost) = (watch::Sender::new(links), watch::Sender::new(0));
+        Ok(Self { netlink, events, table, ways, links, lost })
     }
 
     /// The links, current.
@@ -164,13 +171,27 @@ impl LinksTask {
                 }
             }
             self.tell_lost();
-            let links = self.table.links();
-            self.links.send_if_modified(|known| {
-                let modified = *known != links;
-                *known = links;
-                modified
-            });
+            // What carries and what does not is told before the kernel is asked for anything.
+            let links = self.tell_links();
+            match Ways::ask(&self.netlink, &links).await {
+                Ok(ways) => self.ways = ways,
+                Err(NetlinkError::Closed) => return NetlinkError::Closed,
+                Err(error) => tracing::warn!(%error, "cannot ask the kernel for its routes"),
+            }
+            self.tell_links();
         }
+    }
+
+    /// Publishes the links where something is different, and returns them.
+    fn tell_links(&self) -> Links {
+        let mut links = self.table.links();
+        self.ways.tell(&mut links);
+        self.links.send_if_modified(|known| {
+            let modified = *known != links;
+            known.clone_from(&links);
+            modified
+        });
+        links
     }
 
     fn tell_lost(&self) {

@@ -40,6 +40,7 @@ pub mod packet;
 pub mod sysctl;
 pub mod table;
 pub mod uplinks;
+mod ways;
 pub mod wire;
 
 pub use pnet_base::MacAddr;

@@ -10,7 +10,7 @@ use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecUnspec, LinkAttribute, LinkExtentMask, LinkMessage,
 };
-use netlink_packet_route::route::RouteMessage;
+use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::AsyncSocket;
 use rtnetlink::{Handle, MulticastGroup};
@@ -144,6 +144,61 @@ impl Netlink {
         message.attributes =
             vec![LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(vec![conf])])];
         Ok(self.handle.link().set(message).execute().await?)
+    }
+
+    /// The index of the link by which the kernel sends to `host`; none where it has no route there, or has the
+    /// address itself.
+    pub(crate) async fn leaves_by(&self, host: IpAddr) -> Result<Option<u32>, NetlinkError> {
+        let answered = self.route(host, Vec::new()).await?;
+        let route = answered.ok().flatten().filter(|it| it.header.kind == RouteType::Unicast);
+        Ok(route.and_then(|route| {
+            route.attributes.iter().find_map(|attribute| match attribute {
+                RouteAttribute::Oif(index) => Some(*index),
+                _ => None,
+            })
+        }))
+    }
+
+    /// Whether the kernel would take what `host` sends to the IPv4 address `own` of the node by the link with
+    /// this index, an ARP request among that.
+    pub(crate) async fn would_answer(
+        &self,
+        own: IpAddr,
+        host: IpAddr,
+        index: u32,
+    ) -> Result<bool, NetlinkError> {
+        let source = RouteAttribute::Source(host.into());
+        let answered = self.route(own, vec![source, RouteAttribute::Iif(index)]).await?;
+        // `fib_validate_source` says EXDEV; since Linux 6.13 `inet_rtm_getroute` makes EINVAL of it.
+        let refused =
+            |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EXDEV | libc::EINVAL));
+        Ok(!answered.is_err_and(|error| refused(&error)))
+    }
+
+    /// The route that the kernel takes to `destination` (`ip route get`), or why it takes none.
+    async fn route(
+        &self,
+        destination: IpAddr,
+        more: Vec<RouteAttribute>,
+    ) -> Result<io::Result<Option<RouteMessage>>, NetlinkError> {
+        let mut request = RouteMessage::default();
+        request.header.address_family =
+            if destination.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        request.header.destination_prefix_length = full_prefix(destination);
+        for attribute in &more {
+            if let RouteAttribute::Source(_) = attribute {
+                request.header.source_prefix_length = full_prefix(destination);
+            }
+        }
+        request.attributes = vec![RouteAttribute::Destination(destination.into())];
+        request.attributes.extend(more);
+        let rows = self.handle.route().get(request).execute();
+        pin_mut!(rows);
+        match rows.try_next().await {
+            Ok(route) => Ok(Ok(route)),
+            Err(rtnetlink::Error::NetlinkError(message)) => Ok(Err(message.to_io())),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Reads links, addresses and default routes.

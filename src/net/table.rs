@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
+use leasehold_crds::lease::{DefaultRoutes, Detours};
 use leasehold_crds::names::InterfaceName;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
@@ -82,8 +84,29 @@ impl Table {
             {
                 Change::Routes
             }
+            RouteNetlinkMessage::NewRoute(message) | RouteNetlinkMessage::DelRoute(message)
+                if self.is_on_a_link(message) =>
+            {
+                Change::Applied
+            }
             _ => Change::Nothing,
         }
+    }
+
+    /// Whether a route leads to hosts of a subnet of the node, whatever the kernel makes of it. Routes to single
+    /// addresses are left out: it adds one for each address of its own.
+    fn is_on_a_link(&self, message: &RouteMessage) -> bool {
+        let length = message.header.destination_prefix_length;
+        let destination = message.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Destination(RouteAddress::Inet(ip)) => Some(IpAddr::V4(*ip)),
+            RouteAttribute::Destination(RouteAddress::Inet6(ip)) => Some(IpAddr::V6(*ip)),
+            _ => None,
+        });
+        let Some(to) = destination.and_then(|ip| IpNet::new(ip, length).ok()) else { return false };
+        let is_wide = |net: &IpNet| net.prefix_len() < net.max_prefix_len();
+        let own = self.addresses.values().flat_map(|of_link| of_link.keys());
+        let mut subnets = own.filter_map(|(ip, length)| IpNet::new(*ip, *length).ok());
+        is_wide(&to) && subnets.any(|net| is_wide(&net) && (net.contains(&to) || to.contains(&net)))
     }
 
     /// An address with our mark is gone, if it was one.
@@ -156,13 +179,10 @@ impl Table {
     }
 
     /// The links through which the default route of a family leads.
-    fn default_links(&self) -> BTreeSet<u32> {
-        let of_family = |is_v6: bool| {
-            let all = self.metrics.iter().filter(move |((v6, _), _)| *v6 == is_v6);
-            let best = all.clone().map(|(_, metric)| *metric).min();
-            all.filter(move |(_, metric)| Some(**metric) == best).map(|((_, index), _)| *index)
-        };
-        of_family(false).chain(of_family(true)).collect()
+    fn default_links(&self, is_v6: bool) -> BTreeSet<u32> {
+        let all = self.metrics.iter().filter(move |((v6, _), _)| *v6 == is_v6);
+        let best = all.clone().map(|(_, metric)| *metric).min();
+        all.filter(|(_, metric)| Some(**metric) == best).map(|((_, index), _)| *index).collect()
     }
 
     /// Takes over what a dump has read.
@@ -174,7 +194,7 @@ impl Table {
 
     /// The snapshot.
     pub fn links(&self) -> Links {
-        let default_links = self.default_links();
+        let (v4, v6) = (self.default_links(false), self.default_links(true));
         let links = self.links.values().map(|link| {
             let mut link = link.clone();
             if let Some(addresses) = self.addresses.get(&link.index) {
@@ -183,7 +203,8 @@ impl Table {
             if let Some(gateways) = self.gateways.get(&link.index) {
                 link.gateways = gateways.iter().copied().collect();
             }
-            link.default_route = default_links.contains(&link.index);
+            link.default_routes =
+                DefaultRoutes { v4: v4.contains(&link.index), v6: v6.contains(&link.index) };
             (link.name.clone(), link)
         });
         Links(links.collect())
@@ -236,7 +257,8 @@ fn parse_link(message: &LinkMessage) -> Option<Link> {
         loopback: flags.contains(LinkFlags::Loopback),
         addresses: Vec::new(),
         gateways: Vec::new(),
-        default_route: false,
+        default_routes: DefaultRoutes::NONE,
+        detours: Detours::default(),
     })
 }
 

@@ -44,7 +44,7 @@ impl Links {
     /// Whether an interface announces where no policy names it.
     pub fn leads_out(&self, link: &Link) -> bool {
         // Of several default routes any counts: the others are for when the best is gone.
-        !link.gateways.is_empty() || link.default_route || {
+        !link.gateways.is_empty() || link.default_routes.any() || {
             let is_hardware = |link: &Link| matches!(made(link.kind.as_deref()), Made::Itself);
             let contained = !self.0.values().any(|link| !link.loopback && is_hardware(link));
             self.is_of_hardware(link, contained, DEPTH)
@@ -75,6 +75,7 @@ impl Links {
 mod tests {
     use std::net::IpAddr;
 
+    use leasehold_crds::lease::{DefaultRoutes, Detours};
     use leasehold_crds::names::InterfaceName;
     use pnet_base::MacAddr;
 
@@ -102,7 +103,8 @@ mod tests {
                 loopback: name.as_str() == "lo",
                 addresses: Vec::new(),
                 gateways: Vec::new(),
-                default_route: false,
+                default_routes: DefaultRoutes::NONE,
+                detours: Detours::default(),
             };
             (name, link)
         };

@@ -1,15 +1,17 @@
 //! Links that come, go, and change under the addresses that they carry.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use leasehold_lab::{Node, Report};
+use leasehold_lab::{Cluster, Lab, Node, Report};
 use serde_json::json;
 use tokio::time::sleep;
 
 use crate::pair::{Pair, shorter_than};
-use crate::scene::{Scene, UDP, annotation, cordon, holder_and_transitions, say};
+use crate::scene::{
+    Scene, UDP, annotation, announced, cordon, holder_and_transitions, say, silence,
+};
 
 const AFTERWARDS: Duration = Duration::from_secs(1);
 /// What a change may cost that a node cannot hide, on a busy machine. Without an announcement a client would
@@ -280,4 +282,96 @@ pub async fn a_mac_address_that_changes_is_announced_at_once() -> Result<()> {
     move_to(&pair, owner).await?;
     sleep(AFTERWARDS).await;
     pair.is_at(mac).await
+}
+
+/// The address of a node on its second link.
+fn second(cluster: &Cluster, node: &Node) -> Result<Ipv4Addr> {
+    let at = cluster.nodes().iter().position(|it| it.name() == node.name());
+    let at = u8::try_from(at.context("no such node")?)?;
+    Ok(cluster.addresses().client_v4(71_u8.saturating_add(at)))
+}
+
+/// As RHEL sets a node up: strict reverse path filtering, here with a second link in the clients' subnet. The
+/// routes to the subnet lead through `by`.
+fn lead(cluster: &Cluster, node: &Node, by: &str) -> Result<()> {
+    let (plan, own) = (cluster.addresses(), second(cluster, node)?);
+    let (subnet, router) = (plan.client_v4(0), plan.client_v4(1));
+    let [first, _] = node.own_addresses();
+    let metric = |link: &str| if link == by { 0 } else { 200 };
+    let (eth0, eth1) = (metric("eth0"), metric("eth1"));
+    node.namespace().ip(&format!(
+        "route flush exact {subnet}/24\n\
+         route add {subnet}/24 dev eth0 src {first} metric {eth0}\n\
+         route add {subnet}/24 dev eth1 src {own} metric {eth1}\n\
+         route replace default via {router} dev {by}\n"
+    ))
+}
+
+pub async fn with_strict_reverse_path_filtering_the_link_that_answers_carries() -> Result<()> {
+    let plan = Lab::shared().await?.cluster("strict");
+    let scene = Scene::before(plan, |cluster| {
+        for node in cluster.nodes() {
+            node.plug_in("eth1")?;
+            let own = second(cluster, node)?;
+            node.namespace().ip(&format!("address add {own}/24 dev eth1\n"))?;
+            let strict = ["all", "eth0", "eth1"].map(|it| format!("net.ipv4.conf.{it}.rp_filter"));
+            for setting in &strict {
+                node.namespace().sysctl(&[(setting.as_str(), "1")])?;
+            }
+            lead(cluster, node, "eth1")?;
+        }
+        Ok(())
+    })
+    .await?;
+    let cluster = &scene.cluster;
+    let carries = async |link: &str| {
+        let owner = scene.owner().await?;
+        let claim = scene.claim().await?;
+        let has = owner.has_address(scene.vip)?.map(|held| held.interface);
+        Ok(has.as_deref() == Some(link)
+            && annotation(&claim, "leasehold.dev/interface") == Some(link)
+            && scene.service.answers(cluster, scene.vip)?)
+    };
+    scene.until("the link that answers carries", async || carries("eth1").await).await?;
+
+    let before = holder_and_transitions(&scene.claim().await?);
+    let owner = scene.owner().await?;
+    let probe = scene.watch().await?;
+    lead(cluster, owner, "eth0")?;
+    scene.until("it goes over to the other", async || carries("eth0").await).await?;
+    sleep(AFTERWARDS).await;
+    let report = probe.stop().await?;
+    say("the routes lead through the other link", &report)?;
+    brief("the routes change", &report)?;
+    ensure!(holder_and_transitions(&scene.claim().await?) == before, "it has another owner");
+
+    // On the other two nodes eth1 answers, on this one it does not.
+    cluster.policy_with(json!({ "interfaces": ["eth1"] })).await?;
+    scene.moved_from(owner).await?;
+    for node in cluster.nodes() {
+        lead(cluster, node, "eth0")?;
+    }
+    scene
+        .until("the Service says that its clients are not answered", async || {
+            let says = silence(&scene.service).await?;
+            Ok(says.is_some_and(|it| {
+                it.reason == "ClientsNotAnswered" && it.message.contains("eth1.rp_filter=2")
+            }))
+        })
+        .await?;
+    let owner = scene.owner().await?;
+    owner.namespace().sysctl(&[("net.ipv4.conf.eth1.rp_filter", "2")])?;
+    scene
+        .until("they are, once it is set as it says", async || {
+            scene.service.answers(cluster, scene.vip)
+        })
+        .await?;
+    // What is set is looked at each half minute, and with each change of a route.
+    lead(cluster, owner, "eth0")?;
+    scene
+        .until("the Service says so", async || {
+            let says = announced(&scene.service).await?;
+            Ok(says.is_some_and(|it| it.status == "True"))
+        })
+        .await
 }

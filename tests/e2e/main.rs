@@ -94,6 +94,7 @@ fn elections() -> Vec<Trial> {
         links::an_interface_that_comes_later_carries_where_the_policy_names_it,
         links::an_interface_that_comes_later_carries_the_addresses_of_its_subnet,
         links::a_node_whose_own_addresses_change_goes_on,
+        links::with_strict_reverse_path_filtering_the_link_that_answers_carries,
         links::a_mac_address_that_changes_is_announced_at_once,
         leases::describing_the_lease_of_a_service_says_who_owns_it_where_and_since_when,
         moves::a_cordoned_node_hands_its_addresses_over_and_keeps_none,

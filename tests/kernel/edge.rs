@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use ipnet::IpNet;
 use leasehold::clock::Instant;
 use leasehold::net::links::Links;
 
@@ -13,6 +14,7 @@ use crate::world::{Speaker, Test, World, eth0, eventually, interface};
 pub const TESTS: &[Test] = &[
     ("a_lost_carrier_is_seen_and_the_vip_is_gone_at_once", carrier_lost),
     ("links_addresses_and_gateways_are_kept_current", links_are_current),
+    ("by_which_of_two_links_in_one_subnet_hosts_are_answered_is_what_the_kernel_does", ways),
     ("what_leads_out_of_a_node_is_told_from_what_is_for_its_containers", uplinks),
 ];
 
@@ -125,6 +127,67 @@ fn links_are_current(world: &World) -> Result<()> {
     })
 }
 
+/// Whether the kernel answers an ARP request of the client for the address of an interface of the node.
+fn answers(world: &World, ip: &str) -> Result<bool> {
+    world.client.ip("neigh flush dev eth0")?;
+    // What it sends makes it ask; whether that arrives does not matter.
+    world.client.enter(|| {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+        for _ in 0..10 {
+            let _ = socket.send_to(&[0], (ip, 9));
+            std::thread::sleep(Duration::from_millis(50));
+            if world.client.neighbour(ip.parse()?)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    })
+}
+
+fn ways(world: &World) -> Result<()> {
+    const BOTH: &str = "192.0.2.0/24";
+    let node = &world.node;
+    world.attach(node, "eth1", "second", None)?;
+    node.ip("addr add 192.0.2.51/24 dev eth1")?;
+    // Each answers for what it has alone, as a link with VIPs does.
+    for (interface, filter) in [("all", "0"), ("eth0", "1"), ("eth1", "1")] {
+        let conf = format!("/proc/sys/net/ipv4/conf/{interface}");
+        node.write(&format!("{conf}/rp_filter"), filter)?;
+        node.write(&format!("{conf}/arp_ignore"), "1")?;
+    }
+    let said = |name: &'static str, bypassed: bool, unanswered: bool| {
+        move |links: &Links| {
+            links.get(&interface(name)).is_some_and(|link| {
+                let lists = |nets: &[IpNet]| nets.iter().any(|net| net.to_string() == BOTH);
+                lists(&link.detours.bypassed) == bypassed
+                    && lists(&link.detours.unanswered) == unanswered
+            })
+        }
+    };
+    node.speak(|speaker| async move {
+        // The first route was there first.
+        becomes(&speaker, "eth0 has the first route", said("eth0", false, false)).await?;
+        becomes(&speaker, "eth1 has the second", said("eth1", true, true)).await?;
+        ensure!(answers(world, "192.0.2.1")? && !answers(world, "192.0.2.51")?);
+
+        node.ip("route del 192.0.2.0/24 dev eth0")?;
+        node.ip("route add 192.0.2.0/24 dev eth0 src 192.0.2.1 metric 200")?;
+        becomes(&speaker, "eth0 has the worse route", said("eth0", true, true)).await?;
+        becomes(&speaker, "eth1 has the better one", said("eth1", false, false)).await?;
+        ensure!(!answers(world, "192.0.2.1")? && answers(world, "192.0.2.51")?);
+
+        // A route that is read again says so at once; a setting is looked at now and then.
+        node.write("/proc/sys/net/ipv4/conf/all/rp_filter", "2")?;
+        node.ip("route change 192.0.2.0/24 dev eth0 src 192.0.2.1 metric 200 mtu 1400")?;
+        becomes(&speaker, "loose", said("eth0", true, false)).await?;
+        ensure!(answers(world, "192.0.2.1")? && answers(world, "192.0.2.51")?);
+
+        node.ip("link set eth1 down")?;
+        becomes(&speaker, "alone", said("eth0", false, false)).await?;
+        Ok(())
+    })
+}
+
 fn uplinks(world: &World) -> Result<()> {
     let node = &world.node;
     node.speak(|speaker| async move {
@@ -150,7 +213,7 @@ fn uplinks(world: &World) -> Result<()> {
         node.ip("link set br7 up")?;
         let default = |name: &'static str, expected: bool| {
             move |links: &Links| {
-                links.get(&interface(name)).is_some_and(|link| link.default_route == expected)
+                links.get(&interface(name)).is_some_and(|link| link.default_routes.v4 == expected)
             }
         };
         node.ip("route add default via 198.51.100.254 metric 200")?;

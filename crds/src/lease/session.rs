@@ -9,10 +9,9 @@ use std::time::Duration;
 use ipnet::IpNet;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use pnet_base::MacAddr;
-use serde::{Deserialize, Serialize};
 
-use super::{Incarnation, Record, annotation, millis, read_holder, read_millis};
-use crate::names::{InterfaceName, NodeName};
+use super::{Incarnation, Record, SessionInterface, annotation, millis, read_holder, read_millis};
+use crate::names::NodeName;
 
 /// A speaker's sign of life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,43 +88,6 @@ impl FromStr for Silenced {
         };
         Ok(Self { evidence, lasted: read_millis(lasted).ok_or(())? })
     }
-}
-
-/// An interface of a node that can announce.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SessionInterface {
-    /// Its name on the node.
-    pub name: InterfaceName,
-    /// Its MAC address.
-    #[serde(with = "mac")]
-    pub mac: MacAddr,
-    /// The largest packet that it sends, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mtu: Option<u32>,
-    /// The node's own addresses on it, with prefix length: `192.0.2.250/24`. What is no such address says
-    /// nothing.
-    #[serde(with = "networks")]
-    pub addresses: Vec<IpNet>,
-    /// Whether the node's default route leads through it.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub default_route: bool,
-    /// Whether it announces only what a policy names it for: a bridge for containers, a tunnel, ….
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub only_if_named: bool,
-}
-
-/// For people: its name and its addresses.
-impl fmt::Display for SessionInterface {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.name)?;
-        self.addresses.iter().try_for_each(|address| write!(f, " {address}"))
-    }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
-const fn is_false(value: &bool) -> bool {
-    !*value
 }
 
 impl Session {
@@ -212,47 +174,5 @@ impl Record for Session {
             set(annotation::SILENCE, silence.to_string());
         }
         annotations
-    }
-}
-
-mod networks {
-    use ipnet::IpNet;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(
-        networks: &[IpNet],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(networks.iter().map(ToString::to_string))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Vec<IpNet>, D::Error> {
-        let texts = Vec::<String>::deserialize(deserializer)?;
-        Ok(texts.iter().filter_map(|text| text.parse().ok()).collect())
-    }
-}
-
-mod mac {
-    use pnet_base::MacAddr;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    pub(super) fn serialize<S: Serializer>(
-        mac: &MacAddr,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(mac)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<MacAddr, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(|_| {
-            serde::de::Error::custom(
-                "a MAC address is written as six bytes such as 02:00:5e:00:53:01",
-            )
-        })
     }
 }

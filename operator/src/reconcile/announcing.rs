@@ -43,6 +43,8 @@ pub enum Telling {
 pub(super) struct Part<'a> {
     pub(super) addresses: &'a AddressSet,
     pub(super) by: Result<Announcer<'a>, String>,
+    /// Why the announcer does not answer the clients, where it says that it does not.
+    pub(super) unanswered: Option<String>,
 }
 
 /// The owner of a claim, and the interface that carries its addresses.
@@ -94,6 +96,15 @@ impl Index {
         Some((claim.record.holder.as_ref()?, claim.record.interface.as_ref()))
     }
 
+    /// Why the owner of a claim does not answer the clients of these addresses, where it says that it does not.
+    fn unanswered(&self, name: &LeaseName, addresses: &AddressSet) -> Option<String> {
+        let (node, interface) = self.announcer(name)?;
+        let listed = &self.sessions.get(&LeaseName::session(node))?.record.interfaces;
+        let carrying = listed.iter().find(|listed| Some(&listed.name) == interface)?;
+        let subnet = addresses.iter().find_map(|ip| carrying.leaves_unanswered(*ip))?;
+        Some(explain::unanswered(subnet, &carrying.name))
+    }
+
     /// Who announces what under the claim of this name; none: there is no such lease.
     pub(super) fn announcement(&self, name: &LeaseName) -> Option<Announcement> {
         let addresses = self.claims.get(name)?.record.addresses.clone();
@@ -121,6 +132,7 @@ impl Index {
                     let parts = split.iter().map(|(name, addresses)| Part {
                         addresses,
                         by: self.announcer(name).ok_or_else(|| nobody(&view, name)),
+                        unanswered: self.unanswered(name, addresses),
                     });
                     Telling::Now(tell::announced(&parts.collect::<Vec<_>>()))
                 }

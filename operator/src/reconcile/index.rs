@@ -206,7 +206,11 @@ impl Index {
             }
             Event::Init | Event::InitDone => None,
         };
-        let live = |index: &Self, name| index.sessions.get(name).and_then(|row| row.live.clone());
+        let live = |index: &Self, name| {
+            let row = index.sessions.get(name)?;
+            let unanswered = row.record.interfaces.iter().map(|it| it.detours.unanswered.clone());
+            Some((row.live.clone(), unanswered.collect::<Vec<_>>()))
+        };
         let before = one.as_ref().map(|name| live(self, name));
         let changed = self.sessions.apply(event);
         match (&one, before) {

@@ -22,6 +22,8 @@ pub(super) const KEPT: &str = "AddressKept";
 const ALL_ANNOUNCED: &str = "Announced";
 /// The reason of the condition while nobody owns an address that somebody is to have.
 const NO_OWNER: &str = "NoOwner";
+/// The reason of the condition while an owner announces an address and does not answer its clients.
+const NOT_ANSWERED: &str = "ClientsNotAnswered";
 /// The reason of the event that tells that nobody announces.
 pub(super) const SILENT: &str = "NotAnnounced";
 /// The reason of the condition while that is so for want of an endpoint.
@@ -102,12 +104,17 @@ pub(super) fn announced(parts: &[Part<'_>]) -> Verdict {
         match &part.by {
             Ok((node, interface)) => {
                 let on = interface.map(|name| format!(" on {name}")).unwrap_or_default();
-                format!("{node} announces {addresses}{on}")
+                let why = part.unanswered.as_ref().map(|why| format!(", and {why}"));
+                format!("{node} announces {addresses}{on}{}", why.unwrap_or_default())
             }
             Err(why) => format!("no node announces {addresses}: {why}"),
         }
     };
     let message = parts.iter().map(text).collect::<Vec<_>>().join("; ");
+    let unanswered = parts.iter().any(|part| part.by.is_ok() && part.unanswered.is_some());
+    if parts.iter().all(|part| part.by.is_ok()) && unanswered {
+        return not_announced(NOT_ANSWERED, message);
+    }
     if parts.iter().all(|part| part.by.is_ok()) {
         let reason = ALL_ANNOUNCED;
         return Verdict { type_: ANNOUNCED, status: true, reason, message, generation: None };
@@ -125,7 +132,7 @@ pub(super) fn of_announcement(
     let same = before.is_some_and(|it| it.status == "False" && it.reason == verdict.reason);
     let news = !verdict.status && !same && !decision.addresses.is_empty();
     news.then(|| Notice {
-        warning: verdict.reason == NO_OWNER,
+        warning: [NO_OWNER, NOT_ANSWERED].contains(&verdict.reason),
         reason: SILENT,
         action: "Announce",
         note: verdict.message.clone(),

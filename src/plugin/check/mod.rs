@@ -107,6 +107,7 @@ pub(super) async fn findings(cluster: &Cluster) -> Result<Vec<Finding>, PluginEr
     findings.extend(speakers::sessions(&view, &renewed));
     findings.extend(speakers::interfaces(&view, &objects.pools));
     findings.extend(speakers::mtus(&view));
+    findings.extend(speakers::ways(&view));
     findings.extend(announcers::heard(&view));
     findings.extend(announcers::check(&announcers::read(cluster).await?));
     findings.extend(announcers::strangers(&view, &objects.pools));

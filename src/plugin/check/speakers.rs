@@ -18,12 +18,13 @@ use super::super::error::PluginError;
 use super::super::output::listed;
 use super::super::read::list;
 use super::Finding;
-use crate::explain::{SessionRow, View, World};
+use crate::explain::{SessionRow, View, World, answer, no_answer};
 use crate::lease::has_subnet_of;
 
 const SESSIONS: &str = "speakers";
 const INTERFACES: &str = "interfaces";
 const MTU: &str = "mtu";
+const WAYS: &str = "rp_filter";
 
 /// How often the sessions are looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -149,6 +150,26 @@ pub(super) fn mtus(view: &View<'_>) -> Vec<Finding> {
     }
     if findings.is_empty() && !subnets.is_empty() {
         findings.push(Finding::ok(MTU, "the same on all interfaces of each subnet"));
+    }
+    findings
+}
+
+/// Whether nodes answer the hosts of their subnets on each of their interfaces there.
+pub(super) fn ways(view: &View<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for node in view.world().sessions.keys() {
+        let Some(session) = view.live(node) else { continue };
+        for interface in &session.stored.record.interfaces {
+            for subnet in &interface.detours.unanswered {
+                let name = &interface.name;
+                let text = format!("{node}: {}", no_answer(*subnet, name));
+                findings.push(Finding::warn(WAYS, text, answer(name)));
+            }
+        }
+    }
+    if findings.is_empty() && view.world().sessions.keys().any(|node| view.live(node).is_some()) {
+        let text = "each interface answers the hosts of its subnets";
+        findings.push(Finding::ok(WAYS, text));
     }
     findings
 }
@@ -290,6 +311,34 @@ mod tests {
             let found = super::mtus(&View::new(&world));
             let found = found.first().map(|it| (it.level, it.message.as_str()));
             assert_eq!(found, expected, "{other} {mtu:?}");
+        }
+    }
+
+    #[test]
+    fn an_interface_on_which_hosts_get_no_answer_is_named() {
+        let lease = |more: &str| {
+            let json = format!(
+                r#"[{{"name":"eth0","mac":"02:00:00:00:00:01","addresses":["192.0.2.250/24"]{more}}}]"#
+            );
+            let annotations = json!({ annotation::INTERFACES: json });
+            of(json!({
+                "metadata": { "name": "a", "uid": "a", "resourceVersion": "1",
+                    "annotations": annotations },
+                "spec": { "holderIdentity": "a", "leaseTransitions": 1 },
+            }))
+        };
+        let bypassed = r#","bypassed":["192.0.2.0/24"]"#;
+        let unanswered = format!(r#"{bypassed},"unanswered":["192.0.2.0/24"]"#);
+        for (more, level, message) in [
+            ("", Level::Ok, "each interface answers"),
+            (bypassed, Level::Ok, "each interface answers"),
+            (&unanswered, Level::Warn, "a: hosts of 192.0.2.0/24 get no answer on eth0"),
+        ] {
+            let world = world(&["a"], vec![lease(more)]);
+            let found = super::ways(&View::new(&world));
+            let [finding] = &found[..] else { panic!("{found:?}") };
+            assert_eq!(finding.level, level, "{more}");
+            assert!(finding.message.starts_with(message), "{}", finding.message);
         }
     }
 

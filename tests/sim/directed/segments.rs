@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::desired::{Detection, OnApiOutage};
+use leasehold_crds::lease::{DefaultRoutes, Detours};
 
 use super::{Run, run_answered, runs, secs};
 use crate::world::World;
@@ -21,7 +22,7 @@ fn world() -> World {
         world.add_host_on(name, name, 2);
     }
     for id in 0..3 {
-        world.hosts[id].nics[1].default_route = true;
+        world.hosts[id].nics[1].default_routes = DefaultRoutes::BOTH;
         world.start_host(id);
     }
     world.run(secs(1));
@@ -47,7 +48,7 @@ fn an_address_in_no_subnet_and_without_a_default_route_is_nobodys() {
     let mut world = world();
     let owner = world.owner_of(OFF).unwrap();
     for id in 0..3 {
-        world.hosts[id].nics[1].default_route = false;
+        world.hosts[id].nics[1].default_routes = DefaultRoutes::NONE;
         world.set_carrier_of(id, 1, true);
     }
     run_answered(&mut world, secs(10));
@@ -193,6 +194,99 @@ fn an_owner_that_loses_the_subnet_gives_to_one_that_has_it() {
     world.assert_served();
 }
 
+/// Three hosts whose two interfaces are in one subnet, and one address there. Of each the kernel reaches the
+/// subnet's hosts by `eth1`, and answers them nowhere else.
+fn world_with_two_ways() -> World {
+    let mut world = World::empty(0);
+    for (id, name) in ["a", "b", "c"].into_iter().enumerate() {
+        world.add_host_on(name, name, 2);
+        let last = u8::try_from(id).unwrap() + 1;
+        world.hosts[id].nics[0].address = IpAddr::from([192, 1, 255, last]);
+        world.hosts[id].nics[1].address = IpAddr::from([192, 1, 255, last + 100]);
+        world.hosts[id].nics[0].detours = detours(true);
+        world.set_carrier_of(id, 0, true);
+        world.start_host(id);
+    }
+    world.run(secs(1));
+    let claimed = world.claimed(1, OFF, Detection::default(), OnApiOutage::Hold);
+    world.desired.claims.insert(claim(1), claimed.into());
+    world.publish_desired();
+    world.run(secs(4));
+    world
+}
+
+/// That hosts of the subnet are answered by another interface, if at all.
+fn detours(strict: bool) -> Detours {
+    let subnet = vec!["192.1.0.0/16".parse().unwrap()];
+    Detours { bypassed: subnet.clone(), unanswered: if strict { subnet } else { Vec::new() } }
+}
+
+/// Has these be the detours of `eth0` and `eth1`.
+fn detour(world: &mut World, id: usize, of_both: [Detours; 2]) {
+    for (nic, detours) in world.hosts[id].nics.iter_mut().zip(of_both) {
+        nic.detours = detours;
+    }
+    world.set_carrier_of(id, 0, true);
+}
+
+fn of_two_interfaces_in_one_subnet_the_one_by_which_the_kernel_answers_carries() {
+    let world = world_with_two_ways();
+    assert_eq!((interface(&world), carrying(&world).as_str()), (vec!["eth1".to_owned()], "eth1"));
+}
+
+fn where_the_way_back_changes_the_same_owner_carries_by_the_other_interface() {
+    let mut world = world_with_two_ways();
+    let (owner, before) = (world.owner_of(OFF).unwrap(), transitions(&world));
+    let id = world.hosts.id(&owner);
+    // Answered by another interface it is as good as before.
+    detour(&mut world, id, [Detours::default(), detours(false)]);
+    world.run(secs(3));
+    assert_eq!(carrying(&world), "eth1");
+    detour(&mut world, id, [Detours::default(), detours(true)]);
+    world.run(secs(3));
+    assert_eq!((interface(&world), carrying(&world).as_str()), (vec!["eth0".to_owned()], "eth0"));
+    assert_eq!((world.owner_of(OFF), transitions(&world)), (Some(owner), before));
+}
+
+fn an_owner_that_answers_no_client_gives_to_one_that_does() {
+    let mut world = world_with_two_ways();
+    let owner = world.owner_of(OFF).unwrap();
+    for id in 0..3 {
+        detour(&mut world, id, [detours(true), detours(true)]);
+    }
+    world.run(secs(3));
+    assert_eq!(world.owner_of(OFF), Some(owner.clone()), "none is better");
+    let other = (0..3).find(|id| world.hosts[*id].name != owner).unwrap();
+    detour(&mut world, other, [detours(true), Detours::default()]);
+    world.run(secs(3));
+    assert_eq!(world.owner_of(OFF), Some(world.hosts[other].name.clone()));
+    // It dies: the others are better than nobody.
+    world.power_off(other);
+    world.run(secs(8));
+    assert!(world.owner_of(OFF).is_some());
+}
+
+fn the_default_route_of_the_other_family_leads_nowhere() {
+    let mut world = World::empty(0);
+    let (v4, v6) = (
+        DefaultRoutes { v4: true, ..DefaultRoutes::NONE },
+        DefaultRoutes { v6: true, ..DefaultRoutes::NONE },
+    );
+    for (id, name) in ["a", "b", "c"].into_iter().enumerate() {
+        world.add_host_on(name, name, 2);
+        world.hosts[id].nics[0].default_routes = v6;
+        world.hosts[id].nics[1].default_routes = v4;
+        world.start_host(id);
+    }
+    world.run(secs(1));
+    let claimed = world.claimed(1, OFF, Detection::default(), OnApiOutage::Hold);
+    world.desired.claims.insert(claim(1), claimed.into());
+    world.publish_desired();
+    world.run(secs(4));
+    world.assert_served();
+    assert_eq!((interface(&world), carrying(&world).as_str()), (vec!["eth1".to_owned()], "eth1"));
+}
+
 pub(super) const RUNS: &[Run] = runs![
     an_address_in_no_subnet_is_announced_where_the_default_route_leads,
     an_address_in_no_subnet_and_without_a_default_route_is_nobodys,
@@ -202,4 +296,8 @@ pub(super) const RUNS: &[Run] = runs![
     what_loses_its_link_goes_to_another_interface_of_its_owner_that_fits,
     an_owner_whose_own_address_is_replaced_keeps_what_it_has,
     an_owner_that_loses_the_subnet_gives_to_one_that_has_it,
+    of_two_interfaces_in_one_subnet_the_one_by_which_the_kernel_answers_carries,
+    where_the_way_back_changes_the_same_owner_carries_by_the_other_interface,
+    an_owner_that_answers_no_client_gives_to_one_that_does,
+    the_default_route_of_the_other_family_leads_nowhere,
 ];

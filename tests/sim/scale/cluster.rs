@@ -10,7 +10,8 @@ use leasehold::desired::{Desired, NodeState};
 use leasehold::lease::{Interface, KernelAddress, KernelView, Serving};
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{
-    Claim, Incarnation, LeaseName, Session, SessionId, SessionInterface, Stored,
+    Claim, DefaultRoutes, Detours, Incarnation, LeaseName, Session, SessionId, SessionInterface,
+    Stored,
 };
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
@@ -101,7 +102,8 @@ impl Cluster {
             mtu: 1500,
             carrier: true,
             addresses: link.addresses,
-            default_route: true,
+            default_routes: DefaultRoutes::BOTH,
+            detours: Detours::default(),
             only_if_named: false,
         }
     }
@@ -113,7 +115,8 @@ impl Cluster {
             mac: Self::mac(node),
             mtu: Some(1500),
             addresses: vec![IpNet::new(Self::own(node), PREFIX).unwrap()],
-            default_route: true,
+            default_routes: DefaultRoutes::BOTH,
+            detours: Detours::default(),
             only_if_named: false,
         }
     }

@@ -9,7 +9,7 @@ use leasehold::announce::schedule::Schedule;
 use leasehold::clock::Instant;
 use leasehold::lease::{Config, Election, Event, Interface, OwnRecord, RequestId};
 use leasehold::net::links::{Link, LinkAddress, Links};
-use leasehold_crds::lease::Incarnation;
+use leasehold_crds::lease::{DefaultRoutes, Detours, Incarnation};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
@@ -27,7 +27,8 @@ pub(crate) struct Nic {
     pub(crate) mac: MacAddr,
     pub(crate) address: IpAddr,
     pub(crate) carrier: bool,
-    pub(crate) default_route: bool,
+    pub(crate) default_routes: DefaultRoutes,
+    pub(crate) detours: Detours,
     pub(crate) only_if_named: bool,
 }
 
@@ -133,7 +134,8 @@ impl Host {
                 mac: MacAddr::new(2, 0, 0, segment, 0, number),
                 address: IpAddr::from([10, segment, 255, number]),
                 carrier: true,
-                default_route: false,
+                default_routes: DefaultRoutes::NONE,
+                detours: Detours::default(),
                 only_if_named: false,
             })
             .collect();
@@ -237,7 +239,8 @@ impl Host {
                 loopback: false,
                 addresses: vec![own],
                 gateways: Vec::new(),
-                default_route: nic.default_route,
+                default_routes: nic.default_routes,
+                detours: nic.detours.clone(),
             };
             (nic.name.clone(), link)
         });
@@ -252,7 +255,8 @@ impl Host {
                 mtu: 1500,
                 carrier: nic.carrier,
                 addresses: vec![net],
-                default_route: nic.default_route,
+                default_routes: nic.default_routes,
+                detours: nic.detours.clone(),
                 only_if_named: nic.only_if_named,
             };
             (nic.name.clone(), interface)

@@ -78,6 +78,39 @@ fn who_announces_a_service_is_told_a_second_after_it_has_changed() {
 }
 
 #[test]
+fn an_owner_that_does_not_answer_its_clients_says_what_to_do() {
+    let mut scene = Scene::new();
+    scene.told(after(1000));
+    let says = |more: &str| {
+        json!({ "leasehold.dev/interfaces": format!(
+            r#"[{{"name":"eth0","mac":"02:00:00:00:00:01","addresses":["10.0.0.9/24"]{more}}}]"#
+        ) })
+    };
+    let say = |scene: &mut Scene, more: &str, now| {
+        scene.version += 1;
+        let lease = lease("node-1", scene.version, Some("node-1"), 3, &says(more));
+        scene.index.apply(Change::Session(applied(lease)), now);
+    };
+    let on = json!({ "leasehold.dev/addresses": "10.0.0.0", "leasehold.dev/interface": "eth0",
+        "leasehold.dev/session": "uid of node-1/3" });
+    let claim = lease("web.shop", 40, Some("node-1"), 1, &on);
+    scene.index.apply(Change::Claim(applied(claim)), after(1000));
+    say(&mut scene, r#","bypassed":["10.0.0.0/24"]"#, after(1000));
+    let says_on = "Announced: node-1 announces 10.0.0.0 on eth0".to_owned();
+    // It answers by another interface.
+    assert_eq!(scene.told(after(4000)), Some((says_on.clone(), vec![])));
+    let unanswered = r#","bypassed":["10.0.0.0/24"],"unanswered":["10.0.0.0/24"]"#;
+    say(&mut scene, unanswered, after(5000));
+    let says = "node-1 announces 10.0.0.0 on eth0, and hosts of 10.0.0.0/24 get no answer on eth0: the \
+                node's route to them leaves by another interface, and rp_filter is 1; have the route \
+                lead through eth0, or set net.ipv4.conf.eth0.rp_filter=2 there";
+    let events = vec![format!("NotAnnounced: {says}")];
+    assert_eq!(scene.told(after(6000)), Some((format!("ClientsNotAnswered: {says}"), events)));
+    say(&mut scene, "", after(7000));
+    assert_eq!(scene.told(after(8000)), Some((says_on, vec![])));
+}
+
+#[test]
 fn where_nobody_owns_an_address_each_node_says_why_not() {
     let mut scene = Scene::new();
     scene.told(after(1000));
