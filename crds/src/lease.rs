@@ -73,6 +73,9 @@ pub mod annotation {
     /// Session: addresses of services that hosts announced that are no speakers, and their MAC addresses,
     /// as `<address> <MAC>` separated by commas: those that were heard in the last ten minutes.
     pub const FOREIGN: &str = "leasehold.dev/foreign-announcers";
+    /// Session: the nodes that own addresses and do not answer this one as they would have to answer clients,
+    /// separated by commas.
+    pub const UNANSWERING: &str = "leasehold.dev/unanswering-owners";
     /// Session, and the operator's election lease: what is logged instead of what the process was started
     /// with, as tracing filters; written and removed by people.
     pub const LOG: &str = "leasehold.dev/log";
@@ -259,6 +262,7 @@ mod tests {
                 ("192.0.2.1".parse().unwrap(), "02:00:00:00:00:03".parse().unwrap()),
                 ("2001:db8::1".parse().unwrap(), "02:00:00:00:00:04".parse().unwrap()),
             ],
+            unanswering: ["node-2".parse().unwrap(), "node-3".parse().unwrap()].into(),
             silence: Some(Silenced { evidence: Evidence::Wire, lasted: Duration::from_millis(83) }),
             cause: "restarting".to_owned(),
         }

@@ -136,10 +136,17 @@ impl Detector {
     }
 
     /// A host answered that it has `ip`. What was not asked is ignored. `at` is when the frame was
-    /// read.
-    pub fn hear(&mut self, at: Instant, interface: &InterfaceName, ip: IpAddr, mac: MacAddr) {
+    /// read; `named` says whether it answers a question in this node's name and not one from 0.0.0.0.
+    pub fn hear(
+        &mut self,
+        at: Instant,
+        interface: &InterfaceName,
+        ip: IpAddr,
+        mac: MacAddr,
+        named: bool,
+    ) {
         let Some(segment) = self.segments.get_mut(interface) else { return };
-        let Some(answer) = segment.hear(at, ip, mac) else { return };
+        let Some(answer) = segment.hear(at, ip, mac, named) else { return };
         for number in self.by_mac.get(&mac).into_iter().flatten() {
             let Some(Known { id, owner, .. }) = self.owners.get_mut(*number) else { continue };
             if id.interface != *interface {
@@ -234,5 +241,8 @@ impl Detector {
         }
         let blind = self.segments.iter().filter(|(_, segment)| segment.is_blind());
         self.voices.blind = blind.map(|(interface, _)| interface.clone()).collect();
+        let active = self.active.iter().filter_map(|number| self.owners.get(*number));
+        let deaf = active.filter(|known| known.owner.leaves_clients_unanswered());
+        self.voices.unanswering = deaf.map(|known| known.id.clone()).collect();
     }
 }

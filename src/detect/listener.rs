@@ -218,7 +218,9 @@ impl Thread {
                 let heard = Heard::decode(Instant::now(), interface, kind, received.frame);
                 let Some(heard) = heard.filter(is_answer) else { continue };
                 if !self.own.contains(&heard.sender_mac) {
-                    self.detector.hear(heard.at, interface, heard.sender_ip, heard.sender_mac);
+                    let named = !heard.target_ip.is_unspecified();
+                    let (ip, mac) = (heard.sender_ip, heard.sender_mac);
+                    self.detector.hear(heard.at, interface, ip, mac, named);
                 }
             }
         }

@@ -12,11 +12,13 @@
 //! | [`detector`] | polls, misses, witnesses, silence: without I/O |
 //! | `owner` | one owner: its polls, its misses, its silence |
 //! | `addresses` | one owner's addresses: which were heard, and when to ask for the others |
+//! | `clients` | whether an owner answers clients, as they ask |
 //! | `testimony` | one segment: who else answered there |
 //! | [`listener`] | the thread: drains the sockets, judges, asks |
 //! | `timer` | wakes it on time |
 
 mod addresses;
+mod clients;
 pub mod detector;
 pub mod listener;
 mod owner;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::detect::addresses::Addresses;
+use crate::detect::clients::Clients;
 use crate::detect::detector::WireCounters;
 use crate::detect::testimony::{Answer, Segment};
 use crate::lease::{Silence, Voice, VoiceId, Watched};
@@ -67,6 +68,7 @@ pub(super) struct Owner {
     phase: u16,
     addresses: Addresses,
     form: Form,
+    clients: Clients,
     /// The address that is polled.
     target: Option<IpAddr>,
     poll: Option<Poll>,
@@ -116,6 +118,7 @@ impl Owner {
             phase,
             addresses: Addresses::default(),
             form: Form::default(),
+            clients: Clients::default(),
             target: None,
             poll: None,
             next_poll: now,
@@ -196,6 +199,7 @@ impl Owner {
         if target != self.target || target.is_none_or(|ip| !self.addresses.is_heard(ip)) {
             self.begin_anew();
             self.silence = None;
+            self.clients = Clients::default();
         }
         if target != self.target {
             self.target = target;
@@ -217,6 +221,9 @@ impl Owner {
         let is_vip = self.addresses.hear(answer.ip, answer.asked);
         if is_vip && answer.ip.is_ipv4() {
             self.form.answered.get_or_insert(answer.named);
+            if answer.named {
+                self.clients.hear(at);
+            }
         }
         if is_vip && self.target == Some(answer.ip) {
             self.begin_anew();
@@ -301,7 +308,22 @@ impl Owner {
             wire.probe(target);
             self.ask_node(target, named, wire);
         }
+        self.ask_as_a_client(target, wire);
         self.poll = Some(Poll { asked: wire.now, sent: wire.now, probe, unsent: false });
+    }
+
+    /// Whether it answers this node's questions from 0.0.0.0 alone.
+    pub(super) const fn leaves_clients_unanswered(&self) -> bool {
+        self.clients.is_unanswered()
+    }
+
+    /// What answers questions from 0.0.0.0 may not answer clients.
+    fn ask_as_a_client(&mut self, target: IpAddr, wire: &mut Wire<'_>) {
+        let heard = self.silence.is_none() && self.doubted.is_none();
+        let heard = heard && target.is_ipv4() && self.addresses.is_heard(target);
+        if heard && self.form.answered == Some(false) && self.clients.ask(wire.now) {
+            wire.unicast(target, true);
+        }
     }
 
     /// Asks for the node's own address and for a second VIP.

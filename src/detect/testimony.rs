@@ -23,7 +23,7 @@ pub(super) struct Answer {
     pub ip: IpAddr,
     /// When it was last asked for.
     pub asked: Instant,
-    /// In which form.
+    /// In which form: in this node's name, or from 0.0.0.0.
     pub named: bool,
 }
 
@@ -31,8 +31,8 @@ pub(super) struct Answer {
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     interface: InterfaceName,
-    /// When each address was last asked for, and whether in this node's name.
-    asked: BTreeMap<IpAddr, (Instant, bool)>,
+    /// When each address was last asked for.
+    asked: BTreeMap<IpAddr, Instant>,
     pruned: Instant,
     /// The two hosts that answered the newest questions, and when those were asked. Two are
     /// enough to know of every host whether another one has answered since.
@@ -89,15 +89,21 @@ impl Segment {
     ) {
         if now.saturating_since(self.pruned) > ANSWER_WITHIN {
             self.pruned = now;
-            self.asked.retain(|_, (at, _)| now.saturating_since(*at) <= ANSWER_WITHIN);
+            self.asked.retain(|_, at| now.saturating_since(*at) <= ANSWER_WITHIN);
         }
-        self.asked.insert(ip, (now, named));
+        self.asked.insert(ip, now);
         questions.push(Question { interface: self.interface.clone(), ip, mac, named });
     }
 
-    /// The question to which this is an answer, if there is one.
-    pub(super) fn hear(&mut self, at: Instant, ip: IpAddr, mac: MacAddr) -> Option<Answer> {
-        let (asked, named) = self.asked.get(&ip).copied()?;
+    /// The question to which this is an answer, `named` if it goes to this node's name, if there is one.
+    pub(super) fn hear(
+        &mut self,
+        at: Instant,
+        ip: IpAddr,
+        mac: MacAddr,
+        named: bool,
+    ) -> Option<Answer> {
+        let asked = self.asked.get(&ip).copied()?;
         if at < asked || at.saturating_since(asked) > ANSWER_WITHIN {
             return None;
         }
@@ -149,7 +155,7 @@ impl Segment {
         let count = self.nodes.len();
         let nodes = self.nodes.iter().cycle().skip(self.turn).take(OWNERS_AT_ONCE.min(count));
         let witnesses = self.witnesses.iter().map(|(ip, mac)| (*ip, *mac));
-        let asked = |ip: IpAddr| self.asked.get(&ip).is_some_and(|(at, _)| *at == now);
+        let asked = |ip: IpAddr| self.asked.get(&ip).is_some_and(|at| *at == now);
         let whom: BTreeMap<IpAddr, MacAddr> = witnesses
             .chain(nodes.copied())
             .filter(|(ip, mac)| Some(*mac) != suspect && !asked(*ip))

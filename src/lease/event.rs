@@ -329,6 +329,16 @@ pub enum Fact {
         /// Whether it is so now.
         blind: bool,
     },
+    /// Whether an owner answers what this node asks from 0.0.0.0 and nothing that it asks in its own name, as
+    /// clients ask.
+    ClientsUnanswered {
+        /// The owner.
+        owner: OwnerId,
+        /// The interface on which it was asked.
+        interface: InterfaceName,
+        /// Whether it is so now.
+        unanswered: bool,
+    },
     /// This node took addresses whose owner fell silent while the API server did not answer.
     TookProvisionally {
         /// Their claim.

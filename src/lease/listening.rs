@@ -340,6 +340,12 @@ impl Election {
                 Self::report(Fact::Silent { owner, interface, address, after }, actions);
             }
         }
+        for id in voices.unanswering.symmetric_difference(&self.voices.unanswering) {
+            let owner = OwnerId { node: id.node.clone(), session: id.session.transitions };
+            let interface = id.interface.clone();
+            let unanswered = voices.unanswering.contains(id);
+            Self::report(Fact::ClientsUnanswered { owner, interface, unanswered }, actions);
+        }
         let blind = &mut self.listening.blind;
         blind.retain(|interface, _| voices.blind.contains(interface));
         for interface in &voices.blind {

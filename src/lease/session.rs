@@ -153,6 +153,7 @@ impl Election {
             drain: self.own_stored().is_some_and(|stored| stored.record.drain),
             log: self.log_filter().map(str::to_owned),
             foreign: self.conflicts.foreign(),
+            unanswering: self.voices.unanswering.iter().map(|id| id.node.clone()).collect(),
             silence: None,
             cause: cause.to_owned(),
         }

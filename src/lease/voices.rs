@@ -71,6 +71,9 @@ pub struct Voices {
     /// Segments on which nobody but the polled owners ever answered: whether it is they who are
     /// silent or this node who is deaf cannot be told there, and nothing is.
     pub blind: BTreeSet<InterfaceName>,
+    /// The owners that answer what is asked from 0.0.0.0 and nothing that is asked in this node's name, as
+    /// clients ask.
+    pub unanswering: BTreeSet<VoiceId>,
 }
 
 /// What was last heard of one owner.

@@ -108,8 +108,8 @@ pub struct Question {
     pub ip: IpAddr,
     /// Whom, if the MAC is known; else everybody is asked.
     pub mac: Option<MacAddr>,
-    /// Whether to ask in the node's own name, if it has an address in the subnet; else, for IPv4,
-    /// from 0.0.0.0 (RFC 5227 section 2.1.1). Some hosts answer only the one form (a router without
+    /// Whether to ask in the node's own name: with an address in the subnet, or any that it has there; else,
+    /// for IPv4, from 0.0.0.0 (RFC 5227 section 2.1.1). Some hosts answer only the one form (a router without
     /// a route back) or only the other (devices that do not know RFC 5227).
     pub named: bool,
 }
@@ -123,10 +123,7 @@ impl Question {
         }
         Some(match self.ip {
             IpAddr::V4(ip) => {
-                let own = link.addresses.iter().find_map(|address| match address.ip {
-                    IpAddr::V4(own) if self.named && address.contains(self.ip) => Some(own),
-                    _ => None,
-                });
+                let own = if self.named { own_v4(link, self.ip) } else { None };
                 let destination = self.mac.unwrap_or(MacAddr::broadcast());
                 let sender = own.unwrap_or(Ipv4Addr::UNSPECIFIED);
                 (PacketKind::Arp, ArpFrame::request(destination, link.mac, sender, ip).encode())
@@ -138,6 +135,15 @@ impl Question {
             }
         })
     }
+}
+
+/// The address in whose name this node asks for `ip`.
+fn own_v4(link: &Link, ip: IpAddr) -> Option<Ipv4Addr> {
+    let own = link.addresses.iter().filter_map(|address| match address.ip {
+        IpAddr::V4(own) if !own.is_link_local() => Some((address.contains(ip), own)),
+        _ => None,
+    });
+    own.max_by_key(|(near, _)| *near).map(|(_, own)| own)
 }
 
 /// What kind of packet was heard.

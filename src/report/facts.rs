@@ -131,6 +131,12 @@ fn log(fact: &Fact) {
         Fact::WireBlind { interface, blind: true } => {
             tracing::warn!(%interface, "nobody but owners ever answered; only leases count there");
         }
+        Fact::ClientsUnanswered { owner, interface, unanswered: true } => {
+            tracing::warn!(%owner, %interface, "an owner answers, but not as it would have to answer clients");
+        }
+        Fact::ClientsUnanswered { owner, interface, unanswered: false } => {
+            tracing::info!(%owner, %interface, "an owner answers as clients need it, or owns no more");
+        }
         Fact::WireBlind { interface, blind: false } => {
             tracing::info!(%interface, "others than owners answer; the wire counts there");
         }
@@ -171,6 +177,16 @@ fn notice(fact: Fact, here: &NodeName) -> Option<Notice> {
             );
             Some(Notice::of_node(here, EventType::Normal, "WirePathOn", "Listen", note))
         }
+        Fact::ClientsUnanswered { owner, interface, unanswered: true } => {
+            let note = format!(
+                "this node owns addresses and does not answer who asks for them in a name of its own, as \
+                 clients do: {here} asked so on {interface}. Where its route to that subnet leads by \
+                 another interface, set net.ipv4.conf.INTERFACE.rp_filter=2 on the one that has the \
+                 addresses, and arp_filter=0; `kubectl leasehold check` says more"
+            );
+            let (on, reason) = (&owner.node, "ClientsNotAnswered");
+            Some(Notice::of_node(on, EventType::Warning, reason, "Listen", note))
+        }
         Fact::MoveRefused { claim, node, cause } => {
             let note = format!("it was to move to {node} and stays: {cause}");
             Notice::of_service(&claim, "MoveRefused", note)
@@ -194,6 +210,7 @@ fn notice(fact: Fact, here: &NodeName) -> Option<Notice> {
         | Fact::Serving { .. }
         | Fact::Yielded { .. }
         | Fact::Silent { .. }
+        | Fact::ClientsUnanswered { unanswered: false, .. }
         | Fact::TookProvisionally { .. } => None,
     }
 }
@@ -368,6 +385,16 @@ pub(super) mod tests {
                 "Warning OldOwnerAnswers on Service/web/shop/-: 02:00:00:00:00:02, from which \
                  192.0.2.1 was taken, still answers for it: node-1 announces it",
                 "look at the speaker of that host",
+            ),
+            (
+                Fact::ClientsUnanswered {
+                    owner: OwnerId { node: "node-2".parse().unwrap(), session: 17 },
+                    interface: "eth0".parse().unwrap(),
+                    unanswered: true,
+                },
+                "Warning ClientsNotAnswered on Node/-/node-2/node-2: this node owns addresses and does \
+                 not answer",
+                "`kubectl leasehold check` says more",
             ),
             (
                 blind(true),

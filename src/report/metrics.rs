@@ -127,6 +127,7 @@ pub struct Metrics {
     polls: Counter,
     misses: Counter,
     wire_blind: Family<OnInterface, Gauge>,
+    unanswering: Family<OnInterface, Gauge>,
     old_owner_answers: Counter,
     repairs: Counter,
     announcements: Family<ByProtocol, Counter>,
@@ -164,6 +165,7 @@ impl Default for Metrics {
             polls: Counter::default(),
             misses: Counter::default(),
             wire_blind: Family::default(),
+            unanswering: Family::default(),
             old_owner_answers: Counter::default(),
             repairs: Counter::default(),
             announcements: Family::default(),
@@ -232,6 +234,11 @@ impl Metrics {
             "wire_blind",
             "1 while only leases tell who died, as nobody but polled owners ever answered there",
             self.wire_blind.clone(),
+        );
+        registry.register(
+            "unanswering_owners",
+            "Owners that answer the polls of this node, and not as they would have to answer clients",
+            self.unanswering.clone(),
         );
         self.register_counters(registry);
     }
@@ -362,6 +369,16 @@ impl Metrics {
                 self.wire_blind.get_or_create(&on).set(i64::from(*blind));
                 return;
             }
+            Fact::ClientsUnanswered { interface, unanswered, .. } => {
+                let on = OnInterface { interface: interface.to_string() };
+                let gauge = self.unanswering.get_or_create(&on);
+                if *unanswered {
+                    gauge.inc();
+                } else {
+                    gauge.dec();
+                }
+                return;
+            }
             Fact::SessionAcquired { .. } | Fact::TookProvisionally { .. } => return,
             Fact::Yielded { .. } => &self.yielded,
             Fact::SessionLost { .. } => &self.sessions_lost,
@@ -388,6 +405,7 @@ impl Metrics {
         for name in names {
             let on = OnInterface { interface: name.to_string() };
             drop(self.wire_blind.get_or_create(&on));
+            drop(self.unanswering.get_or_create(&on));
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a session lease says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -41,6 +41,9 @@ pub struct Session {
     /// Addresses of services that hosts announced that are no speakers, and their MAC addresses: those
     /// that were heard in the last ten minutes.
     pub foreign: Vec<(IpAddr, MacAddr)>,
+    /// The nodes that own addresses and answer nothing that this node asks in its own name, as clients ask,
+    /// although they answer what it asks from 0.0.0.0.
+    pub unanswering: BTreeSet<NodeName>,
     /// Why it is over, where another ended it because its holder gave no sign of life.
     pub silence: Option<Silenced>,
     /// Why the session last changed hands, for people.
@@ -123,6 +126,11 @@ impl Record for Session {
                 .filter_map(|entry| entry.split_once(' '))
                 .filter_map(|(ip, mac)| Some((ip.parse().ok()?, mac.parse().ok()?)))
                 .collect(),
+            unanswering: text(annotation::UNANSWERING)
+                .into_iter()
+                .flat_map(|list| list.split(','))
+                .filter_map(|node| node.parse().ok())
+                .collect(),
             log: text(annotation::LOG).map(str::to_owned),
             silence: text(annotation::SILENCE).and_then(|silence| silence.parse().ok()),
             cause: text(annotation::CAUSE).unwrap_or_default().to_owned(),
@@ -166,6 +174,10 @@ impl Record for Session {
         if !self.foreign.is_empty() {
             let entries = self.foreign.iter().map(|(ip, mac)| format!("{ip} {mac}"));
             set(annotation::FOREIGN, entries.collect::<Vec<_>>().join(","));
+        }
+        if !self.unanswering.is_empty() {
+            let nodes: Vec<&str> = self.unanswering.iter().map(NodeName::as_str).collect();
+            set(annotation::UNANSWERING, nodes.join(","));
         }
         if let Some(log) = &self.log {
             set(annotation::LOG, log.clone());

@@ -16,7 +16,7 @@ fn an_owner_is_polled_each_interval_by_unicast_without_a_sender() {
         let start = world.now;
         world.run(detection.interval * 10 + ms(1));
         assert_eq!(*world.voice(2), Voice::Heard);
-        let polls = world.asked_for(start, vip(20));
+        let polls = world.polls(start, vip(20));
         assert_eq!(polls.len(), 11, "{polls:?}");
         for (at, poll) in &polls {
             assert_eq!((poll.mac, poll.named), (Some(mac(2)), false));
@@ -32,7 +32,7 @@ fn owners_that_are_due_together_share_a_wake_up() {
     world.update();
     // One for the first polls, one for their answers; the VIPs that are polled are not asked for.
     world.run(ms(1_001));
-    assert_eq!(world.asked_for(world.now - ms(1_001), vip(20)).len(), 11);
+    assert_eq!(world.polls(world.now - ms(1_001), vip(20)).len(), 11);
     // Besides: the schedule of the addresses that were not yet heard, and the gateway.
     assert!(world.wakeups <= 24, "{} wake-ups", world.wakeups);
 }
@@ -134,9 +134,11 @@ fn the_form_that_is_answered_is_found_and_kept() {
         assert_eq!(*world.voice(2), Voice::Heard, "named: {named}");
         let since = world.now;
         world.run(ms(1_000));
-        let polls = world.asked_for(since, vip(20));
+        let asked = world.asked_for(since, vip(20)).into_iter();
+        let (polls, others): (Vec<_>, Vec<_>) = asked.partition(|(_, it)| it.named == named);
         assert!(polls.len() >= 10);
-        assert!(polls.iter().all(|(_, poll)| poll.named == named), "{polls:?}");
+        // In the node's own name it is asked now and then, all the same.
+        assert!(others.len() <= usize::from(!named), "{others:?}");
     }
 }
 
@@ -216,4 +218,43 @@ fn without_the_wire_nothing_is_polled() {
     world.host(2).dead = true;
     world.run(ms(3_000));
     assert!(!world.was_silent(2));
+}
+
+#[test]
+fn an_owner_that_answers_only_from_0_0_0_0_leaves_clients_unanswered() {
+    let unanswering = |world: &World| {
+        let owners = world.detector.voices().unanswering.iter();
+        owners.map(|id| id.node.to_string()).collect::<Vec<_>>()
+    };
+    let mut world = World::new(2, fast());
+    world.host(2).form = Some(false);
+    world.update();
+    world.run(ms(2_000));
+    assert_eq!(unanswering(&world), Vec::<String>::new(), "two questions may be lost");
+    world.run(ms(2_000));
+    assert_eq!(unanswering(&world), ["node-2"]);
+    assert_eq!(
+        (world.voice(2), world.voice(3)),
+        (&Voice::Heard, &Voice::Heard),
+        "nobody is silent"
+    );
+    let since = world.now;
+    world.run(ms(30_000));
+    let named = |number: u8| {
+        let asked = world.asked_for(since, vip(number * 10));
+        asked.iter().filter(|(_, question)| question.named).count()
+    };
+    assert_eq!([named(2), named(3)], [3, 3], "each ten seconds");
+    world.host(2).form = None;
+    world.run(ms(10_100));
+    assert_eq!(unanswering(&world), Vec::<String>::new());
+    // A new ownership is asked for anew.
+    world.host(2).form = Some(false);
+    world.watched(2).vips.insert(vip(20), owned(2));
+    world.update();
+    world.run(ms(5_000));
+    assert_eq!(unanswering(&world), ["node-2"]);
+    world.host(2).dead = true;
+    world.run(ms(1_000));
+    assert!(world.silence(2).is_some());
 }

@@ -83,7 +83,7 @@ pub struct World {
     pub asked: Vec<(Instant, Question)>,
     /// All states of voices so far, in order.
     pub voices: Vec<(Instant, VoiceId, Voice)>,
-    answers: Vec<(Instant, IpAddr, MacAddr)>,
+    answers: Vec<(Instant, IpAddr, MacAddr, bool)>,
     pub wakeups: usize,
 }
 
@@ -164,6 +164,12 @@ impl World {
         self.asked.iter().filter(|(at, asked)| *at >= since && asked.ip == ip).collect()
     }
 
+    /// Those of them that are polls from 0.0.0.0.
+    pub fn polls(&self, since: Instant, ip: IpAddr) -> Vec<&(Instant, Question)> {
+        let asked = self.asked_for(since, ip).into_iter();
+        asked.filter(|(_, question)| question.mac.is_some() && !question.named).collect()
+    }
+
     /// Lets time pass.
     pub fn run(&mut self, duration: Duration) {
         let end = self.now + duration;
@@ -204,9 +210,9 @@ impl World {
         self.wakeups += 1;
         let (arrived, later) = self.answers.drain(..).partition(|(at, ..)| *at <= now);
         self.answers = later;
-        let arrived: Vec<(Instant, IpAddr, MacAddr)> = arrived;
-        for (_, ip, mac) in arrived {
-            self.detector.hear(now, &eth0(), ip, mac);
+        let arrived: Vec<(Instant, IpAddr, MacAddr, bool)> = arrived;
+        for (_, ip, mac, named) in arrived {
+            self.detector.hear(now, &eth0(), ip, mac, named);
         }
         let mut questions = Vec::new();
         self.detector.advance(now, &mut questions);
@@ -226,7 +232,7 @@ impl World {
             let reached = question.mac.map_or(!host.unicast_only, |to| to == *mac);
             let understood = host.form.is_none_or(|form| form == named);
             if reached && understood && !host.dead && host.addresses.contains(&question.ip) {
-                self.answers.push((self.now + LATENCY, question.ip, *mac));
+                self.answers.push((self.now + LATENCY, question.ip, *mac, named));
             }
         }
     }

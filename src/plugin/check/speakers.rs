@@ -167,6 +167,21 @@ pub(super) fn ways(view: &View<'_>) -> Vec<Finding> {
             }
         }
     }
+    let mut unheard: BTreeMap<&NodeName, Vec<&NodeName>> = BTreeMap::new();
+    for node in view.world().sessions.keys() {
+        for owner in view.live(node).iter().flat_map(|it| &it.stored.record.unanswering) {
+            unheard.entry(owner).or_default().push(node);
+        }
+    }
+    for (owner, nodes) in unheard {
+        let text = format!(
+            "{owner} does not answer for its addresses when it is asked as clients ask, by {}",
+            listed(&nodes)
+        );
+        let fix = "there, set rp_filter=2 and arp_filter=0 on the interface that has the addresses, or have \
+                   its routes to the clients lead through that interface";
+        findings.push(Finding::warn(WAYS, text, fix));
+    }
     if findings.is_empty() && view.world().sessions.keys().any(|node| view.live(node).is_some()) {
         let text = "each interface answers the hosts of its subnets";
         findings.push(Finding::ok(WAYS, text));
@@ -340,6 +355,15 @@ mod tests {
             assert_eq!(finding.level, level, "{more}");
             assert!(finding.message.starts_with(message), "{}", finding.message);
         }
+        let mut asking = session("b", "192.0.2.251/24", &[]);
+        let annotations = asking.metadata.annotations.as_mut().unwrap();
+        annotations.insert(annotation::UNANSWERING.to_owned(), "a".to_owned());
+        let found = super::ways(&View::new(&world(&["a", "b"], vec![lease(""), asking])));
+        let [finding] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(finding.level, Level::Warn);
+        assert!(
+            finding.message.starts_with("a does not answer") && finding.message.ends_with("by b")
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::desired::{Detection, OnApiOutage};
+use leasehold::lease::Fact;
 use leasehold_crds::lease::{DefaultRoutes, Detours};
 
 use super::{Run, run_answered, runs, secs};
@@ -266,6 +267,31 @@ fn an_owner_that_answers_no_client_gives_to_one_that_does() {
     assert!(world.owner_of(OFF).is_some());
 }
 
+fn an_owner_that_answers_polls_and_not_clients_is_told_of_and_not_fenced() {
+    let mut world = world();
+    let owner = world.owner_of(OFF).unwrap();
+    let (id, since) = (world.hosts.id(&owner), world.now);
+    let said = |world: &World, which: bool| {
+        let says = |fact: &Fact| {
+            matches!(fact, Fact::ClientsUnanswered { owner: of, unanswered, .. }
+                if of.node.as_str() == owner && *unanswered == which)
+        };
+        world.facts.iter().any(|(at, _, fact)| *at >= since && says(fact))
+    };
+    world.hosts[id].nics[1].answers_no_clients = true;
+    run_answered(&mut world, secs(20));
+    assert!(said(&world, true) && !said(&world, false));
+    assert_eq!(world.owner_of(OFF).as_ref(), Some(&owner));
+    let told = |world: &World| {
+        let mut sessions = world.store.sessions.values();
+        sessions.any(|it| it.record.unanswering.iter().any(|node| node.as_str() == owner))
+    };
+    assert!(told(&world), "sessions say so");
+    world.hosts[id].nics[1].answers_no_clients = false;
+    run_answered(&mut world, secs(15));
+    assert!(said(&world, false) && !told(&world));
+}
+
 fn the_default_route_of_the_other_family_leads_nowhere() {
     let mut world = World::empty(0);
     let (v4, v6) = (
@@ -299,5 +325,6 @@ pub(super) const RUNS: &[Run] = runs![
     of_two_interfaces_in_one_subnet_the_one_by_which_the_kernel_answers_carries,
     where_the_way_back_changes_the_same_owner_carries_by_the_other_interface,
     an_owner_that_answers_no_client_gives_to_one_that_does,
+    an_owner_that_answers_polls_and_not_clients_is_told_of_and_not_fenced,
     the_default_route_of_the_other_family_leads_nowhere,
 ];

@@ -233,7 +233,7 @@ impl<'a> World<'a> {
             Item::Frame(node, ip, mac) => {
                 let now = self.now;
                 if let Some(real) = self.real(node) {
-                    real.listener.receive(0, ip, mac);
+                    real.listener.receive(0, ip, mac, true);
                     // What came in the same instant is heard in one turn.
                     if real.listener.is_full() {
                         self.listen(node);

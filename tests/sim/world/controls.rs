@@ -433,8 +433,14 @@ impl World {
 
     /// Somebody announces `ip`, heard by all.
     pub(crate) fn announce_from(&mut self, mac: MacAddr, ip: IpAddr) {
-        let arriving =
-            Arriving { segment: Self::segment_of(ip), ip, mac, announcement: true, answer: false };
+        let arriving = Arriving {
+            segment: Self::segment_of(ip),
+            ip,
+            mac,
+            announcement: true,
+            answer: false,
+            named: false,
+        };
         for id in 0..self.hosts.len() {
             if self.hosts[id].mac != mac {
                 self.arrive(id, Duration::ZERO, arriving);

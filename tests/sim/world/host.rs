@@ -30,6 +30,8 @@ pub(crate) struct Nic {
     pub(crate) default_routes: DefaultRoutes,
     pub(crate) detours: Detours,
     pub(crate) only_if_named: bool,
+    /// Its kernel answers what is asked from 0.0.0.0 alone.
+    pub(crate) answers_no_clients: bool,
 }
 
 /// A request that is not answered yet.
@@ -137,6 +139,7 @@ impl Host {
                 default_routes: DefaultRoutes::NONE,
                 detours: Detours::default(),
                 only_if_named: false,
+                answers_no_clients: false,
             })
             .collect();
         let mut host = Self {

@@ -22,16 +22,16 @@ pub(crate) struct Listener {
     watchlist: Watchlist,
     witnesses: Witnesses,
     answered: BTreeMap<(InterfaceName, IpAddr), (MacAddr, Instant)>,
-    received: Vec<(usize, IpAddr, MacAddr)>,
+    received: Vec<(usize, IpAddr, MacAddr, bool)>,
     pub(crate) voices: Voices,
     /// When the thread runs, by the world's clock.
     pub(crate) wake: Option<Instant>,
 }
 
 impl Listener {
-    pub(crate) fn receive(&mut self, segment: usize, ip: IpAddr, mac: MacAddr) {
+    pub(crate) fn receive(&mut self, segment: usize, ip: IpAddr, mac: MacAddr, named: bool) {
         if self.received.len() < BUFFER {
-            self.received.push((segment, ip, mac));
+            self.received.push((segment, ip, mac, named));
         }
     }
 
@@ -77,9 +77,9 @@ impl Listener {
         interfaces: &[InterfaceName],
         questions: &mut Vec<Question>,
     ) -> bool {
-        for (segment, ip, mac) in self.received.drain(..) {
+        for (segment, ip, mac, named) in self.received.drain(..) {
             if let Some(interface) = interfaces.get(segment) {
-                self.detector.hear(now, interface, ip, mac);
+                self.detector.hear(now, interface, ip, mac, named);
             }
         }
         self.detector.advance(now, questions);

@@ -70,6 +70,17 @@ pub(crate) struct Arriving {
     pub(crate) announcement: bool,
     /// It answers a question of the core or of the edge.
     pub(crate) answer: bool,
+    /// It answers a question in the receiver's name.
+    pub(crate) named: bool,
+}
+
+/// A question: for which address, whether the core hears the answer, and whether it is asked in the name of
+/// who asks.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    ip: IpAddr,
+    answer: bool,
+    named: bool,
 }
 
 impl World {
@@ -119,14 +130,23 @@ impl World {
             Frame::Announce(ip) => {
                 for to in 0..self.hosts.len() {
                     if self.arrives(segment, from, to) {
-                        let arriving =
-                            Arriving { segment, ip, mac, announcement: true, answer: false };
+                        let arriving = Arriving {
+                            segment,
+                            ip,
+                            mac,
+                            announcement: true,
+                            answer: false,
+                            named: false,
+                        };
                         self.arrive(to, Duration::ZERO, arriving);
                     }
                 }
             }
             Frame::Probe(ip) => self.ask_all(from, segment, ip, true),
-            Frame::Ask(ip, to) => self.ask_one(from, segment, ip, to, true),
+            Frame::Ask(ip, to) => {
+                let asked = Asked { ip, answer: true, named: false };
+                self.ask_one(from, segment, to, asked);
+            }
             Frame::AskAround => {
                 let answered = self.now + self.wire_delay() * 2;
                 let host = &mut self.hosts[from];
@@ -145,7 +165,10 @@ impl World {
         let Some(segment) = self.hosts[from].segment(&question.interface) else { return };
         match question.mac {
             None => self.ask_all(from, segment, question.ip, false),
-            Some(mac) => self.ask_one(from, segment, question.ip, mac, false),
+            Some(mac) => {
+                let (ip, named) = (question.ip, question.named);
+                self.ask_one(from, segment, mac, Asked { ip, answer: false, named });
+            }
         }
     }
 
@@ -153,42 +176,35 @@ impl World {
         for to in 0..self.hosts.len() {
             let mac = self.hosts[to].nics.get(segment).map(|nic| nic.mac);
             if let Some(mac) = mac {
-                self.ask(from, to, segment, ip, mac, answer);
+                self.ask(from, to, segment, mac, Asked { ip, answer, named: false });
             }
         }
         let router = Self::router_mac(segment);
-        self.ask(from, ROUTER, segment, ip, router, answer);
+        self.ask(from, ROUTER, segment, router, Asked { ip, answer, named: false });
         if let Some(mac) = self.strangers.get(&ip).copied()
             && self.is_on(segment, from)
         {
             self.arrive(
                 from,
                 Duration::ZERO,
-                Arriving { segment, ip, mac, announcement: false, answer },
+                Arriving { segment, ip, mac, announcement: false, answer, named: false },
             );
         }
     }
 
-    fn ask_one(&mut self, from: usize, segment: usize, ip: IpAddr, mac: MacAddr, answer: bool) {
+    fn ask_one(&mut self, from: usize, segment: usize, mac: MacAddr, asked_for: Asked) {
         let asked = |host: &super::Host| host.nics.get(segment).is_some_and(|nic| nic.mac == mac);
         let station = (0..self.hosts.len()).find(|id| asked(&self.hosts[*id]));
         let router = (mac == Self::router_mac(segment)).then_some(ROUTER);
         if let Some(to) = station.or(router) {
-            self.ask(from, to, segment, ip, mac, answer);
+            self.ask(from, to, segment, mac, asked_for);
         }
     }
 
     /// Whether the question arrives and what the kernel there has decides now; the answer arrives
     /// after both ways.
-    fn ask(
-        &mut self,
-        from: usize,
-        to: usize,
-        segment: usize,
-        ip: IpAddr,
-        mac: MacAddr,
-        answer: bool,
-    ) {
+    fn ask(&mut self, from: usize, to: usize, segment: usize, mac: MacAddr, asked: Asked) {
+        let Asked { ip, answer, named } = asked;
         if !self.connected(segment, from, to) {
             return;
         }
@@ -196,11 +212,12 @@ impl World {
             ip == Self::router_ip(segment)
         } else {
             let host = &self.hosts[to];
-            host.nics[segment].address == ip || host.kernel.has(ip)
+            let nic = &host.nics[segment];
+            (nic.address == ip || host.kernel.has(ip)) && !(named && nic.answers_no_clients)
         };
         if has {
             let back = self.wire_delay();
-            let arriving = Arriving { segment, ip, mac, announcement: false, answer };
+            let arriving = Arriving { segment, ip, mac, announcement: false, answer, named };
             self.arrive(from, back, arriving);
         }
     }
@@ -218,7 +235,7 @@ impl World {
         let Some(core) = host.core.as_ref().filter(|_| host.powered && !host.paused) else {
             return;
         };
-        let Arriving { segment, ip, mac, announcement, answer } = arriving;
+        let Arriving { segment, ip, mac, announcement, answer, named } = arriving;
         let Some(nic) = host.nics.get(segment) else { return };
         if nic.mac == mac {
             return;
@@ -227,7 +244,7 @@ impl World {
         let wanted = answer || core.heeded().any(|heeded| heeded == ip);
         // What a host says unasked is no answer.
         if !announcement {
-            host.listener.receive(segment, ip, mac);
+            host.listener.receive(segment, ip, mac, named);
             if !host.stopped {
                 let lag = host.lag;
                 let wait =
@@ -285,7 +302,8 @@ impl World {
             if let Some(to) = nodes.get(turn % nodes.len().max(1)) {
                 let nic = &self.hosts[*to].nics[segment];
                 let (ip, mac) = (nic.address, nic.mac);
-                let arriving = Arriving { segment, ip, mac, announcement: false, answer: true };
+                let arriving =
+                    Arriving { segment, ip, mac, announcement: false, answer: true, named: false };
                 self.arrive(id, Duration::ZERO, arriving);
             }
         }
