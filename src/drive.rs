@@ -244,7 +244,9 @@ impl Driver {
             let mut actions = Vec::new();
             for event in &events {
                 if let Event::Interfaces(interfaces) = event {
-                    self.metrics.note_interfaces(interfaces.keys());
+                    let addressed =
+                        interfaces.iter().filter(|(_, link)| !link.addresses.is_empty());
+                    self.metrics.note_interfaces(addressed.map(|(name, _)| name));
                 }
                 if let Event::Desired(desired) = event {
                     // Before anything is served that follows from it.
@@ -448,7 +450,7 @@ impl Driver {
 
     fn attention(&self) -> Attention {
         let peers = self.election.peers().flat_map(|interface| {
-            interface.addresses.iter().map(|net| Peer { ip: net.addr(), mac: interface.mac })
+            interface.own_addresses().map(|ip| Peer { ip, mac: interface.mac })
         });
         Attention {
             interfaces: self.election.interfaces().cloned().collect(),
@@ -464,7 +466,8 @@ fn changed<T: Clone>(state: &mut watch::Receiver<T>) -> Option<T> {
     changed.then(|| state.borrow_and_update().clone())
 }
 
-/// The interfaces that can announce: with a MAC address, not enslaved, with an address of the node.
+/// The interfaces that can announce: with a MAC address, not enslaved, and no end of a pod's link. One without
+/// an address of the node, or with none but that of the link, announces only what a policy names it for.
 fn interfaces(links: &Links) -> BTreeMap<InterfaceName, Interface> {
     links
         .0
@@ -477,6 +480,11 @@ fn interfaces(links: &Links) -> BTreeMap<InterfaceName, Interface> {
                 .filter(|address| !is_link_local(address.ip))
                 .filter_map(|address| IpNet::new(address.ip, address.prefix_len).ok())
                 .collect();
+            let leads_out = links.leads_out(link);
+            let bare = addresses.is_empty();
+            if bare && !leads_out && link.kind.as_deref() == Some("veth") {
+                return None;
+            }
             let interface = Interface {
                 mac: link.mac,
                 mtu: link.mtu,
@@ -484,9 +492,10 @@ fn interfaces(links: &Links) -> BTreeMap<InterfaceName, Interface> {
                 addresses,
                 default_routes: link.default_routes,
                 detours: link.detours.clone(),
-                only_if_named: !links.leads_out(link),
+                only_if_named: !leads_out || bare,
+                link_local: link.link_local().filter(|_| bare),
             };
-            (!interface.addresses.is_empty()).then(|| (link.name.clone(), interface))
+            Some((link.name.clone(), interface))
         })
         .collect()
 }

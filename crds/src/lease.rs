@@ -246,6 +246,7 @@ mod tests {
                 mac: "02:00:00:00:00:01".parse().unwrap(),
                 mtu: Some(9000),
                 addresses: vec!["192.0.2.250/24".parse().unwrap()],
+                link_local: Some("fe80::1".parse().unwrap()),
                 default_routes: DefaultRoutes { v4: true, v6: false },
                 detours: Detours {
                     bypassed: vec!["192.0.2.0/24".parse().unwrap()],

@@ -158,7 +158,8 @@ impl Applier {
             }
             let all = plan.ops.len() <= AT_ONCE;
             plan.ops.truncate(AT_ONCE);
-            self.confinement.confine(&links).await;
+            let carrying = serving.vips.values().map(|vip| &vip.interface).collect();
+            self.confinement.confine(&links, &carrying).await;
             let done = self.execute(&plan.ops, &mut kernel).await?;
             self.known = done.then_some((seen_at, kernel));
             if all && held.is_none() {

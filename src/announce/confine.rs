@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use leasehold_crds::names::InterfaceName;
+
 use crate::host::{HostError, StateFolder};
 use crate::net::links::{Link, Links};
 use crate::net::netlink::{Netlink, NetlinkError};
@@ -38,8 +40,10 @@ impl Confinement {
     }
 
     /// Keeps links from answering for addresses that they do not have; before the first is added.
-    pub async fn confine(&mut self, links: &Links) {
-        for link in links.0.values().filter(|link| may_share_a_segment(link)) {
+    /// `carrying` are those that are to carry addresses.
+    pub async fn confine(&mut self, links: &Links, carrying: &BTreeSet<&InterfaceName>) {
+        let concerned = |link: &&Link| may_share_a_segment(link) || carrying.contains(&link.name);
+        for link in links.0.values().filter(concerned) {
             if !self.tried.insert(link.index) {
                 continue;
             }

@@ -241,7 +241,7 @@ fn an_interface_that_the_policy_names_and_no_node_has_is_named() {
     objects.policies = vec![of(policy(json!({ "interfaces": ["bond*"] })))];
     let (verdict, why) = verdict_of(&story(&objects), "n2");
     assert_eq!(verdict, Verdict::NoInterface);
-    assert_eq!(why, "no interface that the policy names (bond*)");
+    assert_eq!(why, "no interface with a carrier that the policy names (bond*)");
 }
 
 #[test]

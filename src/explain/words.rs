@@ -127,7 +127,8 @@ fn no_interface(view: &View<'_>, claim: &DesiredClaim, node: &NodeName) -> Strin
     let named = links.any(|it| claim.interfaces.iter().any(|pattern| pattern.matches(&it.name)));
     if !claim.interfaces.is_empty() && !named {
         let patterns: Vec<_> = claim.interfaces.iter().map(ToString::to_string).collect();
-        return format!("no interface that the policy names ({}){down}", patterns.join(", "));
+        let patterns = patterns.join(", ");
+        return format!("no interface with a carrier that the policy names ({patterns}){down}");
     }
     let addresses: Vec<_> = claim.addresses.iter().map(ToString::to_string).collect();
     let own: Vec<_> = record.interfaces.iter().map(ToString::to_string).collect();

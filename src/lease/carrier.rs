@@ -8,7 +8,7 @@
 //! What subnets and default routes say counts once it has lasted: whoever replaces an address takes one off
 //! and puts one on, and the kernel reports an IPv6 address when it is usable, some time after it was added.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Election {
         interfaces: BTreeMap<InterfaceName, Interface>,
     ) {
         let readdressed = interfaces.iter().any(|(name, link)| {
-            let before = self.interfaces.get(name);
+            let before = self.all_interfaces.get(name);
             before.is_some_and(|before| {
                 before.addresses != link.addresses
                     || before.default_routes != link.default_routes
@@ -46,8 +46,32 @@ impl Election {
         if readdressed {
             self.readdressed = Some(now);
         }
-        self.links = links(&interfaces);
-        self.interfaces = interfaces;
+        self.all_interfaces = interfaces;
+        self.choose_interfaces();
+    }
+
+    /// What policies name for what is asked for now.
+    pub(super) fn note_named(&mut self) {
+        let claims = self.desired.iter().flat_map(|desired| desired.claims.values());
+        let naming = claims.filter(|claim| !claim.interfaces.is_empty());
+        let named: BTreeSet<_> = naming.map(|claim| claim.interfaces.clone()).collect();
+        if self.named != named {
+            self.named = named;
+            self.listening.stale = true;
+            self.choose_interfaces();
+        }
+    }
+
+    /// Of an interface without an address nothing is said until a policy names it: there may be hundreds.
+    fn choose_interfaces(&mut self) {
+        let all = self.all_interfaces.iter();
+        let matters = |name: &InterfaceName, link: &Interface| {
+            let mut patterns = self.named.iter().flatten();
+            !link.addresses.is_empty() || patterns.any(|pattern| pattern.matches(name))
+        };
+        let chosen = all.filter(|(name, link)| matters(name, link));
+        self.interfaces = chosen.map(|(name, link)| (name.clone(), link.clone())).collect();
+        self.links = links(&self.interfaces);
         self.published.changes += 1;
         self.open.note_all();
     }

@@ -1,6 +1,6 @@
 //! The state of the core, and the order in which its parts decide.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_crds::lease::{
     Claim, Incarnation, LeaseName, Record as _, Session, SessionId, SessionInterface, Stored,
 };
-use leasehold_crds::names::{InterfaceName, NodeName};
+use leasehold_crds::names::{InterfaceName, InterfacePattern, NodeName};
 
 use super::cache::Cache;
 use super::conflict::Conflicts;
@@ -63,7 +63,12 @@ pub struct Election {
     pub(super) claims: Cache<Claim>,
     /// What the cluster asks for; none until it is known.
     pub(super) desired: Option<Arc<Desired>>,
+    /// All that the node has, …
+    pub(super) all_interfaces: BTreeMap<InterfaceName, Interface>,
+    /// … and those of them that matter: with an address, or named by a policy.
     pub(super) interfaces: BTreeMap<InterfaceName, Interface>,
+    /// What policies name for any claim.
+    pub(super) named: BTreeSet<Vec<InterfacePattern>>,
     /// Those of them that can announce, as the own session says it.
     pub(super) links: Vec<SessionInterface>,
     /// When the addresses or the default routes of an interface changed, until that has lasted.
@@ -120,7 +125,9 @@ impl Election {
             sessions,
             claims: Cache::default(),
             desired: None,
+            all_interfaces: BTreeMap::new(),
             interfaces: BTreeMap::new(),
+            named: BTreeSet::new(),
             links: Vec::new(),
             readdressed: None,
             hearing: BTreeMap::new(),
@@ -217,6 +224,7 @@ impl Election {
                 let own = desired.nodes.get(&self.config.node).copied();
                 self.not_ready.note_desired(now, own, &desired);
                 self.desired = Some(desired);
+                self.note_named();
             }
             Event::Interfaces(interfaces) => {
                 self.listening.stale = true;
@@ -271,7 +279,7 @@ impl Election {
         &self.config.node
     }
 
-    /// The interfaces of this node that can announce.
+    /// The interfaces of this node that can announce anything that is asked for.
     pub fn interfaces(&self) -> impl Iterator<Item = &InterfaceName> {
         self.interfaces.keys()
     }

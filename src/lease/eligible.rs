@@ -139,15 +139,18 @@ impl Election {
         false
     }
 
-    /// Whether no other node says that it has a link on the segment of this interface: that nobody
-    /// answers there says nothing then.
+    /// Whether no other node says that it has a link on the segment of this interface with an address that
+    /// this node can ask for: that nobody answers there says nothing then.
     fn is_alone_on(&self, name: &InterfaceName) -> bool {
         let others = self.live_sessions().filter(|(node, _)| **node != self.config.node);
         let mut links = others.flat_map(|(_, stored)| &stored.record.interfaces);
+        let here = self.interfaces.get(name);
+        let asks = here.is_some_and(|here| !here.addresses.is_empty() || here.link_local.is_some());
         links.all(|link| {
-            // A link without an address may be anywhere.
-            let networks = &link.addresses;
-            !networks.is_empty() && self.meets(networks) != Some(name)
+            // Of a link with addresses that cannot be read nothing is known: it may be anywhere.
+            let unknown = link.addresses.is_empty() && !link.only_if_named;
+            let answers = asks && link.own_addresses().next().is_some();
+            !unknown && !(answers && self.meets(link) == Some(name))
         })
     }
 

@@ -1,7 +1,7 @@
 //! What the core is told and what it asks for.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ pub enum Event {
     Tick,
 }
 
-/// An interface of this node that can announce.
+/// An interface of this node that can announce; one without an address only what a policy names it for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Its MAC address.
@@ -80,6 +80,8 @@ pub struct Interface {
     pub carrier: bool,
     /// The node's own addresses on it.
     pub addresses: Vec<IpNet>,
+    /// Its link-local IPv6 address there, where it has no other.
+    pub link_local: Option<Ipv6Addr>,
     /// The families whose default route leads through it.
     pub default_routes: DefaultRoutes,
     /// Of the subnets of its addresses, those whose hosts the kernel reaches by another of the node's links.

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use leasehold_crds::lease::{Claim, LeaseName, Session, Stored};
-use leasehold_crds::names::{InterfaceName, NodeName};
+use leasehold_crds::lease::{Claim, LeaseName, Session, SessionInterface, Stored};
+use leasehold_crds::names::{InterfaceName, InterfacePattern, NodeName};
 use pnet_base::MacAddr;
 
 use super::election::{Election, is_under};
-use super::event::{Action, Fact};
+use super::event::{Action, Fact, Interface};
 use super::place::{combined, name_hash, weight};
 use super::story::OwnerId;
 use super::validity::Owner;
@@ -233,22 +233,33 @@ impl Election {
     fn place(&self, node: &NodeName, theirs: &InterfaceName) -> Option<Place> {
         let stored = self.sessions.get(node.as_str())?;
         let theirs = stored.record.interfaces.iter().find(|listed| listed.name == *theirs)?;
-        let nets = &theirs.addresses;
-        let interface = self.meets(nets)?.clone();
-        let own = nets.iter().map(IpNet::addr).collect();
+        let interface = self.meets(theirs)?.clone();
+        let own = theirs.own_addresses().collect();
         Some(Place { interface, mac: theirs.mac, own })
     }
 
-    /// The interface of this node on the segment of these addresses.
-    pub(super) fn meets(&self, theirs: &[IpNet]) -> Option<&InterfaceName> {
-        let on_segment = |ours: &IpNet| {
-            !is_host(ours) && theirs.iter().any(|theirs| theirs.trunc() == ours.trunc())
+    /// The interface of this node on the segment of an interface of another.
+    pub(super) fn meets(&self, theirs: &SessionInterface) -> Option<&InterfaceName> {
+        let carried = || self.interfaces.iter().filter(|(_, interface)| interface.carrier);
+        let in_subnet =
+            carried().find(|(_, ours)| share_a_subnet(&ours.addresses, &theirs.addresses));
+        let presumed = || {
+            let presumed = carried().filter(|(name, ours)| self.may_meet(name, ours, theirs));
+            presumed.min_by_key(|(name, _)| (**name != theirs.name, *name))
         };
-        let carried = self.interfaces.iter().filter(|(_, interface)| interface.carrier);
-        carried
-            .filter(|(_, interface)| interface.addresses.iter().any(on_segment))
-            .map(|(name, _)| name)
-            .next()
+        in_subnet.or_else(presumed).map(|(name, _)| name)
+    }
+
+    /// Whether an interface of this node and one of another may be on one segment where no address says so:
+    /// policies name both for the same addresses. Where they are not, nobody is heard, and nobody falls
+    /// silent.
+    fn may_meet(&self, name: &InterfaceName, ours: &Interface, theirs: &SessionInterface) -> bool {
+        let bare = ours.addresses.is_empty() || theirs.addresses.is_empty();
+        let names = |patterns: &[InterfacePattern], name| {
+            patterns.iter().any(|pattern| pattern.matches(name))
+        };
+        let mut named = self.named.iter();
+        bare && named.any(|them| names(them, name) && names(them, &theirs.name))
     }
 
     /// The voice of the owner of `stored` on the segment where it has the addresses; `None` where
@@ -291,11 +302,11 @@ impl Election {
     /// The speakers on the segment of this node's `interface` that could poll, as far as it hears.
     fn speakers_on(&self, interface: &InterfaceName) -> Vec<&NodeName> {
         let Some(here) = self.interfaces.get(interface) else { return Vec::new() };
-        let subnets: Vec<IpNet> =
-            here.addresses.iter().filter(|net| !is_host(net)).copied().collect();
         let on_segment = |stored: &Stored<Session>| {
-            let mut theirs = stored.record.interfaces.iter().flat_map(|it| &it.addresses);
-            theirs.any(|net| subnets.iter().any(|ours| ours.trunc() == net.trunc()))
+            stored.record.interfaces.iter().any(|theirs| {
+                share_a_subnet(&here.addresses, &theirs.addresses)
+                    || self.may_meet(interface, here, theirs)
+            })
         };
         self.live_sessions()
             .filter(|(node, stored)| {
@@ -520,6 +531,11 @@ impl Voiced {
             vips.insert(*ip, Ownership { claim, transitions });
         }
     }
+}
+
+fn share_a_subnet(ours: &[IpNet], theirs: &[IpNet]) -> bool {
+    let mut ours = ours.iter().filter(|net| !is_host(net));
+    ours.any(|ours| theirs.iter().any(|theirs| theirs.trunc() == ours.trunc()))
 }
 
 /// A host route says nothing about the segment.

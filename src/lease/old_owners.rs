@@ -12,7 +12,6 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use leasehold_crds::lease::{LeaseName, SessionId};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
@@ -420,9 +419,8 @@ impl Election {
             let transitions = stored.record.transitions.saturating_sub(1);
             let session = SessionId { uid: stored.uid.clone(), transitions };
             for link in &stored.record.interfaces {
-                let nets = &link.addresses;
-                let Some(interface) = self.meets(nets) else { continue };
-                let own = nets.first().map(IpNet::addr);
+                let Some(interface) = self.meets(link) else { continue };
+                let own = link.own_addresses().next();
                 let fenced = Fenced { node: node.clone(), session: session.clone(), own };
                 nodes.insert((interface.clone(), link.mac), fenced);
             }

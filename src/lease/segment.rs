@@ -203,6 +203,7 @@ mod tests {
                 mtu: 1500,
                 carrier: true,
                 addresses: own.iter().map(|net| net.parse().unwrap()).collect(),
+                link_local: None,
                 default_routes,
                 detours: Detours::default(),
                 only_if_named,

@@ -37,6 +37,7 @@ pub(super) fn links(interfaces: &BTreeMap<InterfaceName, Interface>) -> Vec<Sess
             mac: interface.mac,
             mtu: Some(interface.mtu),
             addresses: interface.addresses.clone(),
+            link_local: interface.link_local,
             default_routes: interface.default_routes,
             detours: interface.detours.clone(),
             only_if_named: interface.only_if_named,

@@ -227,8 +227,11 @@ impl Segment {
     fn targets(&self, link: &Link, attention: &Attention) -> BTreeMap<IpAddr, Option<MacAddr>> {
         let gateways = link.gateways.iter().map(|ip| (*ip, None));
         let peers = attention.peers.iter();
-        let peers =
-            peers.filter(|peer| link.reaches(peer.ip)).map(|peer| (peer.ip, Some(peer.mac)));
+        // An address of a link is told only of links without another.
+        let of_a_link = |ip: IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        let reached =
+            |peer: &&Peer| link.reaches(peer.ip) && (link.is_bare() || !of_a_link(peer.ip));
+        let peers = peers.filter(reached).map(|peer| (peer.ip, Some(peer.mac)));
         let hosts = self.hosts.iter().map(|(ip, mac)| (*ip, Some(*mac)));
         // The later one wins: what is told of a gateway is only that it should be there.
         let mut targets: BTreeMap<_, _> = gateways.chain(hosts).chain(peers).collect();
@@ -254,7 +257,8 @@ impl Segment {
         // a speaker has: its node is asked anyway.
         let speaker = || peers.iter().any(|peer| peer.mac == heard.sender_mac);
         let lasting = !heard.probe && !heard.announcement;
-        if lasting && link.reaches(heard.sender_ip) && !speaker() {
+        let near = || link.reaches(heard.sender_ip) || link.is_bare() && heard.sender_ip.is_ipv4();
+        if lasting && near() && !speaker() {
             self.hosts.retain(|(ip, _)| *ip != heard.sender_ip);
             self.hosts.push_back((heard.sender_ip, heard.sender_mac));
             if self.hosts.len() > HOSTS {
@@ -401,6 +405,26 @@ mod tests {
         hosts.sort_unstable();
         hosts.dedup();
         assert_eq!(hosts, [12, 13, 14, 15].map(|last| (host(last), true)), "the last four");
+    }
+
+    #[test]
+    fn on_a_link_without_an_address_its_hosts_are_asked_and_the_links_of_peers() {
+        let (link_local, far): (IpAddr, IpAddr) =
+            ("fe80::9".parse().unwrap(), Ipv4Addr::new(198, 51, 100, 7).into());
+        let own =
+            |ip: &str| LinkAddress { ip: ip.parse().unwrap(), prefix_len: 64, tentative: false };
+        let mut bare = links(&[], true);
+        bare.0.get_mut(&eth0()).unwrap().addresses = vec![own("fe80::1")];
+        let mut both = links(&[], true);
+        both.0.get_mut(&eth0()).unwrap().addresses.push(own("fe80::1"));
+        for (links, expected) in [(bare, vec![(far, true), (link_local, true)]), (both, vec![])] {
+            let mut hearing = Hearing::default();
+            let peer = Peer { ip: link_local, mac: MacAddr(2, 0, 0, 0, 0, 8) };
+            let attention = Attention { peers: [peer].into(), ..attention(&[]) };
+            hearing.update(at(0), &links, &attention);
+            hearing.hear(&heard(1, HeardKind::ArpRequest, far), &links);
+            assert_eq!(asked(&mut hearing, 500, &links), expected);
+        }
     }
 
     #[test]

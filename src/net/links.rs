@@ -77,6 +77,14 @@ impl Link {
         self.addresses.iter().any(|address| address.contains(ip))
     }
 
+    /// Whether the node has no address there, or none but that of the link.
+    pub fn is_bare(&self) -> bool {
+        self.addresses.iter().all(|address| match address.ip {
+            IpAddr::V4(ip) => ip.is_link_local(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        })
+    }
+
     /// The link-local IPv6 address, once it is usable.
     pub fn link_local(&self) -> Option<Ipv6Addr> {
         self.addresses.iter().find_map(|address| match address.ip {

@@ -6,6 +6,7 @@
 
 mod allocation;
 mod bad_input;
+mod bare;
 mod chaos;
 mod chaos_lab;
 mod chart;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
 /// Who owns what, and what clients feel of it.
 fn elections() -> Vec<Trial> {
     trials![
+        bare::an_address_on_links_without_one_is_announced_and_taken_when_its_owner_dies,
         chaos::an_owner_that_clients_cannot_hear_is_replaced_at_once_and_yields_when_it_is_back,
         chaos::a_parted_segment_has_one_owner_again_as_soon_as_it_is_joined,
         chaos::an_owner_cut_from_the_api_server_hands_over_without_a_gap,

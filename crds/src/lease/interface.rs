@@ -1,7 +1,7 @@
 //! What a session lease says of an interface.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 use pnet_base::MacAddr;
@@ -26,6 +26,9 @@ pub struct SessionInterface {
     /// nothing.
     #[serde(with = "networks")]
     pub addresses: Vec<IpNet>,
+    /// The node's link-local IPv6 address on it, where it has no other there: who hears it is on the segment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_local: Option<Ipv6Addr>,
     /// The families whose default route leads through it.
     #[serde(flatten)]
     pub default_routes: DefaultRoutes,
@@ -38,6 +41,12 @@ pub struct SessionInterface {
 }
 
 impl SessionInterface {
+    /// The node's own addresses on it, that of the link among them where there is no other.
+    pub fn own_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let link_local = self.link_local.map(IpAddr::V6);
+        self.addresses.iter().map(IpNet::addr).chain(link_local)
+    }
+
     /// The subnet of an address whose hosts the node does not answer here, although it has the address.
     pub fn leaves_unanswered(&self, ip: IpAddr) -> Option<IpNet> {
         let wide = self.addresses.iter().filter(|net| net.prefix_len() < net.max_prefix_len());

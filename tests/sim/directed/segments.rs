@@ -1,7 +1,7 @@
 //! Which interface carries an address.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -267,6 +267,63 @@ fn an_owner_that_answers_no_client_gives_to_one_that_does() {
     assert!(world.owner_of(OFF).is_some());
 }
 
+/// Three hosts that have no address on `eth1` but that of the link, if they have that, and an address for which
+/// the policy names it.
+fn world_without_addresses(link_locals: bool, router: bool) -> World {
+    let mut world = World::empty(0);
+    world.router = router;
+    for (id, name) in ["a", "b", "c"].into_iter().enumerate() {
+        world.add_host_on(name, name, 2);
+        let last = u16::try_from(id).unwrap() + 1;
+        let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last);
+        world.hosts[id].nics[1].bare = Some(Some(link_local).filter(|_| link_locals));
+        world.set_carrier_of(id, 1, true);
+        world.start_host(id);
+    }
+    world.run(secs(1));
+    let claimed = world.claimed(1, OFF, Detection::default(), OnApiOutage::Hold);
+    world.desired.claims.insert(claim(1), claimed.into());
+    name(&mut world, &["eth1"]);
+    world.run(secs(6));
+    world
+}
+
+fn an_address_on_interfaces_without_one_is_announced_and_taken_when_its_owner_dies() {
+    // Others answer by the address of the link, or another host does.
+    for (link_locals, router) in [(true, true), (true, false), (false, true)] {
+        let mut world = world_without_addresses(link_locals, router);
+        world.assert_served();
+        assert_eq!(interface(&world), ["eth1"]);
+        let owner = world.owner_of(OFF).unwrap();
+        world.kill_node(&owner);
+        let outage = world.outage();
+        assert!(outage < Duration::from_millis(400), "{link_locals} {router}: {outage:?}");
+    }
+}
+
+fn where_nobody_can_answer_on_interfaces_without_an_address_leases_tell() {
+    let mut world = world_without_addresses(false, false);
+    world.assert_served();
+    let blind = |fact: &Fact| matches!(fact, Fact::WireBlind { interface, blind: true } if interface.as_str() == "eth1");
+    assert!(world.facts.iter().any(|(_, _, fact)| blind(fact)), "and it is said");
+    let owner = world.owner_of(OFF).unwrap();
+    world.kill_node(&owner);
+    let outage = world.outage();
+    assert!(secs(2) < outage && outage < secs(8), "{outage:?}");
+}
+
+fn an_interface_without_an_address_says_nothing_until_a_policy_names_it() {
+    let mut world = world_without_addresses(true, true);
+    let listed = |world: &World| {
+        let sessions = world.store.sessions.values();
+        sessions.filter(|it| it.record.interfaces.len() == 2).count()
+    };
+    assert_eq!(listed(&world), 3);
+    name(&mut world, &[]);
+    world.run(secs(3));
+    assert_eq!((listed(&world), world.owner_of(OFF)), (0, None));
+}
+
 fn an_owner_that_answers_polls_and_not_clients_is_told_of_and_not_fenced() {
     let mut world = world();
     let owner = world.owner_of(OFF).unwrap();
@@ -325,6 +382,9 @@ pub(super) const RUNS: &[Run] = runs![
     of_two_interfaces_in_one_subnet_the_one_by_which_the_kernel_answers_carries,
     where_the_way_back_changes_the_same_owner_carries_by_the_other_interface,
     an_owner_that_answers_no_client_gives_to_one_that_does,
+    an_address_on_interfaces_without_one_is_announced_and_taken_when_its_owner_dies,
+    where_nobody_can_answer_on_interfaces_without_an_address_leases_tell,
+    an_interface_without_an_address_says_nothing_until_a_policy_names_it,
     an_owner_that_answers_polls_and_not_clients_is_told_of_and_not_fenced,
     the_default_route_of_the_other_family_leads_nowhere,
 ];

@@ -1,7 +1,7 @@
 //! A host: a speaker's process, and a kernel that outlives it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -26,12 +26,24 @@ pub(crate) struct Nic {
     pub(crate) index: u32,
     pub(crate) mac: MacAddr,
     pub(crate) address: IpAddr,
+    /// The node has no address on it but that of the link, if that is there.
+    pub(crate) bare: Option<Option<Ipv6Addr>>,
     pub(crate) carrier: bool,
     pub(crate) default_routes: DefaultRoutes,
     pub(crate) detours: Detours,
     pub(crate) only_if_named: bool,
     /// Its kernel answers what is asked from 0.0.0.0 alone.
     pub(crate) answers_no_clients: bool,
+}
+
+impl Nic {
+    /// What it answers for beside addresses of Services.
+    pub(crate) fn own(&self) -> Option<IpAddr> {
+        match self.bare {
+            None => Some(self.address),
+            Some(link_local) => link_local.map(IpAddr::V6),
+        }
+    }
 }
 
 /// A request that is not answered yet.
@@ -135,6 +147,7 @@ impl Host {
                 index: 2 + u32::from(segment),
                 mac: MacAddr::new(2, 0, 0, segment, 0, number),
                 address: IpAddr::from([10, segment, 255, number]),
+                bare: None,
                 carrier: true,
                 default_routes: DefaultRoutes::NONE,
                 detours: Detours::default(),
@@ -229,7 +242,7 @@ impl Host {
     /// Rebuilds what the process is told about its links.
     pub(crate) fn link_up(&mut self) {
         let links = self.nics.iter().map(|nic| {
-            let own = LinkAddress { ip: nic.address, prefix_len: 16, tentative: false };
+            let own = nic.own().map(|ip| LinkAddress { ip, prefix_len: 16, tentative: false });
             let link = Link {
                 index: nic.index,
                 name: nic.name.clone(),
@@ -240,7 +253,7 @@ impl Host {
                 master: None,
                 lower: None,
                 loopback: false,
-                addresses: vec![own],
+                addresses: own.into_iter().collect(),
                 gateways: Vec::new(),
                 default_routes: nic.default_routes,
                 detours: nic.detours.clone(),
@@ -253,14 +266,16 @@ impl Host {
     pub(crate) fn interfaces(&self) -> BTreeMap<InterfaceName, Interface> {
         let interfaces = self.nics.iter().map(|nic| {
             let net = IpNet::new(nic.address, 16).unwrap();
+            let addresses = if nic.bare.is_some() { Vec::new() } else { vec![net] };
             let interface = Interface {
                 mac: nic.mac,
                 mtu: 1500,
                 carrier: nic.carrier,
-                addresses: vec![net],
+                addresses,
+                link_local: nic.bare.flatten(),
                 default_routes: nic.default_routes,
                 detours: nic.detours.clone(),
-                only_if_named: nic.only_if_named,
+                only_if_named: nic.only_if_named || nic.bare.is_some(),
             };
             (nic.name.clone(), interface)
         });

@@ -213,7 +213,7 @@ impl World {
         } else {
             let host = &self.hosts[to];
             let nic = &host.nics[segment];
-            (nic.address == ip || host.kernel.has(ip)) && !(named && nic.answers_no_clients)
+            (nic.own() == Some(ip) || host.kernel.has(ip)) && !(named && nic.answers_no_clients)
         };
         if has {
             let back = self.wire_delay();
@@ -275,11 +275,11 @@ impl World {
             let answering: Vec<(IpAddr, MacAddr)> = stations
                 .iter()
                 .filter(|other| self.connected(segment, id, **other))
-                .map(|other| match *other {
-                    ROUTER => (Self::router_ip(segment), Self::router_mac(segment)),
+                .filter_map(|other| match *other {
+                    ROUTER => Some((Self::router_ip(segment), Self::router_mac(segment))),
                     other => {
                         let nic = &self.hosts[other].nics[segment];
-                        (nic.address, nic.mac)
+                        Some((nic.own()?, nic.mac))
                     }
                 })
                 .collect();
@@ -301,7 +301,7 @@ impl World {
                 (0..self.hosts.len()).filter(|to| self.connected(segment, id, *to)).collect();
             if let Some(to) = nodes.get(turn % nodes.len().max(1)) {
                 let nic = &self.hosts[*to].nics[segment];
-                let (ip, mac) = (nic.address, nic.mac);
+                let (Some(ip), mac) = (nic.own(), nic.mac) else { continue };
                 let arriving =
                     Arriving { segment, ip, mac, announcement: false, answer: true, named: false };
                 self.arrive(id, Duration::ZERO, arriving);
