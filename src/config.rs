@@ -49,9 +49,15 @@ pub struct Config {
 
     /// The `DaemonSet` that runs this process, in the namespace of the claim leases. If it is gone, or being
     /// deleted, when the process is asked to end, Leasehold is being uninstalled: the addresses are given
-    /// up at once, and `arp_ignore` and `arp_announce` are set back. Without it another process is expected to follow.
+    /// up at once, and `arp_ignore` and `arp_announce` are set back. Without it another process may follow.
     #[arg(long, env = "LEASEHOLD_DAEMON_SET", value_name = "NAME")]
     pub daemon_set: Option<String>,
+
+    /// The pod of this process, in the same namespace. If it is being deleted and the `DaemonSet` stays when the
+    /// process is asked to end, the addresses stay for 30 s, until its successor is there. In any other case
+    /// the host may be shutting down: they stay for the lease duration.
+    #[arg(long, env = "LEASEHOLD_POD_NAME", value_name = "NAME", requires = "daemon_set")]
+    pub pod_name: Option<String>,
 
     /// The folder for the record that lets a restarted speaker keep its addresses. It must outlive
     /// the process and end with the boot, as /run does.

@@ -36,7 +36,8 @@ use crate::detect::listener::{Listener, ListenerError};
 use crate::guard::Guard;
 use crate::host::{Recorder, StateFolder};
 use crate::lease::{
-    Action, Answer, Election, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Serving,
+    Action, Answer, Election, Event, Fact, Follower, Frame, Heard, HeardFrame, Interface,
+    RequestId, Serving,
 };
 use crate::net::edge::Edge;
 use crate::net::hearing::{Attention, Peer};
@@ -300,8 +301,8 @@ impl Driver {
             Completed::List(listed) => listed,
             Completed::Look(installed) => {
                 tracing::info!(?installed, "asked to end");
-                self.restores = installed != Installed::Stays;
-                Some(Event::Terminate { last: installed == Installed::Gone })
+                self.restores = matches!(installed, Installed::Barred | Installed::Gone);
+                Some(Event::Terminate(installed.follower()))
             }
         })
     }
@@ -309,7 +310,7 @@ impl Driver {
     /// Whether another process follows this one has to be asked where it is run by a `DaemonSet`.
     fn asked_to_end(&mut self) -> Vec<Event> {
         let Some(daemon_set) = self.daemon_set.clone() else {
-            return vec![Event::Terminate { last: false }];
+            return vec![Event::Terminate(Follower::Unknown)];
         };
         self.requests.spawn(async move { Completed::Look(daemon_set.look().await) });
         Vec::new()

@@ -34,7 +34,7 @@ use crate::{announce, version, watch as watches};
 
 /// Within which time a request on a lease must be answered.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(1500);
-/// For how long a restarting speaker's addresses stay.
+/// For how long the addresses of a speaker stay whose pod is being replaced.
 const RESTART_GRACE: Duration = Duration::from_secs(30);
 /// Events of the watches that wait for the core.
 const EVENTS: usize = 1024;
@@ -88,8 +88,9 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     let leases =
         Leases::new(&lease_client, &config.session_namespace, &config.namespace, REQUEST_TIMEOUT);
     let watches = watches::start(&client, &leases, &sender, &health, &delivered);
-    let daemon_set =
-        config.daemon_set.map(|name| OwnDaemonSet::new(client.clone(), &config.namespace, name));
+    let daemon_set = config
+        .daemon_set
+        .map(|name| OwnDaemonSet::new(&client, &config.namespace, name, config.pod_name));
     let (reports, recorder) = Reports::new(client, &config.node_name);
     background.spawn(recorder);
 

@@ -1,17 +1,24 @@
-//! Whether Leasehold stays when this process is asked to end.
+//! Whether Leasehold stays when this process is asked to end, and another process follows.
 
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Error};
 
-/// How long the answer may take.
+use crate::lease::Follower;
+
+/// How long the answers may take.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What becomes of Leasehold when this process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Installed {
-    /// It stays, as far as is known: another process follows.
+    /// It stays, and this process's pod is being replaced.
+    Upgrades,
+    /// It stays, as far as is known. Whether another process follows is not: neither the kubelet that starts a
+    /// container again nor a host that shuts down touches the pod.
     Stays,
     /// Its roles are gone: it is being uninstalled, or they are wrong.
     Barred,
@@ -19,27 +26,58 @@ pub enum Installed {
     Gone,
 }
 
-/// The `DaemonSet` that runs this process.
+impl Installed {
+    /// Whether another process follows this one.
+    pub const fn follower(self) -> Follower {
+        match self {
+            Self::Upgrades => Follower::Expected,
+            Self::Stays | Self::Barred => Follower::Unknown,
+            Self::Gone => Follower::Nobody,
+        }
+    }
+}
+
+/// The `DaemonSet` that runs this process, and its pod.
 #[derive(Clone, Debug)]
 pub struct OwnDaemonSet {
-    api: Api<DaemonSet>,
+    daemon_sets: Api<DaemonSet>,
     name: String,
+    pods: Api<Pod>,
+    pod: Option<String>,
 }
 
 impl OwnDaemonSet {
-    /// The `DaemonSet` of this name.
-    pub fn new(client: Client, namespace: &str, name: String) -> Self {
-        Self { api: Api::namespaced(client, namespace), name }
+    /// The `DaemonSet` of this name, and the pod of that name in the same namespace.
+    pub fn new(client: &Client, namespace: &str, name: String, pod: Option<String>) -> Self {
+        Self {
+            daemon_sets: Api::namespaced(client.clone(), namespace),
+            name,
+            pods: Api::namespaced(client.clone(), namespace),
+            pod,
+        }
     }
 
     /// Whether it is there, and is to stay.
     pub async fn look(self) -> Installed {
-        let answer = tokio::time::timeout(TIMEOUT, self.api.get_metadata_opt(&self.name)).await;
-        match answer {
-            Ok(Ok(None)) => Installed::Gone,
-            Ok(Ok(Some(object))) if object.metadata.deletion_timestamp.is_some() => Installed::Gone,
+        let asked = tokio::time::timeout(TIMEOUT, self.daemon_sets.get_metadata_opt(&self.name));
+        let (daemon_set, replaced) = tokio::join!(asked, self.is_pod_going());
+        match daemon_set {
+            Ok(Ok(object)) if is_going(object.as_ref()) => Installed::Gone,
             Ok(Err(Error::Api(status))) if matches!(status.code, 401 | 403) => Installed::Barred,
+            Ok(Ok(_)) if replaced => Installed::Upgrades,
             Ok(_) | Err(_) => Installed::Stays,
         }
     }
+
+    /// Whether the pod was deleted, as a roll-out does it; not where that cannot be known.
+    async fn is_pod_going(&self) -> bool {
+        let Some(pod) = &self.pod else { return false };
+        let answer = tokio::time::timeout(TIMEOUT, self.pods.get_metadata_opt(pod)).await;
+        matches!(answer, Ok(Ok(object)) if is_going(object.as_ref()))
+    }
+}
+
+/// Whether an object is gone or being deleted.
+fn is_going<K>(object: Option<&PartialObjectMeta<K>>) -> bool {
+    object.is_none_or(|object| object.metadata.deletion_timestamp.is_some())
 }

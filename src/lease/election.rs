@@ -45,7 +45,7 @@ pub struct Config {
     pub lease_duration: Duration,
     /// After which time a request counts as unanswered.
     pub request_timeout: Duration,
-    /// For how long a restarting speaker's addresses stay, at least; whole seconds.
+    /// For how long the addresses of a speaker stay whose pod is being replaced, at least; whole seconds.
     pub restart_grace: Duration,
 }
 
@@ -240,7 +240,7 @@ impl Election {
                 self.kernel = view;
             }
             Event::Answered { request, answer } => self.answered(now, request, &answer, actions),
-            Event::Terminate { last } => self.own.terminate(now, last),
+            Event::Terminate(follower) => self.own.terminate(now, follower),
             Event::Tick => {}
         }
     }

@@ -1,4 +1,9 @@
 //! The end of the process: everything stays where it is, or goes to other nodes.
+//!
+//! What stays has to be found by the next process, and by nobody if there is none: a host that shuts down
+//! without being drained sends SIGTERM, too, and says nothing of itself. So the session is lengthened for an
+//! upgrade only, which the own pod shows. Otherwise it gets a full L once more: enough for a process that is
+//! started again at once, and no more than others wait for a node that lost its power.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +11,7 @@ use std::time::Duration;
 use leasehold_crds::lease::{Session, Stored};
 
 use super::election::Election;
-use super::event::{Action, Change};
+use super::event::{Action, Change, Follower};
 use super::requests::Purpose;
 use crate::clock::Instant;
 use crate::desired::NodeState;
@@ -47,7 +52,7 @@ impl Election {
         }
         let node = self.desired.as_ref().and_then(|desired| desired.nodes.get(&self.config.node));
         // A kubelet that shuts its host down says first that the node is not ready.
-        let stays = node == Some(&NodeState::Ready) && !self.own.last;
+        let stays = node == Some(&NodeState::Ready) && self.own.follower != Follower::Nobody;
         let ending = if stays {
             Ending::Restarting { asked }
         } else {
@@ -76,14 +81,24 @@ impl Election {
             self.own.due = now + SETTLING;
             return;
         }
-        let grace = self.config.restart_grace.max(self.lease_duration()).as_secs();
         let record = Session {
-            duration_seconds: i32::try_from(grace).unwrap_or(i32::MAX),
+            duration_seconds: self.restart_seconds(),
             restarting: true,
             ..self.own_record(stored.record.transitions, "restarting")
         };
         let change = Change { name: self.own_name.clone(), base: Some(stored), record };
         self.write_session(now, change, Purpose::Restart, actions);
+    }
+
+    /// For how long the session goes on without this process.
+    fn restart_seconds(&self) -> i32 {
+        match self.own.follower {
+            Follower::Expected => {
+                let grace = self.config.restart_grace.max(self.lease_duration()).as_secs();
+                i32::try_from(grace).unwrap_or(i32::MAX)
+            }
+            Follower::Unknown | Follower::Nobody => self.lease_seconds(),
+        }
     }
 
     /// Releases the session once others have taken, or nobody will take, what it held.

@@ -61,12 +61,21 @@ pub enum Event {
         answer: Answer,
     },
     /// The process was asked to end.
-    Terminate {
-        /// Whether no other process follows it: Leasehold is being uninstalled.
-        last: bool,
-    },
+    Terminate(Follower),
     /// A deadline has passed.
     Tick,
+}
+
+/// Whether another process follows one that was asked to end. Of two answers the later one here counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Follower {
+    /// Nothing says so: it may be started again at once, and its host may be shutting down.
+    #[default]
+    Unknown,
+    /// Its pod is being replaced: this may take as long as a pod takes to start.
+    Expected,
+    /// None: Leasehold is being uninstalled.
+    Nobody,
 }
 
 /// An interface of this node that can announce; one without an address only what a policy names it for.

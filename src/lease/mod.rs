@@ -98,8 +98,8 @@ mod yielded;
 pub use candidate::{Bar, answers, bar, prefer_answering};
 pub use election::{Config, Election};
 pub use event::{
-    Action, Answer, Change, Event, Fact, Frame, Heard, HeardFrame, Interface, RequestId, Target,
-    Write,
+    Action, Answer, Change, Event, Fact, Follower, Frame, Heard, HeardFrame, Interface, RequestId,
+    Target, Write,
 };
 pub use overview::{ClaimView, Remark, SpeakerView};
 pub use peers::UNSTEADY;

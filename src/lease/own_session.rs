@@ -8,6 +8,7 @@ use leasehold_crds::lease::{Session, SessionId, Stored};
 
 use super::election::{Config, KERNEL_GRACE};
 use super::ending::Ending;
+use super::event::Follower;
 use crate::clock::Instant;
 
 /// By how much clocks may differ in rate over L, and how long a removal may take.
@@ -52,8 +53,8 @@ pub(super) struct OwnSession {
     pub(super) list_due: Instant,
     pub(super) echoes: VecDeque<(Arc<str>, Instant)>,
     pub(super) ending: Ending,
-    /// No other process follows this one.
-    pub(super) last: bool,
+    /// Whether another process follows this one, as far as is known.
+    pub(super) follower: Follower,
 }
 
 impl OwnSession {
@@ -81,7 +82,7 @@ impl OwnSession {
             list_due: now,
             echoes: VecDeque::new(),
             ending: Ending::No,
-            last: false,
+            follower: Follower::Unknown,
         }
     }
 
@@ -111,8 +112,8 @@ impl OwnSession {
         self.settled
     }
 
-    pub(super) const fn terminate(&mut self, now: Instant, last: bool) {
-        self.last |= last;
+    pub(super) fn terminate(&mut self, now: Instant, follower: Follower) {
+        self.follower = self.follower.max(follower);
         if matches!(self.ending, Ending::No) {
             self.ending = Ending::Asked(now);
         }

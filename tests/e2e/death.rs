@@ -14,7 +14,7 @@ use crate::scene::{LEASE, Scene, holder_and_transitions, say};
 pub const SILENCE: std::ops::Range<Duration> = Duration::ZERO..Duration::from_millis(1500);
 /// A lease that ran out, at its earliest and at its latest: the silence began up to a renewal
 /// interval after the last renewal, and detection and claim take their time on a busy machine.
-const LEASE_RAN_OUT: std::ops::Range<Duration> = Duration::from_secs(3)..Duration::from_secs(9);
+pub const LEASE_RAN_OUT: std::ops::Range<Duration> = Duration::from_secs(3)..Duration::from_secs(9);
 /// How long two owners may last when a partition heals; the target is 50 ms, the rest is the
 /// machine.
 const HEALED: Duration = Duration::from_millis(250);

@@ -124,6 +124,7 @@ fn elections() -> Vec<Trial> {
         records::what_tools_take_off_a_service_while_no_operator_works_is_not_missed,
         restart::a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices,
         restart::an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection,
+        restart::a_reboot_without_a_drain_costs_no_more_than_a_power_cut_also_by_lease_alone,
         restart::all_speakers_are_upgraded_one_after_another_and_nothing_moves,
         sharing::services_that_share_an_address_have_one_owner_and_move_together,
         sharing::a_local_service_that_joins_an_address_interrupts_nothing,

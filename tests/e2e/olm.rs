@@ -139,6 +139,7 @@ pub async fn scene(lab: &Arc<Lab>, name: &str) -> Result<Scene> {
         for node in cluster.nodes() {
             node.speaker()?.reconfigure(|options| {
                 options.arguments.extend(["--daemon-set", SPEAKER_ACCOUNT].map(str::to_owned));
+                options.arguments.extend(["--pod-name", node.name()].map(str::to_owned));
             });
         }
         Ok(())

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use leasehold_lab::{Lab, Node, SYSTEM_NAMESPACE, binaries, eventually};
@@ -50,6 +51,29 @@ pub async fn daemon_sets(scene: &Scene) -> Result<Api<DaemonSet>> {
     Ok(daemon_sets)
 }
 
+/// The name of the pod that a node's speaker says it runs in.
+fn pod_of(node: &Node) -> String {
+    format!("{NAME}-{}", node.name())
+}
+
+/// The pod of a node's speaker, with a deletion under way: no kubelet confirms it in the lab.
+async fn pod_is_replaced(scene: &Scene, node: &Node) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(scene.lab().admin(), SYSTEM_NAMESPACE);
+    let object = serde_json::from_value(json!({
+        "metadata": { "name": pod_of(node) },
+        "spec": {
+            "nodeName": node.name(),
+            "serviceAccountName": NAME,
+            "containers": [{ "name": "speaker", "image": "speaker" }],
+        },
+    }))?;
+    pods.create(&PostParams::default(), &object).await?;
+    pods.delete(&pod_of(node), &DeleteParams::default()).await?;
+    let going = pods.get_metadata(&pod_of(node)).await?.metadata.deletion_timestamp;
+    ensure!(going.is_some(), "the pod is not being deleted");
+    Ok(())
+}
+
 pub async fn what_was_changed_on_a_node_is_undone_when_leasehold_goes_and_not_in_an_upgrade()
 -> Result<()> {
     let lab = Lab::start().await?;
@@ -58,7 +82,9 @@ pub async fn what_was_changed_on_a_node_is_undone_when_leasehold_goes_and_not_in
         for node in cluster.nodes() {
             node.namespace().sysctl(&[("net.ipv4.conf.eth0.arp_announce", "1")])?;
             node.speaker()?.reconfigure(|options| {
-                options.arguments.extend(["--daemon-set".to_owned(), NAME.to_owned()]);
+                let (daemon_set, pod) = (NAME.to_owned(), pod_of(node));
+                options.arguments.extend(["--daemon-set".to_owned(), daemon_set]);
+                options.arguments.extend(["--pod-name".to_owned(), pod]);
             });
         }
         Ok(())
@@ -69,11 +95,16 @@ pub async fn what_was_changed_on_a_node_is_undone_when_leasehold_goes_and_not_in
     let confined = ["1".to_owned(), "2".to_owned()];
     ensure!(arp(owner)? == confined && has_table(owner)?, "{:?}", arp(owner)?);
 
-    // An upgrade: another process follows.
+    // An upgrade: its pod is deleted, and another process follows.
     let claim = scene.claim().await?;
+    pod_is_replaced(&scene, owner).await?;
     let probe = scene.watch().await?;
     ensure!(owner.speaker()?.terminate().await?.success());
     ensure!(arp(owner)? == confined && has_table(owner)?, "{:?}", arp(owner)?);
+    let stays = scene.session(owner).await?.spec.and_then(|spec| spec.lease_duration_seconds);
+    ensure!(stays == Some(30), "the session lasts {stays:?} s while a pod is replaced");
+    let left = owner.has_address(scene.vip)?.and_then(|address| address.valid_seconds);
+    ensure!(left.is_some_and(|left| (25..=31).contains(&left)), "the address has {left:?} s left");
     owner.start_speaker()?;
     sleep(Duration::from_secs(3)).await;
     scene.nothing_was_felt("an upgrade", probe).await?;

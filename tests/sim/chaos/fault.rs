@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold::desired::NodeState;
+use leasehold::lease::Follower;
 
 use crate::dice::Dice;
 use crate::world::{Cuts, Down, Lost, ROUTER, Troubles, World};
@@ -11,12 +12,15 @@ use crate::world::{Cuts, Down, Lost, ROUTER, Troubles, World};
 const STATES: [NodeState; 4] =
     [NodeState::NotReady, NodeState::Cordoned, NodeState::Draining, NodeState::NetworkUnavailable];
 
+/// What may be known of who follows a process that is asked to end.
+const FOLLOWERS: [Follower; 2] = [Follower::Expected, Follower::Unknown];
+
 /// One thing that goes wrong, for a while or at once.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
     Killed(usize),
     PowerOff(usize),
-    Terminated(usize),
+    Terminated(usize, Follower),
     Stopped {
         host: usize,
         halfway: bool,
@@ -59,7 +63,7 @@ impl Fault {
         match dice.below(45) {
             0 | 1 => Self::Killed(host),
             2 | 3 => Self::PowerOff(host),
-            4 => Self::Terminated(host),
+            4 => Self::Terminated(host, dice.pick(&FOLLOWERS)),
             5..=7 => Self::Stopped { host, halfway: dice.percent(30) },
             8 => Self::Paused(host),
             9 => {
@@ -113,7 +117,7 @@ impl Fault {
             ),
             7 => Self::Reset(host),
             8 => Self::Killed(host),
-            9 => Self::Terminated(host),
+            9 => Self::Terminated(host, dice.pick(&FOLLOWERS)),
             10 => Self::ClaimDeleted(number),
             11 => Self::SessionDeleted(host),
             12 => Self::Stopped { host, halfway: dice.percent(30) },
@@ -130,7 +134,8 @@ impl Fault {
     pub(super) fn innocent_for(&self, dice: &mut Dice) -> Duration {
         let most = match self {
             Self::Killed(_) | Self::Stopped { .. } => Duration::from_millis(2500),
-            Self::Terminated(_) => Duration::from_secs(25),
+            Self::Terminated(_, Follower::Expected) => Duration::from_secs(25),
+            Self::Terminated(..) => Duration::from_secs(4),
             _ => Duration::from_secs(40),
         };
         dice.between(Duration::from_millis(50), most)

@@ -26,10 +26,7 @@ impl Sickness {
         match fault {
             Fault::Killed(host) => world.kill_process(*host),
             Fault::PowerOff(host) => world.power_off(*host),
-            Fault::Terminated(host) => {
-                let name = world.hosts[*host].name.clone();
-                world.terminate(&name);
-            }
+            Fault::Terminated(host, follower) => world.terminate_process(*host, *follower),
             Fault::Stopped { host, halfway } if world.hosts[*host].is_running() => {
                 world.stop(*host, *halfway);
             }
@@ -155,7 +152,7 @@ impl Sickness {
 
     pub(super) fn end(&mut self, world: &mut World, fault: &Fault) {
         match fault {
-            Fault::Killed(host) | Fault::Terminated(host) => Self::start(world, *host),
+            Fault::Killed(host) | Fault::Terminated(host, _) => Self::start(world, *host),
             Fault::PowerOff(host) if !world.hosts[*host].powered => world.power_on(*host),
             Fault::Stopped { host, .. } => {
                 if world.hosts[*host].stopped {

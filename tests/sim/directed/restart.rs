@@ -1,8 +1,11 @@
 //! Restarts: SIGTERM, SIGKILL, with and without the record, fenced or rebooted meanwhile.
 
+use std::time::Duration;
+
 use super::{Run, millis, runs, secs};
 use crate::world::controls::{on_session, session};
 use crate::world::{Trouble, World};
+use leasehold::desired::{Detection, OnApiOutage};
 use leasehold::lease::{Fact, Write};
 
 const ALL: [&str; 3] = ["a", "b", "c"];
@@ -53,6 +56,64 @@ fn a_restarting_speaker_that_does_not_come_back_is_replaced_after_its_grace() {
     world.run(secs(15));
     assert!(!world.loads().contains_key("a"));
     world.assert_served();
+}
+
+fn a_speaker_that_is_started_again_at_once_continues_though_nobody_said_that_it_would_be() {
+    for away in [millis(100), secs(2), secs(4)] {
+        let mut world = World::settled(&ALL, 9);
+        world.hold_still();
+        let before = world.loads();
+        let number = world.store.sessions[&session("a")].record.transitions;
+        world.shut_down("a");
+        world.run(away);
+        assert!(world.hosts["a"].exited);
+        world.start("a");
+        world.run(secs(15));
+        assert_eq!(world.loads(), before);
+        assert_eq!(world.store.sessions[&session("a")].record.transitions, number);
+        world.assert_served();
+    }
+}
+
+/// Where only leases tell who died: by their policy, or as nobody but the two owners is there to be heard.
+fn where_only_leases_tell() -> [(&'static str, World); 2] {
+    let settled = World::settled(&ALL, 6);
+    let mut blind = World::new(&["a", "b"]);
+    blind.router = false;
+    blind.add_services_with(1, 6, Detection::default(), OnApiOutage::Hold);
+    blind.run(secs(8));
+    blind.assert_served();
+    [("by policy", settled), ("on a blind segment", blind)]
+}
+
+/// How long nobody answers for what `a` had, in the worst case, if it loses its power `after` it was asked to
+/// end, or without having been.
+fn lost_by_an_end_of(after: Option<Duration>) -> [(&'static str, Duration); 2] {
+    let mut worst = [("", Duration::ZERO); 2];
+    // At any time between two renewals.
+    for phase in (0..9).map(|n| millis(n * 200)) {
+        for (worst, (place, mut world)) in worst.iter_mut().zip(where_only_leases_tell()) {
+            world.run(phase);
+            // What ended is in its kernel for as long after its lease ran out.
+            world.laws.overlap = Some(millis(2030));
+            if let Some(after) = after {
+                world.shut_down("a");
+                world.run(after);
+            }
+            world.kill_node("a");
+            *worst = (place, world.outage().max(worst.1));
+        }
+    }
+    worst
+}
+
+fn a_reboot_without_a_drain_costs_no_more_than_a_power_cut_where_only_leases_tell() {
+    let cut = lost_by_an_end_of(None);
+    for after in [millis(50), secs(1), secs(4), secs(8)] {
+        for ((place, cut), (_, reboot)) in cut.into_iter().zip(lost_by_an_end_of(Some(after))) {
+            assert!(reboot < cut + millis(200), "{place}, {after:?}: {reboot:?} and {cut:?}");
+        }
+    }
 }
 
 fn a_killed_speaker_that_is_back_at_once_continues_and_nothing_moves() {
@@ -203,6 +264,8 @@ pub(super) const RUNS: &[Run] = runs![
     an_upgrade_moves_nothing,
     lifetimes_stay_as_they_are_when_the_restart_cannot_be_written,
     a_restarting_speaker_that_does_not_come_back_is_replaced_after_its_grace,
+    a_speaker_that_is_started_again_at_once_continues_though_nobody_said_that_it_would_be,
+    a_reboot_without_a_drain_costs_no_more_than_a_power_cut_where_only_leases_tell,
     a_killed_speaker_that_is_back_at_once_continues_and_nothing_moves,
     a_process_that_starts_without_the_api_server_keeps_what_its_record_names,
     without_a_record_a_process_that_starts_without_the_api_server_lets_the_addresses_lapse,

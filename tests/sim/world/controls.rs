@@ -9,7 +9,7 @@ use leasehold::clock::Instant;
 use leasehold::desired::{
     Announcements, Desired, DesiredClaim, Detection, Failback, NodeState, OnApiOutage,
 };
-use leasehold::lease::{Event, Target, Write};
+use leasehold::lease::{Event, Follower, Target, Write};
 use leasehold_crds::lease::{Claim, LeaseName, Session};
 use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
@@ -250,10 +250,18 @@ impl World {
         }
     }
 
-    /// SIGTERM.
+    /// SIGTERM in a roll-out: the pod is being replaced.
     pub(crate) fn terminate(&mut self, name: &str) {
-        let id = self.hosts.id(name);
-        self.happen_to(id, Happening::Event(Event::Terminate { last: false }));
+        self.terminate_process(self.hosts.id(name), Follower::Expected);
+    }
+
+    /// SIGTERM without a word, as a host sends it that shuts down, and who starts a process again.
+    pub(crate) fn shut_down(&mut self, name: &str) {
+        self.terminate_process(self.hosts.id(name), Follower::Unknown);
+    }
+
+    pub(crate) fn terminate_process(&mut self, id: usize, follower: Follower) {
+        self.happen_to(id, Happening::Event(Event::Terminate(follower)));
     }
 
     pub(crate) fn set_carrier(&mut self, name: &str, carrier: bool) {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use leasehold::lease::{Action, Answer, Event, Write};
+use leasehold::lease::{Action, Answer, Event, Follower, Write};
 use leasehold_crds::lease::{Claim, Session, Stored};
 
 use super::World;
@@ -148,8 +148,9 @@ impl World {
             Event::Answered { request, answer: said } => {
                 format!("answer {}: {}", request.0, answer(said))
             }
-            Event::Terminate { last: false } => "SIGTERM".to_owned(),
-            Event::Terminate { last: true } => "SIGTERM for good".to_owned(),
+            Event::Terminate(Follower::Unknown) => "SIGTERM".to_owned(),
+            Event::Terminate(Follower::Expected) => "SIGTERM in a roll-out".to_owned(),
+            Event::Terminate(Follower::Nobody) => "SIGTERM for good".to_owned(),
         };
         self.tell(id, &text);
     }
