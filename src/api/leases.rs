@@ -13,6 +13,9 @@ use super::said;
 use crate::clock::Instant;
 use crate::lease::{Answer, Change, Event, Target, Write};
 
+/// How many leases a list is asked for at a time: a kilobyte each.
+const PAGE: u32 = 500;
+
 /// The leases of a cluster.
 #[derive(Clone, Debug)]
 pub struct Leases {
@@ -75,23 +78,12 @@ impl Leases {
     /// Lists all sessions and claims from the store, as the core asked for it at `asked`; nothing where
     /// either fails.
     pub async fn list(&self, asked: Instant) -> Option<Event> {
-        let all = ListParams::default();
         let both = async {
-            let sessions = self.sessions.api.list(&all).await?;
-            let claims = self.claims.api.list(&all).await?;
-            Ok::<_, kube::Error>((sessions.items, claims.items))
+            let sessions = all(&self.sessions.api, |_| true).await?;
+            Ok::<_, kube::Error>((sessions, all(&self.claims.api, is_claim).await?))
         };
         match tokio::time::timeout(self.timeout, both).await {
-            Ok(Ok((sessions, claims))) => Some(Event::Listed {
-                asked,
-                sessions: sessions.iter().filter_map(Stored::from_lease).map(Arc::new).collect(),
-                claims: claims
-                    .iter()
-                    .filter(|lease| is_claim(lease))
-                    .filter_map(Stored::from_lease)
-                    .map(Arc::new)
-                    .collect(),
-            }),
+            Ok(Ok((sessions, claims))) => Some(Event::Listed { asked, sessions, claims }),
             Ok(Err(_)) | Err(_) => None,
         }
     }
@@ -159,6 +151,25 @@ impl Leases {
             Ok(Err(error)) => Answer::Unknown(said(&error)),
             Err(_) => Answer::Unknown(format!("no answer within {:?}", self.timeout)),
         })
+    }
+}
+
+/// All leases of a namespace that are such, as they were at one moment. Ten thousand at once would take more memory
+/// than all else.
+async fn all<T: Record>(
+    api: &Api<Lease>,
+    is_one: fn(&Lease) -> bool,
+) -> Result<Vec<Arc<Stored<T>>>, kube::Error> {
+    let mut params = ListParams::default().limit(PAGE);
+    let mut all = Vec::new();
+    loop {
+        let page = api.list(&params).await?;
+        let such = page.items.iter().filter(|lease| is_one(lease));
+        all.extend(such.filter_map(Stored::from_lease).map(Arc::new));
+        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if params.continue_token.is_none() {
+            return Ok(all);
+        }
     }
 }
 

@@ -4,6 +4,7 @@ pub mod client;
 pub mod installed;
 pub mod leases;
 pub mod pause;
+pub mod watched;
 
 use std::path::PathBuf;
 

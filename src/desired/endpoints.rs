@@ -23,14 +23,14 @@ impl<'a> Endpoints<'a> {
         let mut nodes: BTreeMap<&str, BTreeSet<&NodeName>> = BTreeMap::new();
         let mut serving: BTreeMap<&str, BTreeSet<&NodeName>> = BTreeMap::new();
         let mut served = BTreeSet::new();
-        for slice in snapshot.slices.values() {
-            let Some(service) = snapshot.services.get(&slice.service) else { continue };
+        for (_, slice) in snapshot.slices.iter() {
+            let Some(service) = snapshot.services.get(slice.service()) else { continue };
             if service.local {
-                nodes.entry(&slice.service).or_default().extend(&slice.ready);
-                serving.entry(&slice.service).or_default().extend(&slice.serving);
+                nodes.entry(slice.service()).or_default().extend(slice.ready());
+                serving.entry(slice.service()).or_default().extend(slice.serving());
             }
-            if slice.any {
-                served.insert(slice.service.as_str());
+            if slice.serves() {
+                served.insert(slice.service());
             }
         }
         for (service, nodes) in &mut nodes {

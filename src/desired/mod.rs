@@ -8,6 +8,7 @@ mod endpoints;
 mod reach;
 mod records;
 mod rules;
+mod slices;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,8 @@ pub use build::build;
 pub use reach::{Protocol, Reach, ServicePort};
 pub use records::{Governed, Lists, Record, governed};
 pub use rules::{LeftOut, Rules};
-pub use snapshot::{NodeObject, ServiceFacts, SliceFacts, Snapshot};
+pub use slices::{KeptSlice, Slice, SliceFacts, Slices};
+pub use snapshot::{NodeObject, ServiceFacts, Snapshot};
 
 /// What the cluster asks for now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

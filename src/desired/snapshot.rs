@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use leasehold_crds::AnnouncementPolicy;
 use leasehold_crds::addresses::AddressSet;
@@ -14,6 +13,7 @@ use leasehold_crds::policy::PoolLabels;
 use leasehold_crds::service;
 
 use super::records::{Lists, Record};
+use super::slices::{KeptSlice, SliceFacts, Slices};
 use super::{NodeState, ServicePort};
 
 /// The label that takes a node out of load balancing (Kubernetes, well-known labels).
@@ -22,8 +22,6 @@ const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// The taints of a node whose kubelet says that it is not ready, or says nothing.
 const NOT_READY: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
-/// The label of an EndpointSlice that names its service.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// What is kept of the cluster's objects.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +31,7 @@ pub struct Snapshot {
     /// What the claims list.
     pub lists: Lists,
     /// Slices, by `namespace/name`.
-    pub slices: BTreeMap<String, SliceFacts>,
+    pub slices: Slices,
     /// Nodes.
     pub nodes: BTreeMap<NodeName, NodeObject>,
     /// Policies, by name.
@@ -63,25 +61,6 @@ impl AsRef<Record> for ServiceFacts {
     }
 }
 
-/// What is kept of an EndpointSlice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SliceFacts {
-    pub(super) service: String,
-    pub(super) ready: Nodes,
-    pub(super) serving: Nodes,
-    /// Nodes on which an endpoint terminates.
-    leaving: Nodes,
-    /// Whether any endpoint serves, on a node or elsewhere.
-    pub(super) any: bool,
-}
-
-/// Nodes in the order of their names, each once.
-type Nodes = Box<[NodeName]>;
-
-fn ordered(nodes: BTreeSet<NodeName>) -> Nodes {
-    nodes.into_iter().collect()
-}
-
 /// What is kept of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeObject {
@@ -92,20 +71,26 @@ pub struct NodeObject {
 }
 
 impl Snapshot {
-    /// Replaces what is kept of a slice. A cordoned node that an endpoint leaves is being drained.
-    pub fn set_slice(&mut self, key: String, slice: Option<SliceFacts>) {
-        let before = self.slices.remove(&key);
-        let stays = |node: &&NodeName| slice.as_ref().is_some_and(|now| now.is_ready(node));
-        let left = before.iter().flat_map(|slice| &slice.ready).filter(|node| !stays(node));
-        let leaving = slice.iter().flat_map(|slice| &slice.leaving);
-        for node in left.chain(leaving) {
-            if self.nodes.get(node).is_some_and(|node| node.state == NodeState::Cordoned) {
-                self.draining.insert(node.clone());
-            }
-        }
-        if let Some(slice) = slice {
-            self.slices.insert(key, slice);
-        }
+    /// Replaces what is kept of a slice. A cordoned node that an endpoint leaves is being drained. Returns
+    /// whether anything may follow from it.
+    pub fn set_slice(&mut self, key: &str, slice: Option<&SliceFacts>) -> bool {
+        let cordoned = |node: &NodeName| {
+            self.nodes.get(node).is_some_and(|it| it.state == NodeState::Cordoned)
+        };
+        let stays = |node: &NodeName| slice.is_some_and(|now| now.is_ready(node));
+        let before = self.slices.get(key);
+        let left = before.into_iter().flat_map(KeptSlice::ready).filter(|node| !stays(node));
+        let leaving = slice.into_iter().flat_map(SliceFacts::leaving);
+        let drained: Vec<_> = left.chain(leaving).filter(|it| cordoned(it)).cloned().collect();
+        let mut ours = before.is_some_and(|before| self.services.contains_key(before.service()));
+        let known = self.draining.len();
+        self.draining.extend(drained);
+        ours |= slice.is_some_and(|slice| self.services.contains_key(slice.service()));
+        let changed = match slice {
+            Some(slice) => self.slices.insert(key, slice),
+            None => self.slices.remove(key),
+        };
+        (changed && ours) || self.draining.len() > known
     }
 
     /// To be called when nodes have changed: what is not cordoned any more is not drained, and a node
@@ -115,7 +100,7 @@ impl Snapshot {
         let is = |node: &NodeName| nodes.get(node).map_or(NodeState::Ready, |node| node.state);
         self.draining.retain(|node| is(node) >= NodeState::Cordoned);
         if nodes.values().any(|node| node.state == NodeState::Cordoned) {
-            let leaving = self.slices.values().flat_map(|slice| &slice.leaving);
+            let leaving = self.slices.iter().flat_map(|(_, slice)| slice.leaving());
             let drained = leaving.filter(|node| is(node) == NodeState::Cordoned);
             self.draining.extend(drained.cloned());
         }
@@ -133,7 +118,7 @@ impl Snapshot {
 }
 
 /// `namespace/name` of an object.
-fn key(object: &impl ResourceExt) -> String {
+pub(super) fn key(object: &impl ResourceExt) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
@@ -181,75 +166,6 @@ impl ServiceFacts {
         lists: &'a Lists,
     ) -> Option<&'a str> {
         claims.iter().find_map(|(claim, _)| lists.pool(claim)).or(self.pool.as_deref())
-    }
-}
-
-impl SliceFacts {
-    /// A slice of `service` with endpoints on these nodes, ready or merely serving; `any` says whether
-    /// any serves, on a node or elsewhere.
-    pub fn on(service: String, any: bool, nodes: impl Iterator<Item = (NodeName, bool)>) -> Self {
-        let (mut ready, mut serving) = (BTreeSet::new(), BTreeSet::new());
-        for (node, is_ready) in nodes {
-            if is_ready {
-                ready.insert(node.clone());
-            }
-            serving.insert(node);
-        }
-        let (ready, serving) = (ordered(ready), ordered(serving));
-        Self { service, ready, serving, leaving: Nodes::default(), any }
-    }
-
-    fn is_ready(&self, node: &NodeName) -> bool {
-        self.ready.binary_search(node).is_ok()
-    }
-
-    /// The nodes with an endpoint that is ready or serves, and whether one is ready.
-    pub fn nodes(&self) -> impl Iterator<Item = (&NodeName, bool)> {
-        let nodes: BTreeSet<&NodeName> = self.ready.iter().chain(&self.serving).collect();
-        nodes.into_iter().map(|node| (node, self.is_ready(node)))
-    }
-
-    /// The service, as `namespace/name`.
-    pub fn service(&self) -> &str {
-        &self.service
-    }
-
-    /// Whether any endpoint serves, on a node or elsewhere.
-    pub const fn serves(&self) -> bool {
-        self.any
-    }
-
-    /// The facts of a slice that belongs to a Service; `None` for all others.
-    pub fn of(object: &EndpointSlice) -> Option<(String, Self)> {
-        let name = object.labels().get(SERVICE_NAME)?;
-        let service = format!("{}/{name}", object.namespace().unwrap_or_default());
-        let mut any = false;
-        let (mut all_ready, mut all_serving, mut leaving) =
-            (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        for endpoint in &object.endpoints {
-            // Unknown counts as true (discovery.k8s.io/v1, EndpointConditions).
-            let conditions = endpoint.conditions.as_ref();
-            let ready = conditions.and_then(|c| c.ready).unwrap_or(true);
-            let serving = conditions.and_then(|c| c.serving).unwrap_or(ready);
-            any |= ready || serving;
-            let Some(node) = endpoint.node_name.as_deref().and_then(|name| name.parse().ok())
-            else {
-                continue;
-            };
-            let node: NodeName = node;
-            if ready {
-                all_ready.insert(node.clone());
-            }
-            if serving {
-                all_serving.insert(node.clone());
-            }
-            if conditions.and_then(|c| c.terminating).unwrap_or(false) {
-                leaving.insert(node);
-            }
-        }
-        let (ready, serving, leaving) =
-            (ordered(all_ready), ordered(all_serving), ordered(leaving));
-        Some((key(object), Self { service, ready, serving, leaving, any }))
     }
 }
 

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use leasehold_crds::AnnouncementPolicy;
 use leasehold_crds::lease::LeaseName;
@@ -23,7 +22,7 @@ fn snapshot(objects: &[serde_json::Value]) -> Snapshot {
     for (key, _) in services.iter().filter(|(_, service)| !service.local) {
         let name = key.strip_prefix("web/").unwrap_or(key);
         let slice = slice(name, json!([{"addresses": ["10.0.0.1"]}]));
-        let slice: EndpointSlice = serde_json::from_value(slice).unwrap();
+        let slice: Slice = serde_json::from_value(slice).unwrap();
         slices.extend(SliceFacts::of(&slice).map(|(_, facts)| (format!("{key} elsewhere"), facts)));
     }
     snapshot
@@ -40,9 +39,9 @@ fn kept(objects: &[serde_json::Value]) -> Snapshot {
                 snapshot.services.extend(ServiceFacts::of(&service));
             }
             "EndpointSlice" => {
-                let slice: EndpointSlice = serde_json::from_value(object).unwrap();
+                let slice: Slice = serde_json::from_value(object).unwrap();
                 let (key, facts) = SliceFacts::of(&slice).unwrap();
-                snapshot.set_slice(key, Some(facts));
+                snapshot.set_slice(&key, Some(&facts));
             }
             "Node" => {
                 let node: Node = serde_json::from_value(object).unwrap();

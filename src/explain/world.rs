@@ -5,7 +5,6 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use leasehold_crds::lease::{Claim, LeaseName, Session, Stored, millis};
@@ -13,7 +12,7 @@ use leasehold_crds::names::NodeName;
 use leasehold_crds::service::{self, ALLOCATED};
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 
-use crate::desired::{NodeObject, ServiceFacts, SliceFacts, Snapshot, governed};
+use crate::desired::{NodeObject, ServiceFacts, Slice, SliceFacts, Snapshot, governed};
 
 /// The objects of a cluster, as the API server lists them.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +20,7 @@ pub struct Objects {
     /// All Services.
     pub services: Vec<Service>,
     /// Their endpoints.
-    pub slices: Vec<EndpointSlice>,
+    pub slices: Vec<Slice>,
     /// All nodes.
     pub nodes: Vec<Node>,
     /// Policies.

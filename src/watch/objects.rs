@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::DeserializeGuard;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event as Watched, watcher};
+use kube::runtime::watcher::{self, Event as Watched};
 use kube::{Api, Client, Resource, ResourceExt};
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde::de::DeserializeOwned;
@@ -18,8 +16,11 @@ use tokio::sync::{mpsc, watch};
 use super::WATCH_SECONDS;
 use super::leases::Claims;
 use crate::api::pause::Pause;
+use crate::api::watched::watched;
 use crate::clock::Instant;
-use crate::desired::{Desired, NodeObject, ServiceFacts, SliceFacts, Snapshot, build};
+use crate::desired::{
+    Desired, NodeObject, ServiceFacts, Slice, SliceFacts, Slices, Snapshot, build,
+};
 use crate::lease::Event;
 use crate::report::gauges::Delivered;
 use crate::report::health::{Health, Part};
@@ -34,7 +35,7 @@ const REST: u32 = 9;
 #[expect(clippy::large_enum_variant, reason = "taken apart as soon as it is made")]
 enum Change {
     Service(Watched<DeserializeGuard<Service>>),
-    Slice(Watched<DeserializeGuard<EndpointSlice>>),
+    Slice(Watched<Slice>),
     Node(Watched<DeserializeGuard<Node>>),
     Policy(Watched<DeserializeGuard<AnnouncementPolicy>>),
     Pool(Watched<DeserializeGuard<IPAddressPool>>),
@@ -102,18 +103,15 @@ fn claims<'a>(lists: mpsc::Receiver<Claims>) -> BoxStream<'a, Change> {
 }
 
 fn observe<K>(
-    api: Api<DeserializeGuard<K>>,
+    api: Api<K>,
     part: Part,
-    wrap: fn(Watched<DeserializeGuard<K>>) -> Change,
+    wrap: fn(Watched<K>) -> Change,
     delivered: &Delivered,
 ) -> BoxStream<'_, Change>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-    K::DynamicType: Default,
-    DeserializeGuard<K>: Resource<DynamicType = K::DynamicType>,
 {
-    watcher(api, watcher::Config::default().timeout(WATCH_SECONDS))
-        .backoff(Pause::default())
+    watched(api, WATCH_SECONDS)
         .map(move |event| match event {
             Ok(event) => {
                 delivered.note(Instant::now(), part);
@@ -268,19 +266,27 @@ where
 }
 
 /// As [`merge`], for slices, of which it matters what they said before.
-fn merge_slices(
-    event: Watched<DeserializeGuard<EndpointSlice>>,
-    snapshot: &mut Snapshot,
-    listing: &mut Facts<SliceFacts>,
-) -> Merged {
-    let (name, mut changed) = match &event {
-        Watched::Apply(object) | Watched::Delete(object) => (key(object), Facts::new()),
-        _ => return merge(event, &mut snapshot.slices, listing, SliceFacts::of),
+fn merge_slices(event: Watched<Slice>, snapshot: &mut Snapshot, listing: &mut Slices) -> Merged {
+    let changed = match event {
+        Watched::Init => {
+            listing.clear();
+            false
+        }
+        Watched::InitApply(object) => {
+            listing.extend(SliceFacts::of(&object));
+            false
+        }
+        Watched::InitDone => {
+            snapshot.slices = std::mem::take(listing);
+            return Merged::Listed;
+        }
+        Watched::Apply(object) => {
+            let facts = SliceFacts::of(&object).map(|(_, facts)| facts);
+            snapshot.set_slice(&key(&object), facts.as_ref())
+        }
+        Watched::Delete(object) => snapshot.set_slice(&key(&object), None),
     };
-    merge(event, &mut changed, listing, SliceFacts::of);
-    let slice = changed.remove(&name);
-    snapshot.set_slice(name, slice);
-    Merged::Changed
+    if changed { Merged::Changed } else { Merged::Nothing }
 }
 
 /// As [`merge`], for what is kept under a parsed name.
@@ -291,13 +297,26 @@ fn merge_nodes(
 ) -> Merged {
     let read = |object: &DeserializeGuard<Node>| object.0.as_ref().ok().and_then(NodeObject::of);
     match event {
-        Watched::Init => listing.clear(),
-        Watched::InitApply(object) => listing.extend(read(&object)),
+        Watched::Init => {
+            listing.clear();
+            return Merged::Nothing;
+        }
+        Watched::InitApply(object) => {
+            listing.extend(read(&object));
+            return Merged::Nothing;
+        }
         Watched::InitDone => {
             *kept = std::mem::take(listing);
             return Merged::Listed;
         }
-        Watched::Apply(object) => kept.extend(read(&object)),
+        Watched::Apply(object) => {
+            // A kubelet says every few minutes what is known.
+            let Some((name, facts)) = read(&object) else { return Merged::Nothing };
+            if kept.get(&name) == Some(&facts) {
+                return Merged::Nothing;
+            }
+            kept.insert(name, facts);
+        }
         Watched::Delete(object) => {
             if let Ok(name) = object.name_any().parse() {
                 kept.remove(&name);

@@ -138,14 +138,23 @@ impl Process {
 
     /// Resident memory in KiB (`VmRSS` in proc(5)).
     pub fn resident_kib(&self) -> Result<u64> {
+        self.memory_kib("VmRSS")
+    }
+
+    /// The most that was resident at any time, in KiB (`VmHWM` in proc(5)).
+    pub fn peak_kib(&self) -> Result<u64> {
+        self.memory_kib("VmHWM")
+    }
+
+    fn memory_kib(&self, what: &str) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))
             .with_context(|| format!("{} has ended", self.name))?;
         status
             .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .find_map(|line| line.strip_prefix(what)?.strip_prefix(':'))
             .and_then(|value| value.split_whitespace().next())
             .and_then(|value| value.parse().ok())
-            .ok_or_else(|| anyhow!("no VmRSS for {}", self.name))
+            .ok_or_else(|| anyhow!("no {what} for {}", self.name))
     }
 
     /// Processor time that it has used, in user and in kernel mode (proc(5): `utime`, `stime`).

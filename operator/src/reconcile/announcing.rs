@@ -225,13 +225,15 @@ impl Index {
             let facts =
                 ServiceFacts::placed(split.clone(), pool, labels, row.traffic == Traffic::Local);
             world.snapshot.services.insert(key.to_string(), facts);
-            keys.insert(key);
+            keys.insert(key.to_string());
         }
         if keys.is_empty() {
             return world;
         }
-        let slices = self.endpoints.slices.iter().filter(|(_, row)| keys.contains(row.service()));
-        world.snapshot.slices = slices.map(|(key, row)| (key.to_string(), row.facts())).collect();
+        let slices = self.endpoints.slices().iter();
+        let slices = slices.filter(|(_, slice)| keys.contains(slice.service()));
+        world.snapshot.slices =
+            slices.map(|(key, slice)| (key.to_owned(), slice.facts())).collect();
         let nodes = self
             .nodes
             .iter()

@@ -3,65 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
-use leasehold::desired::SliceFacts;
-use leasehold_crds::names::NodeName;
+use leasehold::desired::{Slice, SliceFacts, Slices};
 
-use super::table::{Row, Table};
 use crate::allocate::ServiceKey;
 use crate::clock::Instant;
 
 /// For how long a Service has no endpoint before anybody is told: pods start, and are replaced.
 const ABSENCE: Duration = Duration::from_secs(2);
 
-/// What is kept of an EndpointSlice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SliceRow {
-    service: ServiceKey,
-    serves: bool,
-    /// The nodes with an endpoint, and whether one is ready there.
-    nodes: Box<[(NodeName, bool)]>,
-}
-
-impl SliceRow {
-    /// What decides on which nodes its Service may be announced.
-    pub(super) fn facts(&self) -> SliceFacts {
-        SliceFacts::on(self.service.to_string(), self.serves, self.nodes.iter().cloned())
-    }
-
-    /// Its Service.
-    pub(super) const fn service(&self) -> &ServiceKey {
-        &self.service
-    }
-}
-
-impl Row for SliceRow {
-    type Key = ServiceKey;
-    type Object = EndpointSlice;
-
-    fn read(slice: &EndpointSlice) -> Option<Self> {
-        let (_, facts) = SliceFacts::of(slice)?;
-        let (namespace, name) = facts.service().split_once('/')?;
-        let service = ServiceKey { namespace: namespace.to_owned(), name: name.to_owned() };
-        let nodes = facts.nodes().map(|(node, ready)| (node.clone(), ready)).collect();
-        Some(Self { service, serves: facts.serves(), nodes })
-    }
-
-    /// Its own namespace and name.
-    fn key(meta: &ObjectMeta) -> Option<ServiceKey> {
-        Some(ServiceKey { namespace: meta.namespace.clone()?, name: meta.name.clone()? })
-    }
-}
-
 /// Which Services have endpoints.
 #[derive(Debug, Default)]
 pub struct Endpoints {
-    /// The slices.
-    pub slices: Table<SliceRow>,
+    slices: Slices,
+    listing: Slices,
+    listed: bool,
     /// How many slices of each Service have an endpoint that serves.
     serving: BTreeMap<ServiceKey, usize>,
     /// The Services of ours that have none, and since when.
@@ -76,44 +33,69 @@ pub(super) enum Concerned {
 }
 
 impl Endpoints {
+    /// The slices.
+    pub(super) const fn slices(&self) -> &Slices {
+        &self.slices
+    }
+
+    /// Whether the first list is complete.
+    pub(super) const fn is_listed(&self) -> bool {
+        self.listed
+    }
+
     /// Takes a change in; returns the Services that have endpoints now, or none any more.
-    pub(super) fn apply(&mut self, event: Event<DeserializeGuard<EndpointSlice>>) -> Concerned {
-        let key = match &event {
-            Event::Apply(slice) | Event::Delete(slice) => {
-                let (namespace, name) = (slice.namespace(), slice.name_any());
-                namespace.map(|namespace| ServiceKey { namespace, name })
+    pub(super) fn apply(&mut self, event: Event<Slice>) -> Concerned {
+        match event {
+            Event::Init => self.listing.clear(),
+            Event::InitApply(slice) => self.listing.extend(SliceFacts::of(&slice)),
+            Event::InitDone => {
+                let before = std::mem::replace(&mut self.slices, std::mem::take(&mut self.listing));
+                if std::mem::replace(&mut self.listed, true) && before == self.slices {
+                    return Concerned::These(BTreeSet::new());
+                }
+                self.serving = BTreeMap::new();
+                for (_, slice) in self.slices.iter().filter(|(_, slice)| slice.serves()) {
+                    if let Some(service) = service_of(slice.service()) {
+                        *self.serving.entry(service).or_default() += 1;
+                    }
+                }
+                return Concerned::All;
             }
-            Event::Init | Event::InitApply(_) | Event::InitDone => None,
+            Event::Apply(slice) => {
+                let facts = SliceFacts::of(&slice).map(|(_, facts)| facts);
+                return Concerned::These(self.replace(&slice, facts.as_ref()));
+            }
+            Event::Delete(slice) => return Concerned::These(self.replace(&slice, None)),
+        }
+        Concerned::These(BTreeSet::new())
+    }
+
+    /// Replaces what is kept of a slice; returns the Services that have endpoints by that, or none any more.
+    fn replace(&mut self, slice: &Slice, facts: Option<&SliceFacts>) -> BTreeSet<ServiceKey> {
+        let key = format!("{}/{}", slice.namespace().unwrap_or_default(), slice.name_any());
+        let before = self.slices.get(&key).map(|slice| (slice.service(), slice.serves()));
+        let before = before.and_then(|(service, serves)| Some((service_of(service)?, serves)));
+        let now = facts.and_then(|it| Some((service_of(it.service())?, it.serves())));
+        match facts {
+            Some(facts) => self.slices.insert(&key, facts),
+            None => self.slices.remove(&key),
         };
-        let Some(key) = key else {
-            if !self.slices.apply(event) {
-                return Concerned::These(BTreeSet::new());
-            }
-            self.serving = BTreeMap::new();
-            for (_, slice) in self.slices.iter().filter(|(_, slice)| slice.serves) {
-                *self.serving.entry(slice.service.clone()).or_default() += 1;
-            }
-            return Concerned::All;
-        };
-        let before = self.slices.get(&key).cloned();
-        self.slices.apply(event);
-        let now = self.slices.get(&key).cloned();
-        let services = before.iter().chain(&now).map(|slice| slice.service.clone());
+        let services = before.iter().chain(&now).map(|(service, _)| service.clone());
         let mut concerned: BTreeSet<_> =
             services.map(|service| (self.serves(&service), service)).collect();
-        for slice in before.iter().filter(|slice| slice.serves) {
-            if let Some(count) = self.serving.get_mut(&slice.service) {
+        for (service, _) in before.iter().filter(|(_, serves)| *serves) {
+            if let Some(count) = self.serving.get_mut(service) {
                 *count -= 1;
                 if *count == 0 {
-                    self.serving.remove(&slice.service);
+                    self.serving.remove(service);
                 }
             }
         }
-        for slice in now.into_iter().filter(|slice| slice.serves) {
-            *self.serving.entry(slice.service).or_default() += 1;
+        for (service, _) in now.into_iter().filter(|(_, serves)| *serves) {
+            *self.serving.entry(service).or_default() += 1;
         }
         concerned.retain(|(served, service)| *served != self.serves(service));
-        Concerned::These(concerned.into_iter().map(|(_, service)| service).collect())
+        concerned.into_iter().map(|(_, service)| service).collect()
     }
 
     /// Whether a Service has an endpoint that serves.
@@ -139,4 +121,10 @@ impl Endpoints {
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         self.absent.values().map(|since| *since + ABSENCE).filter(|at| *at > now).min()
     }
+}
+
+/// The Service that is named so in a slice.
+fn service_of(name: &str) -> Option<ServiceKey> {
+    let (namespace, name) = name.split_once('/')?;
+    Some(ServiceKey { namespace: namespace.to_owned(), name: name.to_owned() })
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
+use leasehold::desired::Slice;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::policy::{Governance, Spread};
 use leasehold_crds::service::Claims;
@@ -332,7 +332,7 @@ impl Index {
         }
     }
 
-    fn slice(&mut self, event: Event<DeserializeGuard<EndpointSlice>>) -> bool {
+    fn slice(&mut self, event: Event<Slice>) -> bool {
         match self.endpoints.apply(event) {
             Concerned::All => {
                 self.open_all();
@@ -556,7 +556,7 @@ impl Index {
             Kind::Pool => self.pools.is_listed(),
             Kind::Policy => self.policies.is_listed(),
             Kind::Node => self.nodes.is_listed(),
-            Kind::Slice => self.endpoints.slices.is_listed(),
+            Kind::Slice => self.endpoints.is_listed(),
             Kind::Claim => self.claims.is_listed(),
             Kind::Session => self.sessions.is_listed(),
         };
@@ -564,14 +564,13 @@ impl Index {
     }
 
     /// How many objects of each kind could not be read so far.
-    pub fn malformed(&self) -> [(&'static str, u64); 8] {
+    pub fn malformed(&self) -> [(&'static str, u64); 7] {
         [
             ("Service", self.services.malformed()),
             ("Namespace", self.namespaces.malformed()),
             ("IPAddressPool", self.pools.malformed()),
             ("AnnouncementPolicy", self.policies.malformed()),
             ("Node", self.nodes.malformed()),
-            ("EndpointSlice", self.endpoints.slices.malformed()),
             ("Claim", self.claims.malformed()),
             ("Session", self.sessions.malformed()),
         ]

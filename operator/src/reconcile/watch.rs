@@ -5,12 +5,11 @@ use std::fmt::Debug;
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::DeserializeGuard;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
-use leasehold::api::pause::Pause;
+use leasehold::api::watched::watched;
+use leasehold::desired::Slice;
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -83,7 +82,7 @@ pub enum Change {
     /// About a Node.
     Node(Observed<Node>),
     /// About an EndpointSlice.
-    Slice(Observed<EndpointSlice>),
+    Slice(Box<Event<Slice>>),
     /// About a claim.
     Claim(Observed<Lease>),
     /// About a session.
@@ -122,7 +121,7 @@ pub fn changes(
         stream::once(async move {
             // The sender outlives the stream; should it not, there is nothing to wait for.
             let _ = listed.wait_for(|listed| *listed).await;
-            observe::<Lease>(api, kind, wrap)
+            observe::<DeserializeGuard<Lease>>(api, kind, wrap)
         })
         .flatten()
         .boxed()
@@ -141,17 +140,14 @@ pub fn changes(
 }
 
 fn observe<K>(
-    api: Api<DeserializeGuard<K>>,
+    api: Api<K>,
     kind: Kind,
-    wrap: fn(Observed<K>) -> Change,
+    wrap: fn(Box<Event<K>>) -> Change,
 ) -> BoxStream<'static, Change>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-    K::DynamicType: Default,
-    DeserializeGuard<K>: Resource<DynamicType = K::DynamicType>,
 {
-    watcher(api, watcher::Config::default().timeout(WATCH_SECONDS))
-        .backoff(Pause::default())
+    watched(api, WATCH_SECONDS)
         .map(move |event| match event {
             Ok(event) => wrap(Box::new(event)),
             Err(error) => Change::Failed(kind, error),

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::service::Claims;
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 use super::index::{Index, Pending};
 use super::jobs::{Job, jobs};
 use super::lists::Listing;
-use super::watch::{Change, Observed};
+use super::watch::Change;
 use crate::allocate::ServiceKey;
 use crate::clock::Instant;
 
@@ -27,19 +26,22 @@ mod spread;
 
 const START: Instant = Duration::from_secs(1000);
 
-fn observed<K: DeserializeOwned>(objects: Vec<Value>) -> Vec<Observed<K>> {
-    let parse = |object| DeserializeGuard(Ok(serde_json::from_value(object).unwrap()));
-    let listed = objects.into_iter().map(|object| Event::InitApply(parse(object)));
+fn read<O: DeserializeOwned>(object: Value) -> O {
+    serde_json::from_value(object).unwrap()
+}
+
+fn observed<O: DeserializeOwned>(objects: Vec<Value>) -> Vec<Box<Event<O>>> {
+    let listed = objects.into_iter().map(|object| Event::InitApply(read(object)));
     let events = std::iter::once(Event::Init).chain(listed).chain([Event::InitDone]);
     events.map(Box::new).collect()
 }
 
-fn applied<K: DeserializeOwned>(object: Value) -> Observed<K> {
-    Box::new(Event::Apply(DeserializeGuard(Ok(serde_json::from_value(object).unwrap()))))
+fn applied<O: DeserializeOwned>(object: Value) -> Box<Event<O>> {
+    Box::new(Event::Apply(read(object)))
 }
 
-fn deleted<K: DeserializeOwned>(object: Value) -> Observed<K> {
-    Box::new(Event::Delete(DeserializeGuard(Ok(serde_json::from_value(object).unwrap()))))
+fn deleted<O: DeserializeOwned>(object: Value) -> Box<Event<O>> {
+    Box::new(Event::Delete(read(object)))
 }
 
 /// An index that has listed these objects, and nothing of the other kinds.
