@@ -105,6 +105,11 @@ soak: bench-build ## False alarms while nothing dies: MINUTES=10 KIND=isolation,
 bench-allocation: bench-build ## The operator with SERVICES=10000: memory, restarts, waiting Services
 	@$(BENCH) allocation $(if $(SERVICES),--services $(SERVICES)) $(if $(REPEAT),--repeat $(REPEAT))
 
+.PHONY: bench-memory
+bench-memory: bench-build ## Peaks beside 20,000 Services and 2,000 nodes that are not ours: SERVICES= ENDPOINTS= NODES=
+	@$(BENCH) memory $(if $(SERVICES),--services $(SERVICES)) $(if $(ENDPOINTS),--endpoints $(ENDPOINTS)) \
+		$(if $(NODES),--nodes $(NODES))
+
 .PHONY: model
 model: ## The exhaustive model check: SPEAKERS=2 or 3 or, by default, both; then each rule broken
 	@$(CARGO) build --quiet --package leasehold-model

@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(kept.facts(), facts);
         assert_eq!(kept.service(), "web/a");
         let names =
-            |nodes: Vec<&NodeName>| nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
+            |nodes: BTreeSet<&NodeName>| nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(names(kept.ready().collect()), ["n0", "n3"]);
         assert_eq!(names(kept.serving().collect()), ["n0", "n1", "n3"]);
         assert_eq!(names(kept.leaving().collect()), ["n1"]);

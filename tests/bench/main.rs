@@ -11,6 +11,7 @@ mod decisions;
 mod failover;
 mod fleet;
 mod logs;
+mod memory;
 mod record;
 mod report;
 mod simulation;
@@ -45,6 +46,8 @@ enum Command {
     DataPath(data_path::Plan),
     /// Keeps what the micro benchmarks have found.
     Decisions(decisions::Plan),
+    /// Starts speakers and the operator in a cluster full of Services and nodes that are not theirs.
+    Memory(memory::Plan),
     /// Has the simulator say what large clusters cost, and how fast they recover.
     Scale(simulation::Plan),
     /// Writes the README's tables and pictures from the results in `tests/bench/results`.
@@ -80,6 +83,7 @@ fn inside(arguments: &Arguments, scratch: &Path) -> Result<ExitCode> {
             Command::Cost(plan) => cost::run(plan, &arguments.out).await,
             Command::DataPath(plan) => data_path::run(plan, &arguments.out).await,
             Command::Decisions(plan) => decisions::run(plan, &arguments.out),
+            Command::Memory(plan) => memory::run(plan).await,
             Command::Scale(plan) => simulation::run(plan, &arguments.out),
             Command::Soak(plan) => soak::run(plan, &arguments.out).await,
             Command::Report => {

@@ -249,7 +249,12 @@ pub(crate) fn milliseconds(time: Duration) -> f64 {
 
 /// Resident memory of a process in MiB.
 pub(crate) fn resident(process: &Process) -> Result<f64> {
-    Ok(f64::from(u32::try_from(process.resident_kib()?)?) / 1024.0)
+    mib(process.resident_kib()?)
+}
+
+/// KiB in MiB.
+pub(crate) fn mib(kib: u64) -> Result<f64> {
+    Ok(f64::from(u32::try_from(kib)?) / 1024.0)
 }
 
 #[cfg(test)]

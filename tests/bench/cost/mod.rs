@@ -124,14 +124,14 @@ pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
 }
 
 /// Nodes without pods and without kube-proxy, in one large network.
-struct Stage {
-    lab: Arc<Lab>,
-    cluster: Cluster,
-    fleet: Fleet,
+pub(crate) struct Stage {
+    pub(crate) lab: Arc<Lab>,
+    pub(crate) cluster: Cluster,
+    pub(crate) fleet: Fleet,
 }
 
 impl Stage {
-    async fn open(nodes: u8) -> Result<Self> {
+    pub(crate) async fn open(nodes: u8) -> Result<Self> {
         let lab = Lab::start().await?;
         lab.start_operator(&["--default-class"])?;
         let plan = lab.cluster("cost").nodes(nodes).workers(0).without_proxies();
@@ -150,7 +150,7 @@ impl Stage {
 
     /// Waits until there are so many claims, with so many owners at most, and all their addresses are in
     /// kernels.
-    async fn all_owned(&self, services: usize, owners: usize) -> Result<()> {
+    pub(crate) async fn all_owned(&self, services: usize, owners: usize) -> Result<()> {
         let settled = async || {
             let mut had = 0;
             for node in self.cluster.nodes() {
