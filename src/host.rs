@@ -20,8 +20,10 @@ use crate::lease::OwnRecord;
 use crate::net::sysctl::ArpSettings;
 use crate::report::health::Health;
 
-const MACHINE_ID: &str = "/etc/machine-id";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Gives another random id each time (random(4)).
+const RANDOM_ID: &str = "/proc/sys/kernel/random/uuid";
+const HOST: &str = "host.json";
 const RECORD: &str = "speaker.json";
 const ARP: &str = "arp.json";
 /// The name of the abstract socket that locks the host: the kernel frees it with the process, and
@@ -43,8 +45,8 @@ pub enum HostError {
     /// The capabilities cannot be read.
     #[error("cannot read the capabilities of the process")]
     Unreadable(#[source] rustix::io::Errno),
-    /// The identity of the host or boot cannot be read.
-    #[error("cannot read `{path}`, which tells this host and boot from others")]
+    /// What tells the host or boot from others cannot be read.
+    #[error("cannot read `{path}`, which tells this host and boot from others: mount /proc")]
     Identity {
         /// The file.
         path: &'static str,
@@ -74,11 +76,28 @@ pub fn check_capabilities() -> Result<(), HostError> {
     if missing.is_empty() { Ok(()) } else { Err(HostError::Capabilities(missing)) }
 }
 
-/// This boot of this host.
-pub fn incarnation() -> Result<Incarnation, HostError> {
-    let read =
-        |path| fs::read_to_string(path).map_err(|source| HostError::Identity { path, source });
-    Ok(Incarnation::new(&read(MACHINE_ID)?, &read(BOOT_ID)?))
+/// This boot of this host, by the kernel's id of the boot and an id that `state` keeps: containers may share a
+/// kernel, and `/etc/machine-id` is missing on some hosts and the same on copies of one.
+pub fn incarnation(state: &StateFolder) -> Result<Incarnation, HostError> {
+    let boot = read_id(BOOT_ID)?;
+    let host = match state.host() {
+        Some(host) => host,
+        None => {
+            let host = match state.read().and_then(|record| record.incarnation.host_at(&boot)) {
+                // A version without such an id was here since the boot, and has sessions under this name.
+                Some(host) => host,
+                None => read_id(RANDOM_ID)?,
+            };
+            state.replace(HOST, &host)?;
+            host
+        }
+    };
+    Ok(Incarnation::new(&host, &boot))
+}
+
+fn read_id(path: &'static str) -> Result<String, HostError> {
+    let text = fs::read_to_string(path).map_err(|source| HostError::Identity { path, source })?;
+    Ok(text.trim().to_owned())
 }
 
 /// Excludes a second speaker on the same host for as long as it lives.
@@ -143,6 +162,12 @@ impl StateFolder {
         }
     }
 
+    /// The id that tells this host from others; nothing where none was kept yet, or that cannot be read.
+    fn host(&self) -> Option<String> {
+        let text = fs::read_to_string(self.0.join(HOST)).ok()?;
+        serde_json::from_str(&text).ok().filter(|host: &String| !host.is_empty())
+    }
+
     /// How ARP settings were before they were changed; nothing where that cannot be read.
     pub fn arp_settings(&self) -> BTreeMap<InterfaceName, ArpSettings> {
         let text = fs::read_to_string(self.0.join(ARP)).unwrap_or_default();
@@ -171,7 +196,7 @@ impl StateFolder {
         self.replace(RECORD, record)
     }
 
-    fn replace(&self, name: &str, record: &impl Serialize) -> Result<(), HostError> {
+    fn replace(&self, name: &str, record: &(impl Serialize + ?Sized)) -> Result<(), HostError> {
         let path = self.0.join(name);
         let error = |source| HostError::State { path: path.clone(), source };
         let new = path.with_extension("new");
@@ -246,6 +271,46 @@ mod tests {
         fs::write(path.join(RECORD), "{").unwrap();
         assert_eq!(folder.read(), None);
         fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_host_keeps_its_incarnation_and_no_other_host_has_it() {
+        let path =
+            |name| std::env::temp_dir().join(format!("leasehold-{name}-{}", std::process::id()));
+        let [one, other] = ["one", "other"].map(|name| StateFolder::open(&path(name)).unwrap());
+        let first = incarnation(&one).unwrap();
+        assert_eq!(incarnation(&one).unwrap(), first);
+        assert_ne!(incarnation(&other).unwrap(), first);
+        // Half written by somebody.
+        fs::write(path("one").join(HOST), "").unwrap();
+        assert_ne!(incarnation(&one).unwrap(), first);
+        for name in ["one", "other"] {
+            fs::remove_dir_all(path(name)).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_name_that_a_version_without_an_id_gave_this_boot_is_kept_and_that_of_another_is_not() {
+        let boot = read_id(BOOT_ID).unwrap();
+        for (boot, kept) in [(boot.as_str(), true), ("another", false)] {
+            let path =
+                std::env::temp_dir().join(format!("leasehold-up-{kept}-{}", std::process::id()));
+            let folder = StateFolder::open(&path).unwrap();
+            let former = Incarnation::new("1ea5e401d", boot);
+            let record = OwnRecord {
+                node: "node-1".parse().unwrap(),
+                incarnation: former.clone(),
+                session: None,
+                transitions: 3,
+                claims: BTreeMap::new(),
+            };
+            folder.write(&record).unwrap();
+            assert_eq!(incarnation(&folder).unwrap() == former, kept);
+            // Also when the record says nothing of it any more.
+            fs::remove_file(path.join(RECORD)).unwrap();
+            assert_eq!(incarnation(&folder).unwrap() == former, kept);
+            fs::remove_dir_all(path).unwrap();
+        }
     }
 
     #[tokio::test]

@@ -54,7 +54,6 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     host::check_capabilities()?;
     // From here on a signal is an event, not the end.
     let signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
-    let incarnation = host::incarnation()?;
     let state = StateFolder::open(&config.state_dir)?;
     let api = client::configuration(config.kubeconfig.as_deref()).await?;
     let lease_client = client::connect(&api, None)?;
@@ -77,6 +76,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     background.spawn(server::serve(listener, readiness, registry, page));
 
     let _lock = host::lock(&health).await?;
+    let incarnation = host::incarnation(&state)?;
     let kernel_thread = thread("kernel")?;
     let edge = kernel_thread.spawn(Edge::start()).await??;
     let listener = Listener::start(edge.witnesses.clone(), edge.links.clone()).await?;

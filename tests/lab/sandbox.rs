@@ -145,22 +145,10 @@ async fn child_of(parent: u32) -> Result<u32> {
     bail!("unshare has no child");
 }
 
-/// What the inside needs before anything else: its own `/run`, a loopback, a machine id to cover.
+/// What the inside needs before anything else: its own `/run`, and a loopback.
 fn furnish() -> Result<()> {
     shell::run(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]))?;
     fs::create_dir_all("/run/netns")?;
-    if !Path::new("/etc/machine-id").exists() {
-        // Each node mounts its own machine id over this file; the host keeps an /etc without it.
-        let etc = Path::new("/run/etc");
-        fs::create_dir_all(etc.join("upper"))?;
-        fs::create_dir_all(etc.join("work"))?;
-        shell::run(
-            Command::new("mount")
-                .args(["-t", "overlay", "overlay", "-o"])
-                .args(["lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work", "/etc"]),
-        )?;
-        fs::write("/etc/machine-id", "")?;
-    }
     shell::run(Command::new("ip").args(["link", "set", "dev", "lo", "up"]))
 }
 

@@ -127,15 +127,21 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// One boot of one machine: tells a process that was restarted from another host with the same
+/// One boot of one host: tells a process that was restarted from another host with the same
 /// node name, and from the same host after a reboot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Incarnation(String);
 
 impl Incarnation {
-    /// From `/etc/machine-id` and `/proc/sys/kernel/random/boot_id`.
-    pub fn new(machine_id: &str, boot_id: &str) -> Self {
-        Self(format!("{}/{}", machine_id.trim(), boot_id.trim()))
+    /// From an id of the host, without a slash, and `/proc/sys/kernel/random/boot_id`.
+    pub fn new(host_id: &str, boot_id: &str) -> Self {
+        Self(format!("{}/{}", host_id.trim(), boot_id.trim()))
+    }
+
+    /// The id of the host, where the boot is this one.
+    pub fn host_at(&self, boot_id: &str) -> Option<String> {
+        let (host, boot) = self.0.split_once('/')?;
+        (boot == boot_id && !host.is_empty()).then(|| host.to_owned())
     }
 
     /// From its text.

@@ -20,9 +20,11 @@ pub(super) const METRICS: u16 = 9650;
 /// How long a speaker may take to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Mounts the node's own machine id, then becomes the speaker with the given capabilities.
+/// Empties `/etc`, as the speaker's image has it, but for what the previous version has mounted there; then
+/// becomes the speaker with the given capabilities.
 const WRAPPER: &str = r#"set -eu
-mount --bind "$1" /etc/machine-id
+mount -t tmpfs tmpfs /etc
+[ -z "$1" ] || echo "$1" > /etc/machine-id
 caps=$2
 shift 2
 exec setpriv --no-new-privs --bounding-set="$caps" --inh-caps="$caps" -- "$@"
@@ -66,6 +68,7 @@ impl Default for SpeakerOptions {
 pub struct Speaker {
     node: String,
     folder: PathBuf,
+    machine_id: String,
     options: Mutex<SpeakerOptions>,
     process: Mutex<Option<Arc<Process>>>,
 }
@@ -80,11 +83,12 @@ impl Speaker {
     ) -> Result<Self> {
         // As machine-id(5) says: 32 hexadecimal digits. The address is unique in the sandbox.
         let id = u32::from(plan.management(number));
-        fs::write(folder.join("machine-id"), format!("1ea5e401d{id:023x}\n"))?;
+        let machine_id = format!("1ea5e401d{id:023x}");
         fs::create_dir_all(folder.join("state"))?;
         Ok(Self {
             node: node.to_owned(),
             folder: folder.to_owned(),
+            machine_id,
             options: Mutex::new(options),
             process: Mutex::default(),
         })
@@ -114,13 +118,14 @@ impl Speaker {
             Some(path) => path,
             None => plane.kubeconfig(crate::SPEAKER_ACCOUNT),
         };
-        let binary = options.binary.map_or_else(binaries::speaker, Ok)?;
+        let machine_id = options.binary.as_ref().map_or("", |_| &self.machine_id);
+        let binary = options.binary.clone().map_or_else(binaries::speaker, Ok)?;
         let capabilities = if options.capabilities { "-all,+net_admin,+net_raw" } else { "-all" };
         let mut command = namespace.command("nice");
         command
             .arg(format!("--adjustment={}", options.niceness))
             .args(["unshare", "--mount", "--", "sh", "-c", WRAPPER, "speaker"])
-            .arg(self.folder.join("machine-id"))
+            .arg(machine_id)
             .arg(capabilities)
             .arg(env::current_exe()?)
             .arg(confinement::ARGUMENT)
