@@ -9,6 +9,7 @@ use clap::{Parser, ValueEnum};
 use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
 use leasehold_crds::names::NodeName;
 
+use crate::net::mark::Mark;
 use crate::version;
 
 /// Owns Service addresses by Lease and announces them from this node by ARP and NDP.
@@ -69,6 +70,12 @@ pub struct Config {
     )]
     pub state_dir: PathBuf,
 
+    /// By what addresses in the kernel are known as the speaker's: `protocol` is `IFA_PROTO`, which exists since
+    /// Linux 5.18, `metric` is `IFA_RT_PRIORITY`, for older kernels; `auto` takes the first that the kernel keeps.
+    /// Whichever is set, a speaker knows its addresses by both.
+    #[arg(long, env = "LEASEHOLD_ADDRESS_MARK", default_value = "auto")]
+    pub address_mark: AddressMark,
+
     /// Where /livez, /readyz and /metrics are served: address and port. `:9650` stands for all
     /// addresses; port 0 picks a free port and logs it.
     #[arg(
@@ -86,6 +93,28 @@ pub struct Config {
     /// How it is logged.
     #[arg(long, env = "LEASEHOLD_LOG_FORMAT", default_value = "text")]
     pub log_format: LogFormat,
+}
+
+/// By what addresses in the kernel are known as the speaker's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AddressMark {
+    /// By the better one that the kernel keeps.
+    Auto,
+    /// By `IFA_PROTO`, on Linux 5.18 and later.
+    Protocol,
+    /// By `IFA_RT_PRIORITY`.
+    Metric,
+}
+
+impl AddressMark {
+    /// The mark that is asked for, if one is.
+    pub fn wanted(self) -> Option<Mark> {
+        match self {
+            Self::Auto => None,
+            Self::Protocol => Some(Mark::Protocol),
+            Self::Metric => Some(Mark::Metric),
+        }
+    }
 }
 
 /// How logs are written.

@@ -78,7 +78,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     let _lock = host::lock(&health).await?;
     let incarnation = host::incarnation(&state)?;
     let kernel_thread = thread("kernel")?;
-    let edge = kernel_thread.spawn(Edge::start()).await??;
+    let edge = kernel_thread.spawn(Edge::start(config.address_mark.wanted())).await??;
     let listener = Listener::start(edge.witnesses.clone(), edge.links.clone()).await?;
     let (serving, served) = watch::channel(Serving::default());
     let (guard, gate) = Guard::start()?;

@@ -14,13 +14,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::announce::confine::Confinement;
-use crate::announce::plan::{Kernel, Lifetime, Ours, Refusal, exposing, plan, view};
+use crate::announce::plan::{Kernel, Lifetime, Ours, Refusal, ahead, exposing, plan, view};
 use crate::clock::{Instant, rest_after, sleep_until};
 use crate::guard::gate::Gate;
 use crate::lease::{KernelView, Serving};
 use crate::net::addresses::{AddressChange, Place};
 use crate::net::links::Links;
 use crate::net::netlink::{Netlink, NetlinkError, full_prefix};
+use crate::net::table::AddressRow;
 
 /// How often a refused address is tried again while it is served.
 const RETRY: Duration = Duration::from_secs(1);
@@ -33,6 +34,9 @@ const AT_ONCE: usize = 512;
 const TOGETHER: usize = 64;
 /// For how long more addresses may be added to what the kernel had at the last look.
 const FRESH: Duration = Duration::from_secs(1);
+/// How long addresses of a link are left where they are after they were put behind the node's own: what sets that
+/// anew all the time gets its way.
+const REORDER_PAUSE: Duration = Duration::from_secs(1);
 /// How far a dump, in whole seconds of the kernel's own clock, may be from what was set.
 const DUMP_SLACK: Duration = Duration::from_millis(200);
 
@@ -42,7 +46,7 @@ pub struct Applier {
     netlink: Netlink,
     serving: watch::Receiver<Serving>,
     links: watch::Receiver<Links>,
-    lost: watch::Receiver<u64>,
+    disturbed: watch::Receiver<u64>,
     gate: Gate,
     view: watch::Sender<KernelView>,
     /// What the kernel has, as of the last dump and with what this process has done since.
@@ -50,6 +54,8 @@ pub struct Applier {
     /// What this process last set.
     records: BTreeMap<Place, Ours>,
     refused: BTreeMap<IpAddr, Refusal>,
+    /// When addresses of a link were last put behind the node's own.
+    reordered: BTreeMap<u32, Instant>,
     /// The generation of what is served that the kernel was last brought in line with.
     applied: u64,
     /// The one that the kernel was last told, with nothing held back.
@@ -63,7 +69,7 @@ impl Applier {
     pub fn new(
         netlink: Netlink,
         serving: watch::Receiver<Serving>,
-        (links, lost): (watch::Receiver<Links>, watch::Receiver<u64>),
+        (links, disturbed): (watch::Receiver<Links>, watch::Receiver<u64>),
         gate: Gate,
         confinement: Confinement,
         view: watch::Sender<KernelView>,
@@ -73,12 +79,13 @@ impl Applier {
             netlink,
             serving,
             links,
-            lost,
+            disturbed,
             gate,
             view,
             known: None,
             records: BTreeMap::new(),
             refused: BTreeMap::new(),
+            reordered: BTreeMap::new(),
             applied: 0,
             told: 0,
             confinement,
@@ -107,7 +114,7 @@ impl Applier {
             };
             let (open, elsewhere) = tokio::select! {
                 changed = self.links.changed() => (changed.is_ok(), true),
-                changed = self.lost.changed() => (changed.is_ok(), true),
+                changed = self.disturbed.changed() => (changed.is_ok(), true),
                 changed = self.serving.changed() => (changed.is_ok(), false),
                 changed = self.gate.changed() => (changed.is_ok(), false),
                 () = timer => (true, true),
@@ -176,10 +183,17 @@ impl Applier {
         let addresses = self.netlink.addresses().await?;
         let ended = Instant::now();
         let mut kernel = Kernel::default();
+        // We only ever add single addresses.
+        let is_ours = |row: &AddressRow| row.ours && row.prefix_len == full_prefix(row.ip);
+        self.reordered.retain(|_, at| ended < *at + REORDER_PAUSE);
+        let ahead = ahead(addresses.iter().map(|row| (row, is_ours(row))));
+        kernel.ahead.extend(ahead.into_iter().map(|place| {
+            let from = self.reordered.get(&place.0).map_or(ended, |at| *at + REORDER_PAUSE);
+            (place, from)
+        }));
         for address in addresses {
             let place = (address.index, address.ip);
-            // We only ever add single addresses.
-            if address.ours && address.prefix_len == full_prefix(address.ip) {
+            if is_ours(&address) {
                 let known = self.records.get(&place);
                 kernel.ours.insert(place, joined(address.valid, (began, ended), known));
             } else {
@@ -211,6 +225,11 @@ impl Applier {
                 all_done &= result.is_ok();
                 self.note(op, kernel, (before, after), result);
                 let place = op.place();
+                if matches!(op, AddressChange::PutBehind { .. }) {
+                    tracing::debug!(ip = %place.1, "an address was put behind the node's own");
+                    kernel.ahead.remove(&place);
+                    self.reordered.insert(place.0, after);
+                }
                 match self.records.get(&place) {
                     Some(ours) => drop(kernel.ours.insert(place, *ours)),
                     None => drop(kernel.ours.remove(&place)),
@@ -241,7 +260,15 @@ impl Applier {
                 let lifetime = set(before, after, seconds);
                 self.records.insert(place, Ours { lifetime, resurrected: false });
             }
-            (AddressChange::Refresh { seconds, .. }, Ok(())) => {
+            // Not found, it could not be deleted, and was added all the same.
+            (AddressChange::PutBehind { seconds, .. }, Err(NetlinkError::NotFound)) => {
+                let lifetime = set(before, after, seconds);
+                self.records.insert(place, Ours { lifetime, resurrected: true });
+            }
+            (
+                AddressChange::Refresh { seconds, .. } | AddressChange::PutBehind { seconds, .. },
+                Ok(()),
+            ) => {
                 let former = kernel.ours.get(&place).map(|ours| ours.lifetime.earliest);
                 let resurrected = former.is_none_or(|former| after >= former);
                 let lifetime = set(before, after, seconds);
@@ -256,8 +283,16 @@ impl Applier {
                 AddressChange::Delete { .. },
                 Err(NetlinkError::NotFound | NetlinkError::NoInterface),
             )
-            | (AddressChange::Refresh { .. }, Err(NetlinkError::NoInterface)) => {}
-            (AddressChange::Delete { .. } | AddressChange::Refresh { .. }, Err(error)) => {
+            | (
+                AddressChange::Refresh { .. } | AddressChange::PutBehind { .. },
+                Err(NetlinkError::NoInterface),
+            ) => {}
+            (
+                AddressChange::Delete { .. }
+                | AddressChange::Refresh { .. }
+                | AddressChange::PutBehind { .. },
+                Err(error),
+            ) => {
                 let reason = error.to_string();
                 tracing::warn!(%ip, interface, reason, "an address could not be changed");
                 self.refuse(ip, after, reason);

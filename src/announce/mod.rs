@@ -61,7 +61,7 @@ pub fn start(
     let kernel = view.subscribe();
     let vanished = Arc::new(AtomicU64::new(0));
     let netlink = edge.netlink.clone();
-    let links = (edge.links.clone(), edge.lost.clone());
+    let links = (edge.links.clone(), edge.disturbed.clone());
     let confinement = Confinement::new(netlink.clone(), state);
     let counted = Arc::clone(&vanished);
     let applier = Applier::new(netlink, serving.clone(), links, gate, confinement, view, counted);

@@ -5,6 +5,7 @@
 //!   and 1.03 s at most.
 //! * Only what bears our mark is ever refreshed or deleted.
 //! * An address moves between links make before break.
+//! * An IPv4 address that stands before the node's own on its link is put behind it.
 //! * What is ours and not served goes, once the whole desired state is known; before that, what was
 //!   yielded.
 
@@ -19,6 +20,7 @@ use crate::clock::Instant;
 use crate::lease::{KernelAddress, KernelView, ServedVip, Serving};
 use crate::net::addresses::{AddressChange, Place};
 use crate::net::links::Links;
+use crate::net::table::AddressRow;
 
 /// A lifetime is renewed once it ends this long before it should: a shorter difference cannot
 /// always be mended in whole seconds.
@@ -61,6 +63,10 @@ pub struct Kernel {
     /// All others: the node's own, and somebody else's. A link may have an address both ways, with
     /// different prefixes.
     pub foreign: BTreeSet<Place>,
+    /// IPv4: of ours those that stand before the node's own on their link, and when they may be put behind it.
+    /// The kernel takes the first one for the source of what the node sends, and so do programs that ask for
+    /// the address of a link.
+    pub ahead: BTreeMap<Place, Instant>,
 }
 
 /// An address that the kernel has refused.
@@ -75,10 +81,29 @@ pub struct Refusal {
 /// What to do now, and when to look again if nothing changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What to do, in this order: yield first, then take, then extend.
+    /// What to do, in this order: yield first, then take, then order, then extend.
     pub ops: Vec<AddressChange>,
     /// When to plan anew.
     pub wake: Option<Instant>,
+}
+
+/// The IPv4 addresses of ours that stand before the first one of the node's own on their link, of `rows` in the
+/// kernel's order: each with whether it is ours. What is only for the link or the host does not count, nor do
+/// further addresses of a subnet: the kernel puts these before or behind all others by itself.
+pub fn ahead<'a>(rows: impl IntoIterator<Item = (&'a AddressRow, bool)>) -> BTreeSet<Place> {
+    let mut first: BTreeMap<u32, Vec<Place>> = BTreeMap::new();
+    let mut has_own = BTreeSet::new();
+    let mut ahead = BTreeSet::new();
+    for (row, ours) in rows.into_iter().filter(|(row, _)| row.ip.is_ipv4() && row.primary) {
+        if !ours {
+            if has_own.insert(row.index) {
+                ahead.extend(first.remove(&row.index).unwrap_or_default());
+            }
+        } else if !has_own.contains(&row.index) {
+            first.entry(row.index).or_default().push((row.index, row.ip));
+        }
+    }
+    ahead
 }
 
 /// Compares what is served with what the kernel has.
@@ -92,9 +117,11 @@ pub fn plan(
     let foreign = foreign(kernel, links);
     let mut deletes = Vec::new();
     let mut adds = Vec::new();
+    let mut behind = Vec::new();
     let mut refreshes = Vec::new();
     let mut ends: Option<Instant> = None;
     let mut wake: Option<Instant> = None;
+    let mut ahead_until: Option<Instant> = None;
     let mut may_try = |ip: IpAddr| match refused.get(&ip) {
         Some(refusal) if now < refusal.retry_at => {
             wake = Some(earlier(wake, refusal.retry_at));
@@ -120,8 +147,14 @@ pub fn plan(
         let seconds = whole_seconds(vip.until.saturating_since(now));
         match (kernel.ours.get(&place), seconds) {
             (Some(Ours { lifetime, .. }), Some(seconds)) => {
-                if is_off(lifetime, vip.until) && may_try(ip) {
+                let ahead = kernel.ahead.get(&place).copied();
+                if ahead.is_some_and(|from| from <= now) && may_try(ip) {
+                    behind.push(AddressChange::PutBehind { place, seconds });
+                } else if is_off(lifetime, vip.until) && may_try(ip) {
                     refreshes.push(AddressChange::Refresh { place, seconds });
+                }
+                if let Some(from) = ahead.filter(|from| now < *from) {
+                    ahead_until = Some(earlier(ahead_until, from));
                 }
             }
             // Too little is left for a lifetime in whole seconds.
@@ -140,8 +173,8 @@ pub fn plan(
             (Some(_), None) | (None, _) => {}
         }
     }
-    let wake = ends.map_or(wake, |ends| Some(earlier(wake, ends)));
-    Plan { ops: [deletes, adds, refreshes].concat(), wake }
+    let wake = [wake, ends, ahead_until].into_iter().flatten().min();
+    Plan { ops: [deletes, adds, behind, refreshes].concat(), wake }
 }
 
 /// What the core is told of the kernel's addresses.
@@ -298,7 +331,11 @@ mod tests {
     }
 
     fn kernel(ours: &[(Place, Ours)], foreign: &[Place]) -> Kernel {
-        Kernel { ours: ours.iter().copied().collect(), foreign: foreign.iter().copied().collect() }
+        Kernel {
+            ours: ours.iter().copied().collect(),
+            foreign: foreign.iter().copied().collect(),
+            ahead: BTreeMap::new(),
+        }
     }
 
     fn add(index: u32, ip: IpAddr, seconds: u32) -> AddressChange {
@@ -307,6 +344,10 @@ mod tests {
 
     fn refresh(index: u32, ip: IpAddr, seconds: u32) -> AddressChange {
         AddressChange::Refresh { place: (index, ip), seconds: NonZeroU32::new(seconds).unwrap() }
+    }
+
+    fn put_behind(index: u32, ip: IpAddr, seconds: u32) -> AddressChange {
+        AddressChange::PutBehind { place: (index, ip), seconds: NonZeroU32::new(seconds).unwrap() }
     }
 
     fn delete(index: u32, ip: IpAddr) -> AddressChange {
@@ -460,6 +501,64 @@ mod tests {
         assert_eq!(view.ours[&vip(3)].until, seconds(106.0));
     }
 
+    #[test]
+    fn what_stands_before_the_nodes_own_address_is_put_behind_it_when_that_may_be() {
+        let serving = serving(true, &[(vip(1), "eth0", 106.0), (vip(2), "eth0", 106.0)]);
+        let all = [((ETH0, vip(1)), ours(105.5)), ((ETH0, vip(2)), ours(105.5))];
+        let mut kernel = kernel(&all, &[(ETH0, vip(9))]);
+        let planned = |kernel: &Kernel, now| {
+            let plan = plan(seconds(now), &serving, &links(), kernel, &BTreeMap::new());
+            (plan.ops, plan.wake)
+        };
+        assert_eq!(planned(&kernel, 100.0), (vec![], None));
+        kernel.ahead = BTreeMap::from([((ETH0, vip(1)), seconds(100.0))]);
+        assert_eq!(planned(&kernel, 100.0), (vec![put_behind(ETH0, vip(1), 6)], None));
+        assert_eq!(planned(&kernel, 99.9), (vec![], Some(seconds(100.0))));
+        // It need not be renewed as well.
+        kernel.ours.insert((ETH0, vip(1)), ours(101.0));
+        assert_eq!(planned(&kernel, 100.0).0, [put_behind(ETH0, vip(1), 6)]);
+        // What ends before a whole second is over stays where it is.
+        assert_eq!(planned(&kernel, 105.5).0, []);
+    }
+
+    #[test]
+    fn only_what_stands_before_the_first_own_address_of_its_link_is_ahead() {
+        let row = |index, last, primary| AddressRow {
+            index,
+            ip: vip(last),
+            prefix_len: 32,
+            ours: false,
+            valid: None,
+            tentative: false,
+            primary,
+        };
+        // Numbers below 10 are ours.
+        let rows: [(&str, &[(u32, u8, bool)], &[Place]); 7] = [
+            ("behind", &[(ETH0, 11, true), (ETH0, 1, true)], &[]),
+            (
+                "before",
+                &[(ETH0, 1, true), (ETH0, 2, true), (ETH0, 11, true), (ETH0, 3, true)],
+                &[(ETH0, vip(1)), (ETH0, vip(2))],
+            ),
+            ("between", &[(ETH0, 11, true), (ETH0, 1, true), (ETH0, 12, true)], &[]),
+            ("alone", &[(ETH0, 1, true), (ETH0, 2, true)], &[]),
+            ("before one of the same subnet", &[(ETH0, 1, true), (ETH0, 11, false)], &[]),
+            (
+                "behind one for the link only",
+                &[(ETH0, 10, false), (ETH0, 1, true), (ETH0, 11, true)],
+                &[(ETH0, vip(1))],
+            ),
+            ("on another link", &[(ETH0, 1, true), (ETH1, 11, true)], &[]),
+        ];
+        for (name, rows, expected) in rows {
+            let rows: Vec<_> =
+                rows.iter().map(|(index, last, primary)| row(*index, *last, *primary)).collect();
+            let ours = |row: &AddressRow| row.ip < vip(10);
+            let found = ahead(rows.iter().map(|row| (row, ours(row))));
+            assert_eq!(found, expected.iter().copied().collect(), "{name}");
+        }
+    }
+
     prop_compose! {
         fn a_place()(index in ETH0..=IPVS, last in 0..6_u8) -> Place {
             (index, vip(last))
@@ -474,13 +573,18 @@ mod tests {
                 0..8,
             ),
             foreign in prop::collection::btree_set(a_place(), 0..4),
+            ahead in prop::collection::btree_map(a_place(), 99_000..102_000_u64, 0..4),
         ) -> Kernel {
             let ours = ours.into_iter().map(|(place, (earliest, more, exact, resurrected))| {
                 let earliest = Instant::from_boot(Duration::from_millis(earliest));
                 let latest = earliest + Duration::from_millis(more);
                 (place, Ours { lifetime: Lifetime { earliest, latest, exact }, resurrected })
             });
-            Kernel { ours: ours.collect(), foreign }
+            let ours: BTreeMap<_, _> = ours.collect();
+            let ahead = ahead.into_iter().filter(|(place, _)| ours.contains_key(place));
+            let from = |millis| Instant::from_boot(Duration::from_millis(millis));
+            let ahead = ahead.map(|(place, millis)| (place, from(millis))).collect();
+            Kernel { ours, foreign, ahead }
         }
     }
 
@@ -503,7 +607,11 @@ mod tests {
         for op in ops {
             match *op {
                 AddressChange::Add { place, seconds }
-                | AddressChange::Refresh { place, seconds } => {
+                | AddressChange::Refresh { place, seconds }
+                | AddressChange::PutBehind { place, seconds } => {
+                    if matches!(op, AddressChange::PutBehind { .. }) {
+                        kernel.ahead.remove(&place);
+                    }
                     let end = now + Duration::from_secs(seconds.get().into());
                     let lifetime = Lifetime { earliest: end, latest: end, exact: true };
                     kernel.ours.insert(place, Ours { lifetime, resurrected: false });
@@ -533,7 +641,8 @@ mod tests {
                             let until = serving.vips[&place.1].until;
                             prop_assert!(now + Duration::from_secs(seconds.get().into()) <= until);
                         }
-                        AddressChange::Refresh { seconds, .. } => {
+                        AddressChange::Refresh { seconds, .. }
+                        | AddressChange::PutBehind { seconds, .. } => {
                             prop_assert!(kernel.ours.contains_key(&place));
                             let until = serving.vips[&place.1].until;
                             prop_assert!(now + Duration::from_secs(seconds.get().into()) <= until);

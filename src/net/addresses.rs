@@ -5,6 +5,13 @@
 //!
 //! An address is always a /32 or /128: removing the first address of a wider subnet would take the
 //! others of that subnet with it.
+//!
+//! What the node sends of itself should not bear it as the source. Of IPv6 addresses a deprecated one is never
+//! chosen; of the IPv4 addresses of a link, where nothing else decides, the first one of those that are visible
+//! beyond it (`inet_select_addr` in the kernel's `net/ipv4/devinet.c`, which does not look at lifetimes). A new
+//! address is put behind all that are visible as widely (`__inet_insert_ifa`): behind the node's own, unless
+//! that is set anew later. An address with the scope of a link or of a host would always be put before it, where
+//! whoever lists the addresses of a link finds it first.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -14,14 +21,15 @@ use netlink_packet_core::{
     NetlinkPayload,
 };
 use netlink_packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressProtocol, CacheInfo,
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, CacheInfo,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_ROUTE;
 
 use crate::net::datagram::{self, encode, messages};
-use crate::net::netlink::{MARK, NetlinkError, full_prefix};
+use crate::net::mark::Mark;
+use crate::net::netlink::{NetlinkError, full_prefix};
 
 /// Room for an answer: a header and what it answers to.
 const ANSWER: usize = 4096;
@@ -53,31 +61,39 @@ pub enum AddressChange {
         /// The place.
         place: Place,
     },
+    /// Delete one that a dump has just shown with our mark and add it again at once, which puts it behind the
+    /// other IPv4 addresses of its link.
+    PutBehind {
+        /// The place.
+        place: Place,
+        /// For how many seconds.
+        seconds: NonZeroU32,
+    },
 }
 
 impl AddressChange {
     /// Where it applies.
     pub fn place(&self) -> Place {
         match self {
-            Self::Add { place, .. } | Self::Refresh { place, .. } | Self::Delete { place } => {
-                *place
-            }
+            Self::Add { place, .. }
+            | Self::Refresh { place, .. }
+            | Self::Delete { place }
+            | Self::PutBehind { place, .. } => *place,
         }
     }
 
-    fn encode(&self, flags: u16, sequence: u32) -> Vec<u8> {
-        let flags = NLM_F_REQUEST | flags;
+    /// The requests that carry it out, each with its flags.
+    fn requests(&self, mark: Mark) -> Vec<(u16, RouteNetlinkMessage)> {
+        let set = |flags, place, seconds| {
+            (NLM_F_CREATE | flags, RouteNetlinkMessage::NewAddress(lasting(place, seconds, mark)))
+        };
+        let delete = |place| (0, RouteNetlinkMessage::DelAddress(message(place)));
         match *self {
-            Self::Add { place, seconds } => {
-                let message = RouteNetlinkMessage::NewAddress(lasting(place, seconds));
-                encode(message, flags | NLM_F_CREATE | NLM_F_EXCL, sequence)
-            }
-            Self::Refresh { place, seconds } => {
-                let message = RouteNetlinkMessage::NewAddress(lasting(place, seconds));
-                encode(message, flags | NLM_F_CREATE | NLM_F_REPLACE, sequence)
-            }
-            Self::Delete { place } => {
-                encode(RouteNetlinkMessage::DelAddress(message(place)), flags, sequence)
+            Self::Add { place, seconds } => vec![set(NLM_F_EXCL, place, seconds)],
+            Self::Refresh { place, seconds } => vec![set(NLM_F_REPLACE, place, seconds)],
+            Self::Delete { place } => vec![delete(place)],
+            Self::PutBehind { place, seconds } => {
+                vec![delete(place), set(NLM_F_EXCL, place, seconds)]
             }
         }
     }
@@ -88,28 +104,37 @@ impl AddressChange {
 pub(super) struct AddressSocket {
     socket: Socket,
     sequence: u32,
+    /// What it marks addresses by.
+    mark: Mark,
 }
 
 impl AddressSocket {
     /// Opens it in the network namespace of the calling thread.
-    pub(super) fn open() -> Result<Self, NetlinkError> {
+    pub(super) fn open(mark: Mark) -> Result<Self, NetlinkError> {
         let (socket, _) = datagram::open(NETLINK_ROUTE).map_err(NetlinkError::Open)?;
-        Ok(Self { socket, sequence: 1 })
+        Ok(Self { socket, sequence: 1, mark })
     }
 
-    /// Has the kernel carry out `changes` in their order, whatever becomes of each.
+    /// Has the kernel carry out `changes` in their order, whatever becomes of each. One of several requests has
+    /// failed if one of these has; the kernel carries out the others.
     pub(super) fn change(
         &mut self,
         changes: &[AddressChange],
     ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
-        let Some(last) = changes.len().checked_sub(1) else { return Ok(Vec::new()) };
+        let number_of = |(number, change): (usize, &AddressChange)| {
+            change.requests(self.mark).into_iter().map(move |request| (number, request))
+        };
+        let requests: Vec<_> = changes.iter().enumerate().flat_map(number_of).collect();
+        let Some(last) = requests.len().checked_sub(1) else { return Ok(Vec::new()) };
         let first = self.sequence;
         let mut datagram = Vec::new();
-        for (number, change) in changes.iter().enumerate() {
+        let mut asked_by = Vec::with_capacity(requests.len());
+        for (position, (number, (flags, request))) in requests.into_iter().enumerate() {
             // An answer to the last one ends the answers.
-            let flags = if number == last { NLM_F_ACK } else { 0 };
-            datagram.extend(change.encode(flags, self.sequence));
+            let acknowledge = if position == last { NLM_F_ACK } else { 0 };
+            datagram.extend(encode(request, NLM_F_REQUEST | flags | acknowledge, self.sequence));
             self.sequence = self.sequence.wrapping_add(1);
+            asked_by.push(number);
         }
         match self.socket.send(&datagram, 0).map_err(NetlinkError::Silent)? {
             sent if sent == datagram.len() => {}
@@ -123,17 +148,20 @@ impl AddressSocket {
             for bytes in messages(&answer) {
                 let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes)
                     .map_err(|error| NetlinkError::Unexpected(error.to_string()))?;
-                let number = message.header.sequence_number.wrapping_sub(first);
-                let number = usize::try_from(number).unwrap_or(usize::MAX);
+                let position = message.header.sequence_number.wrapping_sub(first);
+                let position = usize::try_from(position).unwrap_or(usize::MAX);
+                let number = asked_by.get(position).copied();
                 // Answers to an earlier datagram, whose time was over.
-                let Some(result) = results.get_mut(number) else { continue };
+                let Some(result) = number.and_then(|number| results.get_mut(number)) else {
+                    continue;
+                };
                 let NetlinkPayload::Error(error) = message.payload else {
                     return Err(NetlinkError::Unexpected(format!("{:?}", message.payload)));
                 };
                 if error.code.is_some() {
                     *result = Err(NetlinkError::refused(error.to_io()));
                 }
-                if number == last {
+                if position == last {
                     return Ok(results);
                 }
             }
@@ -151,16 +179,16 @@ fn message((index, ip): Place) -> AddressMessage {
     message
 }
 
-fn lasting(place: Place, seconds: NonZeroU32) -> AddressMessage {
+fn lasting(place: Place, seconds: NonZeroU32, mark: Mark) -> AddressMessage {
     let (_, ip) = place;
     let mut message = message(place);
     let mut lifetimes = CacheInfo::default();
     lifetimes.ifa_valid = seconds.get();
-    // A deprecated IPv6 address answers but is never chosen as a source. An IPv4 /32 is not
-    // chosen either way, and a deprecated one would only be put behind all others in lists.
-    lifetimes.ifa_preferred = if ip.is_ipv6() { 0 } else { seconds.get() };
+    // A deprecated address answers, and is not taken for the host's: as a source of IPv6 by the kernel, and of
+    // both families by systemd's nss-myhostname, by which a kubelet may look for the node's address.
+    lifetimes.ifa_preferred = 0;
     message.attributes.push(AddressAttribute::CacheInfo(lifetimes));
-    message.attributes.push(AddressAttribute::Protocol(AddressProtocol::Other(MARK)));
+    message.attributes.push(mark.attribute());
     if ip.is_ipv6() {
         // Without, the address is unusable until duplicate address detection ends.
         message.header.flags |= AddressHeaderFlags::Nodad;

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use crate::clock::{Instant, sleep_until};
 use crate::net::hearing::{Attention, Hearing, Witnesses};
 use crate::net::links::{Links, LinksTask};
+use crate::net::mark::{self, Mark, MarkError};
 use crate::net::netlink::{self, Netlink, NetlinkError};
 use crate::net::packet::{FrameBuffer, PacketError, PacketKind, PacketSocket};
 use crate::net::wire::{Heard, Question, Transmit};
@@ -35,6 +36,9 @@ pub enum EdgeError {
     /// Netlink.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
+    /// Addresses cannot be marked.
+    #[error(transparent)]
+    Mark(#[from] MarkError),
 }
 
 /// What the edge has counted since it started.
@@ -60,8 +64,9 @@ pub struct EdgeCounters {
 pub struct Edge {
     /// Links, addresses and gateways, current.
     pub links: watch::Receiver<Links>,
-    /// How often an address with our mark has gone from the kernel or lost its end, whoever did that.
-    pub lost: watch::Receiver<u64>,
+    /// How often something has happened, whoever did it, for which the addresses with our mark have to be looked
+    /// at: one has gone from the kernel or lost its end, or one of the node's own was put behind them.
+    pub disturbed: watch::Receiver<u64>,
     /// What the core attends to; nothing is heard before it is told.
     pub attention: watch::Sender<Attention>,
     /// What other hosts say of the addresses attended to, and their answers to this node's
@@ -83,24 +88,27 @@ pub struct Edge {
 
 impl Edge {
     /// Opens all sockets in the network namespace of the calling thread, reads the kernel's state
-    /// once and starts the tasks.
-    pub async fn start() -> Result<Self, EdgeError> {
+    /// once and starts the tasks. Addresses are marked by `mark`, or else by the best that the kernel keeps.
+    pub async fn start(mark: Option<Mark>) -> Result<Self, EdgeError> {
         let sockets = Sockets {
             arp: PacketSocket::open(PacketKind::Arp)?,
             ndp: PacketSocket::open(PacketKind::Ndp)?,
         };
         let mut tasks = JoinSet::new();
         let (events, subscription) = netlink::subscribe()?;
-        let (netlink, connection) = Netlink::open()?;
-        // Its own: what adds addresses does not wait for a dump of everything.
-        let (reader, reading) = Netlink::open()?;
-        let drivers: [BoxFuture<'static, ()>; 3] =
-            [Box::pin(subscription), Box::pin(connection), Box::pin(reading)];
-        for driver in drivers {
+        let mut drive = |driver: BoxFuture<'static, ()>| {
             tasks.spawn(driver.map(|()| NetlinkError::Closed.into()));
-        }
+        };
+        drive(Box::pin(subscription));
+        // Its own: what adds addresses does not wait for a dump of everything.
+        let (reader, reading) = Netlink::open(Mark::Protocol)?;
+        drive(Box::pin(reading));
+        let mark = mark::find(&reader, mark).await?;
+        let (netlink, connection) = Netlink::open(mark)?;
+        drive(Box::pin(connection));
+        tracing::info!(kernel = mark::release(), %mark, "addresses can be marked");
         let links_task = LinksTask::new(reader, events).await?;
-        let (links, lost) = (links_task.links(), links_task.lost());
+        let (links, disturbed) = (links_task.links(), links_task.disturbed());
         tasks.spawn(async { links_task.run().await.into() });
 
         let (attention, attention_receiver) = watch::channel(Attention::default());
@@ -125,7 +133,7 @@ impl Edge {
         tasks.spawn(async { task.run().await.into() });
         Ok(Self {
             links,
-            lost,
+            disturbed,
             attention,
             heard,
             hearing,

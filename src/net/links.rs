@@ -123,7 +123,7 @@ pub(crate) struct LinksTask {
     table: Table,
     ways: Ways,
     links: watch::Sender<Links>,
-    lost: watch::Sender<u64>,
+    disturbed: watch::Sender<u64>,
 }
 
 impl LinksTask {
@@ -134,8 +134,8 @@ impl LinksTask {
         let mut links = table.links();
         let ways = Ways::ask(&netlink, &links).await?;
         ways.tell(&mut links);
-        let (links, lost) = (watch::Sender::new(links), watch::Sender::new(0));
-        Ok(Self { netlink, events, table, ways, links, lost })
+        let (links, disturbed) = (watch::Sender::new(links), watch::Sender::new(0));
+        Ok(Self { netlink, events, table, ways, links, disturbed })
     }
 
     /// The links, current.
@@ -143,9 +143,9 @@ impl LinksTask {
         self.links.subscribe()
     }
 
-    /// How often an address with our mark has gone or lost its end, whoever did that.
-    pub(crate) fn lost(&self) -> watch::Receiver<u64> {
-        self.lost.subscribe()
+    /// How often the addresses with our mark had to be looked at, as [`Table::disturbed`] counts.
+    pub(crate) fn disturbed(&self) -> watch::Receiver<u64> {
+        self.disturbed.subscribe()
     }
 
     /// Runs until netlink ends, which is an error.
@@ -159,7 +159,7 @@ impl LinksTask {
                 },
                 () = sleep_until(resync) => Change::Everything,
             };
-            self.tell_lost();
+            self.tell_disturbed();
             let read = match change {
                 Change::Nothing => continue,
                 Change::Applied => Ok(()),
@@ -178,7 +178,7 @@ impl LinksTask {
                     resync = resync.min(Instant::now() + Duration::from_millis(100));
                 }
             }
-            self.tell_lost();
+            self.tell_disturbed();
             // What carries and what does not is told before the kernel is asked for anything.
             let links = self.tell_links();
             match Ways::ask(&self.netlink, &links).await {
@@ -202,9 +202,9 @@ impl LinksTask {
         links
     }
 
-    fn tell_lost(&self) {
-        let lost = self.table.lost();
-        self.lost.send_if_modified(|known| std::mem::replace(known, lost) != lost);
+    fn tell_disturbed(&self) {
+        let count = self.table.disturbed();
+        self.disturbed.send_if_modified(|known| std::mem::replace(known, count) != count);
     }
 
     /// Applies an event and all that wait behind it, so that a batch of changes is published once.

@@ -16,6 +16,7 @@
 //! | [`arp`], [`ndp`] | packet codecs |
 //! | [`packet`] | the `AF_PACKET` socket, the one file with `unsafe` |
 //! | [`netlink`] | requests to rtnetlink, its dumps and events |
+//! | [`mark`] | by what addresses are known as ours, and which marks this kernel keeps |
 //! | [`addresses`] | changes of addresses with a lifetime and our mark |
 //! | `datagram` | requests that the kernel answers before their system call ends |
 //! | [`nfnetlink`] | reads and transactions of `nf_tables`, and their news |
@@ -33,6 +34,7 @@ mod datagram;
 pub mod edge;
 pub mod hearing;
 pub mod links;
+pub mod mark;
 pub mod ndp;
 pub mod netlink;
 pub mod nfnetlink;

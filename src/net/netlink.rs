@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, PoisonError};
 
 use futures::{Stream, TryStreamExt, pin_mut};
 use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
+use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecUnspec, LinkAttribute, LinkExtentMask, LinkMessage,
 };
@@ -18,11 +19,9 @@ use tokio::sync::Mutex;
 
 use crate::net::addresses::{AddressChange, AddressSocket};
 use crate::net::links::Events;
+use crate::net::mark::Mark;
 use crate::net::sysctl::ArpSettings;
 use crate::net::table::{AddressRow, Table, parse_address};
-
-/// `IFA_PROTO` of our addresses: `L`. The kernel uses 0 to 3; iproute2 prints it as `proto 0x4c`.
-pub const MARK: u8 = 76;
 
 /// Room for the events of a few thousand addresses that are refreshed at once.
 const RECEIVE_BUFFER: usize = 4 << 20;
@@ -96,11 +95,11 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// Opens a connection in the network namespace of the calling thread. The future drives it and
-    /// ends only with it.
-    pub fn open() -> Result<(Self, impl Future<Output = ()> + Send), NetlinkError> {
+    /// Opens a connection in the network namespace of the calling thread, which marks addresses by `mark`. The
+    /// future drives it and ends only with it.
+    pub fn open(mark: Mark) -> Result<(Self, impl Future<Output = ()> + Send), NetlinkError> {
         let (connection, handle, _) = rtnetlink::new_connection().map_err(NetlinkError::Open)?;
-        let addresses = Arc::new(std::sync::Mutex::new(AddressSocket::open()?));
+        let addresses = Arc::new(std::sync::Mutex::new(AddressSocket::open(mark)?));
         Ok((Self { handle, addresses, dumps: Arc::default() }, connection))
     }
 
@@ -113,16 +112,30 @@ impl Netlink {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner).change(changes)
     }
 
-    /// All addresses of the namespace.
+    /// All addresses of the namespace, in the kernel's order: the IPv4 addresses of a link as they are chosen
+    /// from for what the node sends.
     pub async fn addresses(&self) -> Result<Vec<AddressRow>, NetlinkError> {
+        Ok(self.address_messages().await?.iter().filter_map(parse_address).collect())
+    }
+
+    /// All addresses of the namespace, as the kernel says them.
+    pub(super) async fn address_messages(&self) -> Result<Vec<AddressMessage>, NetlinkError> {
         let _dump = self.dumps.lock().await;
         let rows = self.handle.address().get().execute();
-        pin_mut!(rows);
-        let mut addresses = Vec::new();
-        while let Some(row) = rows.try_next().await? {
-            addresses.extend(parse_address(&row));
-        }
-        Ok(addresses)
+        Ok(rows.try_collect().await?)
+    }
+
+    /// Adds an address, refused as [`NetlinkError::Exists`] if it is there.
+    pub(super) async fn add(&self, address: AddressMessage) -> Result<(), NetlinkError> {
+        let ip = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let mut request = self.handle.address().add(address.header.index, ip, 0);
+        *request.message_mut() = address;
+        Ok(request.execute().await?)
+    }
+
+    /// Deletes an address.
+    pub(super) async fn delete(&self, address: AddressMessage) -> Result<(), NetlinkError> {
+        Ok(self.handle.address().del(address).execute().await?)
     }
 
     /// Sets how an interface answers and asks by ARP. Other than a write to `/proc/sys`, which is

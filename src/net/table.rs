@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use leasehold_crds::lease::{DefaultRoutes, Detours};
 use leasehold_crds::names::InterfaceName;
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
     InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State,
 };
@@ -18,7 +18,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use pnet_base::MacAddr;
 
 use crate::net::links::{Link, LinkAddress, Links};
-use crate::net::netlink::MARK;
+use crate::net::mark;
 
 /// `IFA_CACHEINFO`'s way to say forever.
 const FOREVER: u32 = u32::MAX;
@@ -46,6 +46,8 @@ pub struct Table {
     ours: BTreeSet<(u32, IpAddr, u8)>,
     /// How often one of those has gone or lost its end so far.
     lost: u64,
+    /// How often an IPv4 address of the node's own was added so far.
+    own_added: u64,
     gateways: BTreeMap<u32, BTreeSet<IpAddr>>,
     /// The metrics of default routes, by family and index.
     metrics: BTreeMap<(bool, u32), u32>,
@@ -72,6 +74,7 @@ impl Table {
                 let address = row.address();
                 let key = (row.ip, row.prefix_len);
                 let before = self.addresses.entry(row.index).or_default().insert(key, address);
+                self.own_added += u64::from(before.is_none() && row.ip.is_ipv4());
                 if before == Some(address) { Change::Nothing } else { Change::Applied }
             }
             RouteNetlinkMessage::DelAddress(message) => {
@@ -124,9 +127,10 @@ impl Table {
         if removed.is_some() { Change::Applied } else { Change::Nothing }
     }
 
-    /// How often an address with our mark has gone or lost its end so far, whoever did that.
-    pub fn lost(&self) -> u64 {
-        self.lost
+    /// How often something has happened so far, whoever did it, for which the addresses with our mark have to be
+    /// looked at: one has gone or lost its end, or one of the node's own was added, and so put behind them.
+    pub fn disturbed(&self) -> u64 {
+        self.lost + self.own_added
     }
 
     fn new_link(&mut self, message: &LinkMessage) -> Change {
@@ -190,6 +194,8 @@ impl Table {
         let known = std::mem::replace(self, dumped);
         let gone = known.ours.difference(&self.ours).count();
         self.lost += known.lost + u64::try_from(gone).unwrap_or(u64::MAX);
+        // One that is new changes the snapshot.
+        self.own_added = known.own_added;
     }
 
     /// The snapshot.
@@ -277,6 +283,9 @@ pub struct AddressRow {
     pub valid: Option<Duration>,
     /// IPv6: duplicate address detection has not ended, or has found a duplicate.
     pub tentative: bool,
+    /// IPv4: whether the kernel chooses it for what leaves the link, where it is the first such one: no further
+    /// address of a subnet, and not only for the link or this host.
+    pub primary: bool,
 }
 
 impl AddressRow {
@@ -293,29 +302,39 @@ impl AddressRow {
 pub fn parse_address(message: &AddressMessage) -> Option<AddressRow> {
     let mut address = None;
     let mut local = None;
-    let mut ours = false;
-    let mut valid = None;
+    let mut lifetimes = None;
+    let mut marks = (None, None);
     let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
     for attribute in &message.attributes {
         match attribute {
             AddressAttribute::Address(ip) => address = Some(*ip),
             AddressAttribute::Local(ip) => local = Some(*ip),
-            AddressAttribute::CacheInfo(info) if info.ifa_valid != FOREVER => {
-                valid = Some(Duration::from_secs(info.ifa_valid.into()));
-            }
+            AddressAttribute::CacheInfo(info) => lifetimes = Some(info),
             AddressAttribute::Flags(all) => flags = *all,
-            AddressAttribute::Protocol(protocol) => ours = u8::from(*protocol) == MARK,
+            AddressAttribute::Protocol(protocol) => marks.0 = Some(u8::from(*protocol)),
+            AddressAttribute::RoutePriority(metric) => marks.1 = Some(*metric),
             _ => {}
         }
     }
+    let valid = lifetimes.filter(|info| info.ifa_valid != FOREVER);
+    let ours = match marks {
+        (Some(mark::PROTOCOL), _) => true,
+        // Whoever sets the lifetimes of an IPv6 address leaves the metric as it is (`inet6_addr_modify` in the
+        // kernel's `net/ipv6/addrconf.c`): what was made endless, or is preferred, is somebody else's by now.
+        (_, Some(mark::METRIC)) => valid.is_some_and(|info| info.ifa_preferred == 0),
+        _ => false,
+    };
+    let scope = message.header.scope;
     Some(AddressRow {
         index: message.header.index,
         // On a point-to-point link IFA_ADDRESS is the peer's.
         ip: local.or(address)?,
         prefix_len: message.header.prefix_len,
         ours,
-        valid,
+        valid: valid.map(|info| Duration::from_secs(info.ifa_valid.into())),
         tentative: flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed),
+        primary: !flags.contains(AddressFlags::Secondary)
+            && matches!(scope, AddressScope::Universe | AddressScope::Site),
     })
 }
 
@@ -381,7 +400,7 @@ mod tests {
         LinkFlags::Up | LinkFlags::LowerUp
     }
 
-    fn address(ip: &str, valid: u32, mark: u8) -> AddressMessage {
+    fn address(ip: &str, valid: u32, protocol: u8) -> AddressMessage {
         let mut message = AddressMessage::default();
         message.header.index = 2;
         message.header.prefix_len = 32;
@@ -390,7 +409,7 @@ mod tests {
         message.attributes = vec![
             AddressAttribute::Address(ip.parse().unwrap()),
             AddressAttribute::CacheInfo(lifetimes),
-            AddressAttribute::Protocol(AddressProtocol::Other(mark)),
+            AddressAttribute::Protocol(AddressProtocol::Other(protocol)),
         ];
         message
     }
@@ -410,9 +429,13 @@ mod tests {
         let mut table = Table::default();
         let eth2 = RouteNetlinkMessage::NewLink(link(2, up(), State::Up));
         assert_eq!(table.apply(&eth2), Change::Routes);
-        let vip = RouteNetlinkMessage::NewAddress(address("192.0.2.9", valid, MARK));
+        let vip = RouteNetlinkMessage::NewAddress(address("192.0.2.9", valid, mark::PROTOCOL));
         assert_eq!(table.apply(&vip), Change::Nothing);
         table
+    }
+
+    fn lost(table: &Table) -> u64 {
+        table.disturbed() - table.own_added
     }
 
     fn only_link(table: &Table) -> Link {
@@ -455,11 +478,11 @@ mod tests {
         let eth2 = only_link(&table);
         let own: Vec<_> = eth2.addresses.iter().map(|address| address.ip).collect();
         assert_eq!(own, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
-        let vip = RouteNetlinkMessage::DelAddress(address("192.0.2.9", 0, MARK));
+        let vip = RouteNetlinkMessage::DelAddress(address("192.0.2.9", 0, mark::PROTOCOL));
         table.apply(&vip);
-        assert_eq!((only_link(&table).addresses.len(), table.lost()), (1, 1));
+        assert_eq!((only_link(&table).addresses.len(), lost(&table)), (1, 1));
         table.apply(&vip);
-        assert_eq!(table.lost(), 2, "one that was never told of");
+        assert_eq!(lost(&table), 2, "one that was never told of");
         let gone = RouteNetlinkMessage::DelLink(link(2, LinkFlags::empty(), State::Down));
         assert_eq!(table.apply(&gone), Change::Routes);
         assert_eq!(table.links(), Links::default());
@@ -496,13 +519,14 @@ mod tests {
     #[test]
     fn lifetimes_are_not_of_interest_but_that_an_address_or_its_end_went_is() {
         let own = |valid| RouteNetlinkMessage::NewAddress(address("192.0.2.1", valid, 0));
-        let vip = |valid| RouteNetlinkMessage::NewAddress(address("192.0.2.9", valid, MARK));
+        let vip =
+            |valid| RouteNetlinkMessage::NewAddress(address("192.0.2.9", valid, mark::PROTOCOL));
         let mut known = table(10);
         assert_eq!(known.apply(&own(60)), Change::Applied);
         let links = known.links();
         assert_eq!(known.apply(&own(FOREVER)), Change::Nothing);
         assert_eq!(known.apply(&vip(10)), Change::Nothing);
-        assert_eq!((known.links(), known.lost()), (links.clone(), 0));
+        assert_eq!((known.links(), lost(&known)), (links.clone(), 0));
         let dump = |rows: &[RouteNetlinkMessage]| {
             let mut dumped = Table::default();
             dumped.apply(&RouteNetlinkMessage::NewLink(link(2, up(), State::Up)));
@@ -512,13 +536,13 @@ mod tests {
             dumped
         };
         known.replace_by(dump(&[own(30), vip(8)]));
-        assert_eq!((known.links(), known.lost()), (links.clone(), 0));
+        assert_eq!((known.links(), lost(&known)), (links.clone(), 0));
         known.replace_by(dump(&[own(30)]));
-        assert_eq!((known.links(), known.lost()), (links.clone(), 1), "a dump does not have it");
+        assert_eq!((known.links(), lost(&known)), (links.clone(), 1), "a dump does not have it");
         assert_eq!(known.apply(&vip(FOREVER)), Change::Nothing);
-        assert_eq!(known.lost(), 2, "it has no end");
+        assert_eq!(lost(&known), 2, "it has no end");
         known.replace_by(dump(&[own(30), vip(FOREVER)]));
-        assert_eq!((known.links(), known.lost()), (links, 3), "a dump says so");
+        assert_eq!((known.links(), lost(&known)), (links, 3), "a dump says so");
     }
 
     #[test]
@@ -526,12 +550,57 @@ mod tests {
         let mut table = table(10);
         let taken = RouteNetlinkMessage::NewAddress(address("192.0.2.9", FOREVER, 0));
         assert_eq!(table.apply(&taken), Change::Applied);
-        assert_eq!((only_link(&table).addresses.len(), table.lost()), (1, 1));
-        let back = RouteNetlinkMessage::NewAddress(address("192.0.2.9", 10, MARK));
+        assert_eq!((only_link(&table).addresses.len(), lost(&table)), (1, 1));
+        let back = RouteNetlinkMessage::NewAddress(address("192.0.2.9", 10, mark::PROTOCOL));
         assert_eq!(table.apply(&back), Change::Applied);
         assert!(only_link(&table).addresses.is_empty());
         let gone = RouteNetlinkMessage::DelLink(link(2, LinkFlags::empty(), State::Down));
         table.apply(&gone);
-        assert_eq!(table.lost(), 2, "it went with its link");
+        assert_eq!(lost(&table), 2, "it went with its link");
+    }
+
+    #[test]
+    fn the_metric_is_our_mark_as_long_as_the_address_has_an_end_and_is_not_preferred() {
+        const FOR_A_MINUTE: (u32, u32) = (60, 0);
+        let rows = [
+            ("ours", mark::METRIC, FOR_A_MINUTE, true),
+            ("a DHCP client's", 1024, FOR_A_MINUTE, false),
+            ("made endless by somebody", mark::METRIC, (FOREVER, FOREVER), false),
+            ("endless, and deprecated", mark::METRIC, (FOREVER, 0), false),
+            ("preferred by somebody", mark::METRIC, (60, 60), false),
+        ];
+        for (name, metric, (valid, preferred), ours) in rows {
+            for ip in ["192.0.2.9", "2001:db8::9"] {
+                let mut message = address(ip, valid, 0);
+                let mut lifetimes = CacheInfo::default();
+                (lifetimes.ifa_valid, lifetimes.ifa_preferred) = (valid, preferred);
+                message.attributes = vec![
+                    AddressAttribute::Address(ip.parse().unwrap()),
+                    AddressAttribute::RoutePriority(metric),
+                    AddressAttribute::CacheInfo(lifetimes),
+                ];
+                assert_eq!(parse_address(&message).unwrap().ours, ours, "{name}: {ip}");
+                // Where the kernel keeps both, either will do.
+                let both = AddressAttribute::Protocol(AddressProtocol::Other(mark::PROTOCOL));
+                message.attributes.push(both);
+                assert!(parse_address(&message).unwrap().ours, "{name}: {ip}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_own_address_that_is_set_anew_is_noticed_though_nothing_else_has_changed() {
+        let mut table = table(10);
+        let own = address("192.0.2.1", FOREVER, 0);
+        table.apply(&RouteNetlinkMessage::NewAddress(own.clone()));
+        let (links, disturbed) = (table.links(), table.disturbed());
+        table.apply(&RouteNetlinkMessage::NewAddress(own.clone()));
+        assert_eq!(table.disturbed(), disturbed, "it was there already");
+        table.apply(&RouteNetlinkMessage::DelAddress(own.clone()));
+        table.apply(&RouteNetlinkMessage::NewAddress(own));
+        assert_eq!((table.links(), table.disturbed()), (links, disturbed + 1));
+        let dumped = table.clone();
+        table.replace_by(dumped);
+        assert_eq!(table.disturbed(), disturbed + 1, "nothing new in a dump");
     }
 }

@@ -31,9 +31,8 @@ async fn has_session(scene: &Scene, node: &Node) -> Result<()> {
         .await
 }
 
-pub async fn a_dead_nodes_addresses_are_taken_and_it_gets_none_back() -> Result<()> {
-    let scene = Scene::open("death").await?;
-    let old = scene.owner().await?;
+/// The owner dies: another one takes the address within the time of a silence, and the dead one's kernel removes it.
+pub async fn dies<'a>(scene: &'a Scene, old: &Node) -> Result<&'a Node> {
     let probe = scene.watch().await?;
     old.dies()?;
     old.speaker()?.kill().await?;
@@ -52,6 +51,13 @@ pub async fn a_dead_nodes_addresses_are_taken_and_it_gets_none_back() -> Result<
     ensure!(SILENCE.contains(&outage), "the outage took {outage:?}");
     ensure!(report.owners()?.two_owners().is_zero(), "two owners");
     ensure!(lapsed < LEASE + Duration::from_secs(3), "the address stayed for {lapsed:?}");
+    Ok(new)
+}
+
+pub async fn a_dead_nodes_addresses_are_taken_and_it_gets_none_back() -> Result<()> {
+    let scene = Scene::open("death").await?;
+    let old = scene.owner().await?;
+    let new = dies(&scene, old).await?;
 
     let claim = scene.claim().await?;
     let probe = scene.watch().await?;

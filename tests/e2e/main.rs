@@ -25,6 +25,7 @@ mod migration;
 mod monitoring;
 mod moves;
 mod nodes;
+mod old_kernel;
 mod olm;
 mod outage;
 mod ownership;
@@ -122,6 +123,7 @@ fn elections() -> Vec<Trial> {
         placement::a_node_that_is_back_gets_its_share_where_the_policy_balances,
         records::what_tools_take_off_a_service_is_written_again_and_nobody_notices,
         records::what_tools_take_off_a_service_while_no_operator_works_is_not_missed,
+        old_kernel::where_addresses_are_marked_by_metric_speakers_restart_and_die_as_elsewhere,
         restart::a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices,
         restart::an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connection,
         restart::a_reboot_without_a_drain_costs_no_more_than_a_power_cut_also_by_lease_alone,

@@ -139,7 +139,11 @@ async fn address_conflict(scene: &Scene, service: &str) -> Result<String> {
 }
 
 pub async fn an_address_of_a_node_itself_is_never_served_and_never_taken_away() -> Result<()> {
-    let scene = Scene::open("nodes").await?;
+    own_address_is_left_alone(&Scene::open("nodes").await?).await
+}
+
+/// An address that is a node's own is neither served nor taken from it.
+pub async fn own_address_is_left_alone(scene: &Scene) -> Result<()> {
     let owner = scene.owner().await?;
     let own = IpAddr::from(scene.cluster.addresses().vip(1).0);
     // Allocated, and for no speaker to announce yet: the operator gives no node's address away.
@@ -149,7 +153,7 @@ pub async fn an_address_of_a_node_itself_is_never_served_and_never_taken_away() 
     // As the node's administrator would: for ever, with the subnet, and without our mark.
     owner.namespace().ip(&format!("address add {own}/24 dev eth0\n"))?;
     scene.cluster.policy().await?;
-    let note = address_conflict(&scene, "same").await?;
+    let note = address_conflict(scene, "same").await?;
     println!("    {note}");
     ensure!(note.contains(&own.to_string()) && note.contains(owner.name()), "{note}");
     let holder = scene.cluster.owner(&service).await?;

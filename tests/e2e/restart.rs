@@ -16,7 +16,11 @@ const AFTERWARDS: Duration = Duration::from_secs(8);
 const RESTARTING: &str = "leasehold.dev/restarting";
 
 pub async fn a_killed_speaker_that_is_started_again_goes_on_and_nobody_notices() -> Result<()> {
-    let scene = Scene::open("crash").await?;
+    killed_and_started_again(&Scene::open("crash").await?).await
+}
+
+/// The owner's speaker is killed and started again, and nobody notices.
+pub async fn killed_and_started_again(scene: &Scene) -> Result<()> {
     let owner = scene.owner().await?;
     let (claim, session) = (scene.claim().await?, scene.session(owner).await?);
     let probe = scene.watch_with_connection().await?;

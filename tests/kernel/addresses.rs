@@ -8,10 +8,11 @@ use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use leasehold::announce::confine::restore;
 use leasehold::clock::Instant;
+use leasehold::lease::KernelView;
 use leasehold::net::addresses::AddressChange;
-use leasehold::net::netlink::{MARK, Netlink, NetlinkError};
+use leasehold::net::mark::Mark;
+use leasehold::net::netlink::{Netlink, NetlinkError, full_prefix};
 use leasehold::net::sysctl::ArpSettings;
-use netlink_packet_route::address::{AddressAttribute, AddressProtocol};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::world::{Namespace, Speaker, Test, World, eth0, eventually, interface};
@@ -22,7 +23,8 @@ pub const TESTS: &[Test] = &[
     ("a_nodes_own_address_is_never_touched", a_nodes_own_address_is_never_touched),
     ("an_address_is_usable_at_once", usable_at_once),
     ("an_address_removed_by_hand_is_back_at_once", removed_by_hand),
-    ("an_address_of_ours_without_end_gets_one_and_without_our_mark_is_left_alone", made_endless),
+    ("an_address_of_ours_without_end_gets_one", made_endless),
+    ("an_address_that_somebody_takes_over_is_left_alone", taken_over),
     ("addresses_survive_a_flap_of_the_link", a_flap_of_the_link),
     ("what_is_no_longer_served_goes_at_once", no_longer_served),
     ("a_former_process_leaves_what_the_next_adopts_or_removes", adoption),
@@ -33,6 +35,18 @@ pub const TESTS: &[Test] = &[
     ("without_the_capability_the_reason_is_reported", without_the_capability),
     ("two_hundred_addresses_are_added_and_renewed", two_hundred),
     ("dumps_of_one_connection_wait_for_one_another", dumps_wait),
+];
+
+/// Those for which it matters what addresses are marked by.
+pub const OF_MARKED: &[Test] = &[
+    ("an_address_has_our_mark_and_a_lifetime_and_lapses_by_itself", lapses_by_itself),
+    ("a_renewed_address_stays", a_renewed_address_stays),
+    ("a_nodes_own_address_is_never_touched", a_nodes_own_address_is_never_touched),
+    ("an_address_removed_by_hand_is_back_at_once", removed_by_hand),
+    ("an_address_that_somebody_takes_over_is_left_alone", taken_over),
+    ("what_is_no_longer_served_goes_at_once", no_longer_served),
+    ("a_former_process_leaves_what_the_next_adopts_or_removes", adoption),
+    ("an_address_moves_to_another_interface_make_before_break", another_interface),
 ];
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 10));
@@ -51,6 +65,11 @@ fn shown(node: &Namespace, ip: IpAddr) -> Result<Option<String>> {
     Ok(line.map(str::to_owned))
 }
 
+/// As `ip` wants a single address.
+fn single(ip: IpAddr) -> String {
+    format!("{ip}/{}", full_prefix(ip))
+}
+
 fn lapses_by_itself(world: &World) -> Result<()> {
     world.node.speak(|speaker| async move {
         let start = Instant::now();
@@ -64,7 +83,10 @@ fn lapses_by_itself(world: &World) -> Result<()> {
             let until = view.ours.get(&ip).context("not in the view")?.until;
             ensure!(until >= start + seconds(2.0) && until <= start + seconds(2.5), "{until}");
         }
-        ensure!(shown(&world.node, V6)?.is_some_and(|line| line.contains("deprecated")));
+        // Nobody takes it for the node's own address.
+        for ip in BOTH {
+            ensure!(shown(&world.node, ip)?.is_some_and(|line| line.contains("deprecated")));
+        }
         speaker.have(&BOTH, false).await?;
         let after = Instant::now().saturating_since(start);
         // Late by 1.03 s at most, rarely 20 ms early.
@@ -159,8 +181,8 @@ fn removed_by_hand(world: &World) -> Result<()> {
     node.speak(|speaker| async move {
         speaker.serve(&BOTH, seconds(20.0));
         speaker.have(&BOTH, true).await?;
-        for (ip, prefix) in [(V4, 32), (V6, 128)] {
-            node.ip(&format!("addr del {ip}/{prefix} dev eth0"))?;
+        for ip in BOTH {
+            node.ip(&format!("addr del {} dev eth0", single(ip)))?;
             let again = eventually("it is back", seconds(5.0), || Ok(shown(node, ip)?.is_some()));
             again.await?;
         }
@@ -177,8 +199,7 @@ fn made_endless(world: &World) -> Result<()> {
         let (connection, handle, _) = rtnetlink::new_connection()?;
         let index = speaker.edge.links.borrow().get(&eth0()).context("eth0")?.index;
         let mut request = handle.address().add(index, V4, 32).replace();
-        let mark = AddressAttribute::Protocol(AddressProtocol::Other(MARK));
-        request.message_mut().attributes.push(mark);
+        request.message_mut().attributes.push(Mark::Protocol.attribute());
         tokio::select! {
             () = connection => anyhow::bail!("netlink has ended"),
             done = request.execute() => done?,
@@ -187,15 +208,35 @@ fn made_endless(world: &World) -> Result<()> {
             Ok(shown(node, V4)?.is_some_and(|line| !line.contains("valid_lft forever")))
         })
         .await?;
-        // By hand, which takes our mark away: it is somebody else's from then on.
-        node.ip(&format!("addr change {V4}/32 dev eth0 valid_lft forever preferred_lft forever"))?;
-        let view = speaker
-            .kernel("it is somebody else's", seconds(10.0), |view| view.foreign.contains_key(&V4))
-            .await?;
+        Ok(())
+    })
+}
+
+fn taken_over(world: &World) -> Result<()> {
+    let node = &world.node;
+    node.speak(|speaker| async move {
+        speaker.serve(&BOTH, seconds(20.0));
+        speaker.have(&BOTH, true).await?;
+        // It is somebody else's from then on, whether for ever or not.
+        for ip in BOTH {
+            node.ip(&format!("addr change {} dev eth0", single(ip)))?;
+        }
+        let taken = |view: &KernelView| BOTH.iter().all(|ip| view.foreign.contains_key(ip));
+        let view = speaker.kernel("they are somebody else's", seconds(10.0), taken).await?;
         ensure!(view.ours.is_empty(), "{view:?}");
+        for ip in BOTH {
+            node.ip(&format!("addr change {} dev eth0 valid_lft 60 preferred_lft 60", single(ip)))?;
+        }
+        // Long enough for a look at all addresses.
+        speaker.serve(&BOTH, seconds(30.0));
+        tokio::time::sleep(seconds(0.2)).await;
         speaker.serve(&[], seconds(0.0));
-        speaker.kernel("settled", seconds(10.0), |view| view.foreign.is_empty()).await?;
-        ensure!(shown(node, V4)?.is_some_and(|line| line.contains("valid_lft forever")));
+        let none = |view: &KernelView| view.foreign.is_empty() && view.ours.is_empty();
+        speaker.kernel("settled", seconds(10.0), none).await?;
+        for ip in BOTH {
+            let line = shown(node, ip)?.with_context(|| format!("{ip} was taken away"))?;
+            ensure!(!line.contains("deprecated"), "its lifetime was changed: {line}");
+        }
         Ok(())
     })
 }
@@ -395,7 +436,7 @@ fn without_the_capability(world: &World) -> Result<()> {
 fn one_datagram(world: &World) -> Result<()> {
     world.node.block_on(|| async {
         let link = link(&Speaker::start().await?, "eth0")?;
-        let (netlink, _) = Netlink::open()?;
+        let (netlink, _) = Netlink::open(Mark::Protocol)?;
         let seconds = NonZeroU32::new(60).context("zero")?;
         let add = |index, ip| AddressChange::Add { place: (index, ip), seconds };
         let delete = |ip| AddressChange::Delete { place: (link, ip) };
@@ -423,7 +464,7 @@ fn one_datagram(world: &World) -> Result<()> {
 fn two_hundred(world: &World) -> Result<()> {
     let vips: Vec<IpAddr> = (0..200).map(|last| Ipv4Addr::new(198, 51, 100, last).into()).collect();
     world.node.block_on(|| async {
-        let (netlink, connection) = Netlink::open()?;
+        let (netlink, connection) = Netlink::open(Mark::Protocol)?;
         let driver = connection;
         let count = async {
             let addresses = netlink.addresses().await?;
@@ -462,7 +503,7 @@ fn two_hundred(world: &World) -> Result<()> {
 fn dumps_wait(world: &World) -> Result<()> {
     const COUNT: u32 = 2_000;
     world.node.block_on(|| async {
-        let (netlink, driver) = Netlink::open()?;
+        let (netlink, driver) = Netlink::open(Mark::Protocol)?;
         // It ends here, or it would remove what it does not serve.
         let link = link(&Speaker::start().await?, "eth0")?;
         let work = async {

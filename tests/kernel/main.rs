@@ -8,6 +8,8 @@ mod edge;
 mod guard;
 mod hosts;
 mod listening;
+mod marks;
+mod order;
 #[path = "../lab/client/ping.rs"]
 mod ping;
 mod segment;
@@ -17,6 +19,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
+use leasehold::net::mark::Mark;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::world::World;
@@ -37,11 +40,22 @@ fn main() -> Result<ExitCode> {
         world::run("mount", &["-t", "tmpfs", "tmpfs", "/mnt"])?;
         world::run("ip", &["link", "set", "lo", "up"])?;
     }
-    let tests =
-        [addresses::TESTS, edge::TESTS, guard::TESTS, segment::TESTS, listening::TESTS].concat();
-    let trials = tests.into_iter().enumerate().map(|(number, (name, test))| {
+    let rooms = [
+        addresses::TESTS,
+        order::TESTS,
+        marks::TESTS,
+        edge::TESTS,
+        guard::TESTS,
+        segment::TESTS,
+        listening::TESTS,
+    ];
+    let tests = rooms.concat().into_iter().map(|(name, test)| (name.to_owned(), test, None));
+    // Once more as on a kernel that has no IFA_PROTO.
+    let old = [addresses::OF_MARKED, order::TESTS].concat().into_iter();
+    let old = old.map(|(name, test)| (format!("by_metric_{name}"), test, Some(Mark::Metric)));
+    let trials = tests.chain(old).enumerate().map(|(number, (name, test, mark))| {
         Trial::test(name, move || {
-            let world = World::new(&format!("t{number}"))?;
+            let world = World::new(&format!("t{number}"), mark)?;
             test(&world).map_err(|error| Failed::from(format!("{error:#}")))
         })
     });

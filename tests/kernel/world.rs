@@ -17,6 +17,7 @@ use leasehold::lease::{KernelView, ServedVip, Serving};
 use leasehold::net::MacAddr;
 use leasehold::net::edge::Edge;
 use leasehold::net::hearing::Attention;
+use leasehold::net::mark::Mark;
 use leasehold_crds::names::InterfaceName;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::sync::watch;
@@ -54,12 +55,14 @@ pub struct World {
 }
 
 impl World {
-    /// A segment of its own for a test; `prefix` tells its namespaces apart.
-    pub fn new(prefix: &str) -> Result<Self> {
+    /// A segment of its own for a test; `prefix` tells its namespaces apart. Speakers on the node mark addresses
+    /// by `mark`, or else by the best that the kernel keeps.
+    pub fn new(prefix: &str, mark: Option<Mark>) -> Result<Self> {
         let lan = Namespace::new(format!("{prefix}-lan"))?;
         lan.ip("link add br0 type bridge")?;
         lan.ip("link set br0 up")?;
-        let node = Namespace::new(format!("{prefix}-node"))?;
+        let mut node = Namespace::new(format!("{prefix}-node"))?;
+        node.mark = mark;
         let client = Namespace::new(format!("{prefix}-client"))?;
         let world = Self { prefix: prefix.to_owned(), lan, node, client };
         world.attach(&world.node, "eth0", "node", Some(1))?;
@@ -98,12 +101,14 @@ impl World {
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
+    /// What a speaker here marks addresses by.
+    pub mark: Option<Mark>,
 }
 
 impl Namespace {
     fn new(name: String) -> Result<Self> {
         run("ip", &["netns", "add", &name])?;
-        let namespace = Self { name };
+        let namespace = Self { name, mark: None };
         namespace.ip("link set lo up")?;
         // Link-local addresses are usable at once.
         for setting in ["all", "default"] {
@@ -163,7 +168,7 @@ impl Namespace {
     where
         F: Future<Output = Result<()>>,
     {
-        self.block_on(|| async { work(Speaker::start().await?).await })
+        self.block_on(|| async { work(Speaker::marking_by(self.mark).await?).await })
     }
 
     /// The MAC of `eth0`.
@@ -214,9 +219,14 @@ pub struct Speaker {
 impl Speaker {
     /// Starts them in the namespace of the calling thread.
     pub async fn start() -> Result<Self> {
+        Self::marking_by(None).await
+    }
+
+    /// Starts them in the namespace of the calling thread, with a mark.
+    pub async fn marking_by(mark: Option<Mark>) -> Result<Self> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
 
-        let edge = Edge::start().await?;
+        let edge = Edge::start(mark).await?;
         let (serving, receiver) = watch::channel(Serving::default());
         let (guard, gate) = Guard::start()?;
         let number = STARTED.fetch_add(1, Ordering::Relaxed);

@@ -102,7 +102,11 @@ impl Kernel {
         let ours = self.ours.iter().map(|(ip, held)| {
             ((held.index, *ip), held.known.unwrap_or_else(|| estimated(now, held.ends)))
         });
-        Seen { ours: ours.collect(), foreign: self.foreign.iter().map(|ip| (index, *ip)).collect() }
+        Seen {
+            ours: ours.collect(),
+            foreign: self.foreign.iter().map(|ip| (index, *ip)).collect(),
+            ahead: BTreeMap::new(),
+        }
     }
 
     fn execute(&mut self, now: Instant, op: AddressChange, late: Duration) {
@@ -112,10 +116,13 @@ impl Kernel {
                 let reason = "operation not permitted".to_owned();
                 self.refused.insert(ip, Refusal { reason, retry_at: now + RETRY });
             }
-            AddressChange::Add { seconds, .. } | AddressChange::Refresh { seconds, .. } => {
+            // In which order a link has its addresses is not simulated.
+            AddressChange::Add { seconds, .. }
+            | AddressChange::Refresh { seconds, .. }
+            | AddressChange::PutBehind { seconds, .. } => {
                 let ends = now + Duration::from_secs(seconds.get().into());
                 let former = self.ours.get(&ip).and_then(|held| held.known);
-                let resurrected = matches!(op, AddressChange::Refresh { .. })
+                let resurrected = !matches!(op, AddressChange::Add { .. })
                     && former.is_none_or(|former| now >= former.lifetime.earliest);
                 let lifetime = Lifetime { earliest: ends, latest: ends, exact: true };
                 let known = Some(Ours { lifetime, resurrected });
