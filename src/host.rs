@@ -80,18 +80,13 @@ pub fn check_capabilities() -> Result<(), HostError> {
 /// kernel, and `/etc/machine-id` is missing on some hosts and the same on copies of one.
 pub fn incarnation(state: &StateFolder) -> Result<Incarnation, HostError> {
     let boot = read_id(BOOT_ID)?;
-    let host = match state.host() {
-        Some(host) => host,
-        None => {
-            let host = match state.read().and_then(|record| record.incarnation.host_at(&boot)) {
-                // A version without such an id was here since the boot, and has sessions under this name.
-                Some(host) => host,
-                None => read_id(RANDOM_ID)?,
-            };
-            state.replace(HOST, &host)?;
-            host
-        }
-    };
+    if let Some(host) = state.host() {
+        return Ok(Incarnation::new(&host, &boot));
+    }
+    // A version without such an id may have been here since the boot, and have a session under this name.
+    let former = state.read().and_then(|record| record.incarnation.host_at(&boot));
+    let host = former.map_or_else(|| read_id(RANDOM_ID), Ok)?;
+    state.replace(HOST, &host)?;
     Ok(Incarnation::new(&host, &boot))
 }
 

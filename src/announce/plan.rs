@@ -523,6 +523,9 @@ mod tests {
 
     #[test]
     fn only_what_stands_before_the_first_own_address_of_its_link_is_ahead() {
+        /// Link, last octet, whether it is primary.
+        type Address = (u32, u8, bool);
+
         let row = |index, last, primary| AddressRow {
             index,
             ip: vip(last),
@@ -533,7 +536,7 @@ mod tests {
             primary,
         };
         // Numbers below 10 are ours.
-        let rows: [(&str, &[(u32, u8, bool)], &[Place]); 7] = [
+        let rows: [(&str, &[Address], &[Place]); 7] = [
             ("behind", &[(ETH0, 11, true), (ETH0, 1, true)], &[]),
             (
                 "before",

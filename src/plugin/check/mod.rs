@@ -8,10 +8,12 @@
 //! | `rights` | what the service accounts may do, by the roles in `deploy/base` |
 //! | `proxy` | kube-proxy in IPVS mode |
 //! | `webhooks` | webhooks that would delay or refuse leases |
+//! | `nodes` | kernels, and addresses of Services that a kubelet has taken for its node's |
 //! | `speakers` | sessions, interfaces for the addresses of the pools, and their MTUs |
 //! | `announcers` | others that announce addresses |
 
 mod announcers;
+mod nodes;
 mod objects;
 mod proxy;
 mod rights;
@@ -102,6 +104,8 @@ pub(super) async fn findings(cluster: &Cluster) -> Result<Vec<Finding>, PluginEr
     findings.extend(rights::check(cluster).await?);
     findings.extend(proxy::check(&proxy::configuration(cluster).await?));
     findings.extend(webhooks::check(&webhooks::read(cluster).await?));
+    findings.extend(nodes::kernels(&objects.nodes));
+    findings.extend(nodes::addresses(&objects.nodes, &view, &objects.pools));
     // Sessions that are renewed change; those of a speaker that hangs do not.
     let renewed = speakers::renewed(cluster, &world).await?;
     findings.extend(speakers::sessions(&view, &renewed));

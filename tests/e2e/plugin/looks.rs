@@ -3,6 +3,9 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Node as NodeObject;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use leasehold_lab::{Lab, SYSTEM_NAMESPACE};
 use serde_json::{Value, json};
 
@@ -62,6 +65,8 @@ pub async fn a_check_finds_pools_that_overlap_and_webhooks_on_leases() -> Result
         ("rights", "leasehold-speaker has all"),
         ("rights", "leasehold-operator has all"),
         ("webhooks", "none"),
+        ("kernel", "Linux 5.10 or later on 4 of 4 nodes"),
+        ("node-ip", "no node's InternalIP"),
         ("speakers", "of 3 nodes"),
         ("interfaces", "each node has a subnet"),
         ("mtu", "the same on all"),
@@ -132,6 +137,17 @@ pub async fn a_check_finds_pools_that_overlap_and_webhooks_on_leases() -> Result
     lab.apply(proxy("ipvs")).await?;
     let arp = findings(lab, 1)?;
     ensure!(found(&arp, "kube-proxy", "fail", &["strictARP"]), "{arp:#?}");
+
+    // A kubelet takes an address of the pool for its node's.
+    let (taken, node) = (scene.cluster.addresses().vip(20).0, scene.cluster.node(1).name());
+    let status = json!({ "status": {
+        "addresses": [{ "type": "InternalIP", "address": taken }],
+    } });
+    let nodes: Api<NodeObject> = Api::all(lab.admin());
+    nodes.patch_status(node, &PatchParams::default(), &Patch::Merge(status)).await?;
+    let mistaken = findings(lab, 1)?;
+    let words = [node, &taken.to_string(), "in pool plugcheck"];
+    ensure!(found(&mistaken, "node-ip", "fail", &words), "{mistaken:#?}");
     Ok(())
 }
 

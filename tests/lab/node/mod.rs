@@ -4,6 +4,7 @@ mod pods;
 mod proxy;
 mod speaker;
 
+use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -196,8 +197,16 @@ impl Node {
         self.plane.apply(&[node]).await?;
         let (v4, v6) = self.network.plan().node(self.number);
         let now = k8s_openapi::jiff::Timestamp::now().to_string();
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
         let status = json!({
             "status": {
+                // All fields are required.
+                "nodeInfo": {
+                    "kernelVersion": kernel.trim(), "osImage": "Lab", "operatingSystem": "linux",
+                    "architecture": env::consts::ARCH, "containerRuntimeVersion": "",
+                    "kubeletVersion": "", "kubeProxyVersion": "", "bootID": "", "machineID": "",
+                    "systemUUID": "",
+                },
                 "addresses": [
                     { "type": "InternalIP", "address": v4 },
                     { "type": "InternalIP", "address": v6 },
