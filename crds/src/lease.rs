@@ -88,6 +88,9 @@ pub mod annotation {
     pub const INTERFACES: &str = "leasehold.dev/interfaces";
     /// Session: the MAC addresses of such interfaces whose link is down, separated by commas.
     pub const LINKS_DOWN: &str = "leasehold.dev/links-down";
+    /// Session: `silent` while the node's kube-proxy, which answered before, does not: it takes only what no
+    /// other node can.
+    pub const SERVICE_PROXY: &str = "leasehold.dev/service-proxy";
     /// Session: `true` while the speaker restarts and its addresses are to stay.
     pub const RESTARTING: &str = "leasehold.dev/restarting";
     /// Session: how often the node was fenced lately. From three on it takes orphans after all others;
@@ -256,6 +259,7 @@ mod tests {
             }],
             links_down: vec!["02:00:00:00:00:02".parse().unwrap()],
             restarting: true,
+            proxy_silent: true,
             fences: 2,
             drain: true,
             log: Some("debug".to_owned()),

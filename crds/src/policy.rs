@@ -184,6 +184,14 @@ pub struct AnnouncementPolicySpec {
     /// all node ports. Addresses of services that share a claim are protected if any of them is.
     #[serde(default)]
     pub host_protection: HostProtection,
+
+    /// By which signs it is told that a node can lead traffic from the addresses to pods. `KubeProxy`: where
+    /// the node's kube-proxy answers health checks, a new address waits until the rules of its service are
+    /// there, 3 seconds at most, and a node whose kube-proxy does not answer any more takes only what no
+    /// other node can. `None`: by none, as where something else leads traffic to pods beside a kube-proxy.
+    /// What services that share an address ask for counts if the policies of all of them say `KubeProxy`.
+    #[serde(default)]
+    pub service_proxy: ServiceProxy,
 }
 
 /// Whether addresses are announced.
@@ -218,6 +226,7 @@ impl Default for AnnouncementPolicySpec {
             detection: DetectionSpec::default(),
             on_api_outage: OnApiOutage::default(),
             host_protection: HostProtection::default(),
+            service_proxy: ServiceProxy::default(),
         }
     }
 }
@@ -242,6 +251,17 @@ pub enum HostProtection {
     Enabled,
     /// Everything that listens on all addresses of the node, and all node ports.
     Disabled,
+}
+
+/// By which signs it is told that a node can lead traffic from addresses to pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum ServiceProxy {
+    /// By those of kube-proxy, where there is one.
+    #[default]
+    KubeProxy,
+    /// By none.
+    None,
 }
 
 const fn default_priority() -> i32 {
@@ -419,6 +439,14 @@ mod tests {
     }
 
     #[test]
+    fn signs_of_kube_proxy_count_unless_a_policy_says_otherwise() {
+        let read = |spec| Policy::parse(&policy("p", spec)).unwrap().service_proxy;
+        assert_eq!(read(json!({})), ServiceProxy::KubeProxy);
+        assert_eq!(read(json!({"serviceProxy": "KubeProxy"})), ServiceProxy::KubeProxy);
+        assert_eq!(read(json!({"serviceProxy": "None"})), ServiceProxy::None);
+    }
+
+    #[test]
     fn the_examples_say_what_their_comments_say() {
         let read = |file: &str| {
             let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
@@ -439,5 +467,6 @@ mod tests {
         assert_eq!(office.detection, Detection::default());
         assert_eq!(office.on_api_outage, OnApiOutage::default());
         assert_eq!(office.host_protection, HostProtection::default());
+        assert_eq!(office.service_proxy, ServiceProxy::default());
     }
 }

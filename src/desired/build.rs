@@ -10,6 +10,7 @@ use leasehold_crds::names::NodeName;
 use leasehold_crds::policy::{AnnouncementMode, Governance, Policies, Policy, PolicyError};
 
 use super::endpoints::Endpoints;
+use super::proxied::Proxied;
 use super::reach::Reaches;
 use super::snapshot::{NodeObject, Snapshot};
 use super::{Desired, DesiredClaim, Detection, Failback, OnApiOutage, Sharing, Silence, records};
@@ -84,6 +85,7 @@ fn join(claim: &mut DesiredClaim, other: DesiredClaim) {
     if other.on_api_outage == OnApiOutage::Drop {
         claim.on_api_outage = OnApiOutage::Drop;
     }
+    claim.proxied.join(other.proxied);
 }
 
 /// What two policies prefer together.
@@ -140,7 +142,7 @@ impl Allowed<'_> {
             let others = claims.iter().map(|(other, _)| other);
             let asked = DesiredClaim {
                 apart_from: others.filter(|other| *other != claim).cloned().collect(),
-                ..self.asked(name, addresses, *governance)
+                ..self.asked(name, service, addresses, *governance)
             };
             match &mut whole {
                 Some(whole) => join(whole, asked),
@@ -154,6 +156,7 @@ impl Allowed<'_> {
     fn asked(
         &mut self,
         name: &str,
+        service: &ServiceFacts,
         addresses: AddressSet,
         governance: Governance<'_>,
     ) -> DesiredClaim {
@@ -173,6 +176,10 @@ impl Allowed<'_> {
             announcements: policy.map(|policy| policy.announcements).unwrap_or_default(),
             detection: policy.map(|policy| policy.detection).unwrap_or_default(),
             on_api_outage: policy.map(|policy| policy.on_api_outage).unwrap_or_default(),
+            proxied: Proxied::of(
+                service,
+                policy.map(|policy| policy.service_proxy).unwrap_or_default(),
+            ),
         }
     }
 

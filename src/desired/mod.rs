@@ -5,6 +5,7 @@
 
 mod build;
 mod endpoints;
+mod proxied;
 mod reach;
 mod records;
 mod rules;
@@ -21,9 +22,12 @@ use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfacePattern, NodeName};
 
-pub use leasehold_crds::policy::{Announcements, Detection, Failback, FailbackMode, OnApiOutage};
+pub use leasehold_crds::policy::{
+    Announcements, Detection, Failback, FailbackMode, OnApiOutage, ServiceProxy,
+};
 
 pub use build::build;
+pub use proxied::Proxied;
 pub use reach::{Protocol, Reach, ServicePort};
 pub use records::{Governed, Lists, Record, governed};
 pub use rules::{LeftOut, Rules};
@@ -139,6 +143,8 @@ pub struct DesiredClaim {
     pub detection: Detection,
     /// What becomes of its addresses while the API server does not answer.
     pub on_api_outage: OnApiOutage,
+    /// What leads traffic from its addresses to pods.
+    pub proxied: Proxied,
 }
 
 /// Why nobody announces a claim.

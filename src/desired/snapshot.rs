@@ -53,6 +53,8 @@ pub struct ServiceFacts {
     pub(super) ports: Arc<BTreeSet<ServicePort>>,
     /// `externalTrafficPolicy: Local`.
     pub(super) local: bool,
+    /// `healthCheckNodePort`, which goes with it.
+    pub(super) health_check: Option<u16>,
 }
 
 impl AsRef<Record> for ServiceFacts {
@@ -132,7 +134,7 @@ impl ServiceFacts {
         local: bool,
     ) -> Self {
         let record = Record::new("", claims, AddressSet::default());
-        Self { record, pool, labels, ports: Arc::default(), local }
+        Self { record, pool, labels, ports: Arc::default(), local, health_check: None }
     }
 
     /// The facts of a living Service of `type: LoadBalancer` that is of our class or of none; `None` for
@@ -154,6 +156,7 @@ impl ServiceFacts {
             labels: object.labels().clone(),
             ports: Arc::new(spec.ports.iter().flatten().filter_map(ServicePort::of).collect()),
             local: spec.external_traffic_policy.as_deref() == Some("Local"),
+            health_check: spec.health_check_node_port.and_then(|port| u16::try_from(port).ok()),
         };
         Some((key(object), facts))
     }

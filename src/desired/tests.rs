@@ -419,6 +419,53 @@ fn the_policy_says_whether_an_address_leads_to_more_than_its_service() {
 }
 
 #[test]
+fn signs_of_kube_proxy_count_where_all_policies_and_services_say_so() {
+    let other_proxy = |mut service: serde_json::Value| {
+        let labels = json!({"service.kubernetes.io/service-proxy-name": ""});
+        service["metadata"]["labels"] = labels;
+        service
+    };
+    let one = |port: u16| service("a", "192.0.2.1", json!({"ports": [{"port": port}]}));
+    let shared = |mut service: serde_json::Value| {
+        service["metadata"]["name"] = json!("b");
+        service
+    };
+    let by_kube_proxy = |objects: &[serde_json::Value]| {
+        let (desired, _) = build(&snapshot(objects), None);
+        let proxied = &desired.claims[&"web.a".parse().unwrap()].proxied;
+        let ports = proxied.ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        (proxied.asks(), ports)
+    };
+    let none = || policy("p", json!({"serviceProxy": "None"}));
+    let plain = |ports: &str| (true, ports.to_owned());
+    assert_eq!(by_kube_proxy(&[one(80)]), plain("80/TCP"));
+    assert_eq!(by_kube_proxy(&[one(80), policy("p", json!({}))]), plain("80/TCP"));
+    assert!(!by_kube_proxy(&[one(80), none()]).0);
+    assert!(!by_kube_proxy(&[other_proxy(one(80))]).0);
+    assert_eq!(by_kube_proxy(&[one(80), shared(one(443))]), plain("80/TCP 443/TCP"));
+    assert!(!by_kube_proxy(&[one(80), shared(other_proxy(one(443)))]).0);
+}
+
+#[test]
+fn local_services_are_asked_for_by_their_health_checks() {
+    let local = |name: &str, port: u16| {
+        let spec = json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": port});
+        let mut service = service(name, "192.0.2.1", spec);
+        service["metadata"]["annotations"]["leasehold.dev/claim"] = json!("web.a");
+        service
+    };
+    let checks = |objects: &[serde_json::Value]| {
+        let (desired, _) = build(&snapshot(objects), None);
+        let proxied = &desired.claims[&"web.a".parse().unwrap()].proxied;
+        assert_eq!(proxied.is_local(), !proxied.health_checks.is_empty());
+        proxied.health_checks.to_vec()
+    };
+    assert_eq!(checks(&[service("a", "192.0.2.1", json!({}))]), [0u16; 0]);
+    assert_eq!(checks(&[local("a", 30_002)]), [30_002]);
+    assert_eq!(checks(&[local("a", 30_002), local("b", 30_001)]), [30_001, 30_002]);
+}
+
+#[test]
 fn what_a_policy_says_nobody_announces_has_no_node_and_keeps_its_claim() {
     let silent = policy("p", json!({"mode": "None"}));
     let objects = [service("a", "192.0.2.1", json!({})), node("n1", json!({})), silent];

@@ -153,7 +153,7 @@ mod tests {
     use pnet_base::MacAddr;
 
     use super::*;
-    use crate::desired::{Announcements, Detection, Failback, OnApiOutage};
+    use crate::desired::{Announcements, Detection, Failback, OnApiOutage, Proxied};
 
     #[test]
     fn an_interface_fits_by_subnet_then_by_the_default_route_then_by_name() {
@@ -171,6 +171,7 @@ mod tests {
             announcements: Announcements::default(),
             detection: Detection::default(),
             on_api_outage: OnApiOutage::Hold,
+            proxied: Proxied::default(),
         };
         let (v4, v6) = ("192.0.2.9", "2001:db8::9");
         let (far, far_v6) = ("198.51.100.9", "2001:db8:77::9");

@@ -13,6 +13,9 @@ use pnet_base::MacAddr;
 use super::{Incarnation, Record, SessionInterface, annotation, millis, read_holder, read_millis};
 use crate::names::NodeName;
 
+/// What a session says of a service proxy that does not answer.
+const SILENT: &str = "silent";
+
 /// A speaker's sign of life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Session {
@@ -31,6 +34,9 @@ pub struct Session {
     pub links_down: Vec<MacAddr>,
     /// The speaker restarts and its addresses are to stay.
     pub restarting: bool,
+    /// The node's service proxy, which answered before, does not: what changes of Services and endpoints is
+    /// not followed there.
+    pub proxy_silent: bool,
     /// How often the node was fenced lately: each fence adds one, and time during which it is not
     /// fenced takes one off after the other.
     pub fences: u32,
@@ -118,6 +124,7 @@ impl Record for Session {
                 .filter_map(|mac| mac.parse().ok())
                 .collect(),
             restarting: text(annotation::RESTARTING) == Some("true"),
+            proxy_silent: text(annotation::SERVICE_PROXY) == Some(SILENT),
             fences: text(annotation::FENCES).and_then(|count| count.parse().ok()).unwrap_or(0),
             drain: text(annotation::DRAIN) == Some("true"),
             foreign: text(annotation::FOREIGN)
@@ -164,6 +171,9 @@ impl Record for Session {
         }
         if self.restarting {
             set(annotation::RESTARTING, "true".to_owned());
+        }
+        if self.proxy_silent {
+            set(annotation::SERVICE_PROXY, SILENT.to_owned());
         }
         if self.fences > 0 {
             set(annotation::FENCES, self.fences.to_string());

@@ -8,7 +8,7 @@ use kube::core::{Selector, SelectorExt};
 
 use super::{
     AnnouncementMode, AnnouncementPolicy, Announcements, Detection, DetectionError, Failback,
-    HostProtection, OnApiOutage, Spread,
+    HostProtection, OnApiOutage, ServiceProxy, Spread,
 };
 use crate::names::InterfacePattern;
 use crate::selector::{self, SelectorError};
@@ -107,6 +107,8 @@ pub struct Policy {
     pub failback: Failback,
     /// What of a node can be reached by the addresses that it has.
     pub host_protection: HostProtection,
+    /// By which signs it is told that a node can lead traffic from them to pods.
+    pub service_proxy: ServiceProxy,
     /// Its rank: of those that match a service, the one with the smallest governs it.
     pub priority: i32,
     pools: Vec<String>,
@@ -168,6 +170,7 @@ impl Policy {
             preferred,
             on_api_outage: policy.spec.on_api_outage,
             host_protection: policy.spec.host_protection,
+            service_proxy: policy.spec.service_proxy,
             interfaces: policy.spec.interfaces.iter().map(|name| name.0.clone()).collect(),
             priority: policy.spec.priority,
             pools: policy.spec.ip_address_pools.clone(),

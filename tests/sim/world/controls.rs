@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::clock::Instant;
 use leasehold::desired::{
-    Announcements, Desired, DesiredClaim, Detection, Failback, NodeState, OnApiOutage,
+    Announcements, Desired, DesiredClaim, Detection, Failback, NodeState, OnApiOutage, Proxied,
 };
 use leasehold::lease::{Event, Follower, Target, Write};
 use leasehold_crds::lease::{Claim, LeaseName, Session};
@@ -143,6 +143,7 @@ impl World {
         self.laws.dirty = true;
         self.feed(id, Event::Interfaces(links));
         self.settle(id);
+        self.tell_proxy(id);
         self.reset_watches(id, LATENCY);
     }
 
@@ -482,5 +483,6 @@ pub(crate) fn asked_for(
         announcements: Announcements::default(),
         detection: Detection::default(),
         on_api_outage: OnApiOutage::Hold,
+        proxied: Proxied::default(),
     }
 }

@@ -1,0 +1,60 @@
+//! What leads traffic from an address on a node to pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use leasehold_crds::policy::ServiceProxy;
+
+use super::ServicePort;
+use super::snapshot::ServiceFacts;
+
+/// The label by which a Service takes itself from kube-proxy (Kubernetes, well-known labels).
+const OTHER_PROXY: &str = "service.kubernetes.io/service-proxy-name";
+
+/// What leads traffic from the addresses of a claim to pods, and by which signs it is told that a node has
+/// the rules for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proxied {
+    /// Whether kube-proxy does, as far as policies and Services say.
+    pub by: ServiceProxy,
+    /// The ports of its Services.
+    pub ports: Arc<BTreeSet<ServicePort>>,
+    /// `spec.healthCheckNodePort` of those Services that have `externalTrafficPolicy: Local`: only some
+    /// nodes have endpoints of them, and which ones may change from one moment to the next.
+    pub health_checks: Box<[u16]>,
+}
+
+impl Proxied {
+    pub(super) fn of(service: &ServiceFacts, policy: ServiceProxy) -> Self {
+        let by = if takes_another(&service.labels) { ServiceProxy::None } else { policy };
+        let health_checks = service.health_check.into_iter().collect();
+        Self { by, ports: Arc::clone(&service.ports), health_checks }
+    }
+
+    /// Adds what another Service of the claim asks for.
+    pub(super) fn join(&mut self, other: Self) {
+        if other.by == ServiceProxy::None {
+            self.by = ServiceProxy::None;
+        }
+        if !other.ports.is_subset(&self.ports) {
+            Arc::make_mut(&mut self.ports).extend(other.ports.iter().copied());
+        }
+        let checks: BTreeSet<u16> =
+            self.health_checks.iter().chain(&other.health_checks).copied().collect();
+        self.health_checks = checks.into_iter().collect();
+    }
+
+    /// Whether signs of kube-proxy count.
+    pub fn asks(&self) -> bool {
+        self.by == ServiceProxy::KubeProxy
+    }
+
+    /// Whether any of its Services is served by the pods of one node only.
+    pub const fn is_local(&self) -> bool {
+        !self.health_checks.is_empty()
+    }
+}
+
+fn takes_another(labels: &BTreeMap<String, String>) -> bool {
+    labels.contains_key(OTHER_PROXY)
+}
