@@ -86,6 +86,16 @@ pub struct Config {
     )]
     pub metrics_bind_address: BindAddress,
 
+    /// Where the node's kube-proxy answers health checks: address and port (its `healthzBindAddress`). A node
+    /// whose kube-proxy answered there and does no longer takes only what no other node can.
+    #[arg(
+        long,
+        env = "LEASEHOLD_KUBE_PROXY_HEALTH_ADDRESS",
+        default_value = "127.0.0.1:10256",
+        value_name = "ADDRESS"
+    )]
+    pub kube_proxy_health_address: SocketAddr,
+
     /// What is logged, as tracing filters: `info`, or `info,leasehold::lease=debug`.
     #[arg(long, env = "LEASEHOLD_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,

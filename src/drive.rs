@@ -12,6 +12,8 @@
 //! | gate (state) | applier | guard | latest wins |
 //! | `listener.watchlist` (state) | this task | listener | latest wins |
 //! | `listener.voices` (state) | listener | this task | latest wins |
+//! | `proxy.watched` (state) | this task | proxy | latest wins |
+//! | `proxy.view` (state) | proxy | this task | latest wins |
 //! | `questions` | the page | this task | the page says so |
 //! | `record` (state) | this task | recorder | latest wins |
 
@@ -43,6 +45,7 @@ use crate::net::edge::Edge;
 use crate::net::hearing::{Attention, Peer};
 use crate::net::links::Links;
 use crate::net::wire::{self, Transmit};
+use crate::proxy::Proxy;
 use crate::report::ask::Questions;
 use crate::report::facts::Reports;
 use crate::report::gauges::Delivered;
@@ -90,6 +93,8 @@ pub struct Driver {
     pub announcement: Announcement,
     /// What of the node can be reached by it.
     pub guard: Guard,
+    /// What is known of the node's service proxy.
+    pub proxy: Proxy,
     /// What the watches bring.
     pub events: mpsc::Receiver<Event>,
     /// The watches.
@@ -211,6 +216,11 @@ impl Driver {
                 Ok(()) = self.edge.hearing.changed() => {
                     vec![Event::Hearing(self.edge.hearing.borrow_and_update().clone())]
                 }
+                Ok(()) = self.proxy.view.changed() => {
+                    let view = self.proxy.view.borrow_and_update().clone();
+                    self.metrics.observe_proxy(view.health);
+                    vec![Event::Proxy(view)]
+                }
                 _ = terminate.recv() => self.asked_to_end(),
                 _ = interrupt.recv() => self.asked_to_end(),
                 Some(question) = self.questions.recv() => {
@@ -228,6 +238,7 @@ impl Driver {
                 }),
                 _ = self.announcement.tasks.join_next() => return Err(DriveError::Task("announcement")),
                 _ = self.guard.tasks.join_next() => return Err(DriveError::Task("guard")),
+                _ = self.proxy.tasks.join_next() => return Err(DriveError::Task("proxy")),
                 _ = self.watches.join_next() => return Err(DriveError::Task("watch")),
                 // Of these there may always be more.
                 Some(heard) = self.edge.heard.recv() => event_of(&heard).into_iter().collect(),
@@ -343,6 +354,9 @@ impl Driver {
             }
             Action::Listen(watchlist) => {
                 self.listener.watchlist.send_replace(watchlist);
+            }
+            Action::Look(watched) => {
+                self.proxy.watched.send_replace(watched);
             }
             Action::Transmit { interface, frame } => {
                 // Full: whoever asks, asks again.

@@ -10,7 +10,8 @@
 //!                     │        ▲ ▲ ▲                        │ additions wait        │ links, addresses, frames
 //!                     └────────┼─┼─┼──► guard/ (own thread) ┘ for nf_tables         │
 //!                              │ │ └────────────────────────────────────────────────┘
-//!                              │ └─ detect/ (own thread): do the other owners answer?
+//!                              │ ├─ detect/ (own thread): do the other owners answer?
+//!                              │ └─ proxy/ (own thread): does kube-proxy live, has it the rules?
 //!  report/ ◄───────────────────┴── facts become logs, metrics, events, health; the page asks drive/
 //! ```
 //!
@@ -27,6 +28,7 @@
 //! | [`announce`] | from what is served to the kernel's addresses and to announcements |
 //! | [`guard`] | host protection: nothing of the node can be reached by an address but its Services |
 //! | [`net`] | rtnetlink, nfnetlink, and ARP and NDP frames |
+//! | [`proxy`] | whether kube-proxy lives, and has the rules for what is about to be announced |
 //! | [`drive`] | the task that owns the core: events in, actions out |
 //! | [`explain`] | why an address is where it is, and who would take it; pure, for people |
 //! | [`plugin`] | `kubectl leasehold`: a binary of its own, no part of the speaker |
@@ -49,6 +51,7 @@ pub mod host;
 pub mod lease;
 pub mod net;
 pub mod plugin;
+pub mod proxy;
 pub mod report;
 pub mod run;
 pub mod version;

@@ -21,6 +21,7 @@ use crate::guard::Guard;
 use crate::host::{self, Recorder, StateFolder};
 use crate::lease::{self, Election, KernelView, Serving};
 use crate::net::edge::Edge;
+use crate::proxy::Proxy;
 use crate::report::ask;
 use crate::report::facts::Reports;
 use crate::report::gauges::{Delivered, Gauges};
@@ -84,6 +85,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     let (guard, gate) = Guard::start()?;
     let start = announce::start(served, view, &edge, gate, state.clone());
     let announcement = kernel_thread.spawn(start).await?;
+    let proxy = Proxy::start(config.kube_proxy_health_address, edge.links.clone())?;
     let (sender, events) = mpsc::channel(EVENTS);
     let leases =
         Leases::new(&lease_client, &config.session_namespace, &config.namespace, REQUEST_TIMEOUT);
@@ -110,6 +112,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
         serving,
         announcement,
         guard,
+        proxy,
         events,
         watches,
         signals,

@@ -312,7 +312,7 @@ fn nodes(
         let rank = ranking.iter().position(|ranked| ranked == node).map(|at| at + 1);
         let takes = owner.is_none() && listed && rank == Some(1);
         let verdict = if takes { Verdict::Takes } else { Verdict::Candidate };
-        let mut reason = candidate_reason(view, node, rank, takes);
+        let mut reason = candidate_reason(view, claim, node, rank, takes);
         if let Some(subnet) = view.unanswered(claim, node, &interface) {
             reason = format!("{reason}; {}", words::unanswered(subnet, &interface));
         }
@@ -335,7 +335,13 @@ fn ranking(view: &View<'_>, name: &LeaseName, owner: Option<&NodeName>) -> Vec<N
     view.rank(&together, &dead).remove(name).unwrap_or_default()
 }
 
-fn candidate_reason(view: &View<'_>, node: &NodeName, rank: Option<usize>, takes: bool) -> String {
+fn candidate_reason(
+    view: &View<'_>,
+    claim: &DesiredClaim,
+    node: &NodeName,
+    rank: Option<usize>,
+    takes: bool,
+) -> String {
     let load = view.loads().get(node).copied().unwrap_or(0);
     let place = match (takes, rank) {
         (true, _) => "takes it, as nobody owns it".to_owned(),
@@ -348,8 +354,10 @@ fn candidate_reason(view: &View<'_>, node: &NodeName, rank: Option<usize>, takes
         NodeState::NotReady => format!("; {}", words::state_of(state)),
         _ => String::new(),
     };
+    let silent = view.is_proxy_silent(claim, node);
+    let silent = silent.then(|| format!("; {}", words::PROXY_SILENT)).unwrap_or_default();
     let plural = if load == 1 { "" } else { "es" };
-    format!("{place}; has {load} address{plural} now{state}")
+    format!("{place}; has {load} address{plural} now{state}{silent}")
 }
 
 fn owning(
@@ -370,6 +378,9 @@ fn owning(
     let subnet = carrying.and_then(|it| Some((view.unanswered(claim, node, it)?, it)));
     if let Some((subnet, interface)) = subnet {
         reason = format!("{reason}; {}", words::unanswered(subnet, interface));
+    }
+    if view.is_proxy_silent(claim, node) {
+        reason = format!("{reason}; its kube-proxy does not answer");
     }
     if let Some(successor) = &record.successor {
         reason = format!("{reason}; is handing it over to {}", successor.node);

@@ -106,7 +106,7 @@ fn verdict_of(story: &Story, node: &str) -> (Verdict, String) {
 #[expect(clippy::too_many_lines, reason = "a table with a row for each verdict")]
 fn each_node_has_a_verdict_with_its_reason() {
     type Change = fn(&mut Objects);
-    let rows: [(&str, Change, Verdict, &str); 13] = [
+    let rows: [(&str, Change, Verdict, &str); 14] = [
         ("as it is", |_| {}, Verdict::Candidate, "has 0 addresses now"),
         (
             "cordoned",
@@ -129,6 +129,22 @@ fn each_node_has_a_verdict_with_its_reason() {
             },
             Verdict::Candidate,
             "not ready: takes only what no other node can",
+        ),
+        (
+            "silent kube-proxy",
+            |it| it.sessions[1] = of(session("n2", &[(annotation::SERVICE_PROXY, "silent")])),
+            Verdict::Candidate,
+            "would take it as number 2; has 0 addresses now; its kube-proxy does not answer: takes only \
+             what no other node can",
+        ),
+        (
+            "silent kube-proxy that nobody minds",
+            |it| {
+                it.sessions[1] = of(session("n2", &[(annotation::SERVICE_PROXY, "silent")]));
+                it.policies = vec![of(policy(json!({ "serviceProxy": "None" })))];
+            },
+            Verdict::Candidate,
+            "has 0 addresses now",
         ),
         (
             "network unavailable",

@@ -141,6 +141,12 @@ impl<'a> View<'a> {
         claim.addresses.iter().find_map(|ip| interface.leaves_unanswered(*ip))
     }
 
+    /// Whether the kube-proxy of `node`, which answered before, does not, as far as `claim` minds.
+    pub fn is_proxy_silent(&self, claim: &DesiredClaim, node: &NodeName) -> bool {
+        claim.proxied.asks()
+            && self.live(node).is_some_and(|session| session.stored.record.proxy_silent)
+    }
+
     /// Whether an interface of any node has a subnet that holds `vip`.
     pub fn is_in_a_subnet(&self, vip: IpAddr) -> bool {
         self.world.sessions.values().any(|session| has_subnet_of(&session.stored.record, vip))
@@ -166,7 +172,10 @@ impl<'a> View<'a> {
                 let (name, claim) = self.desired.claims.get_key_value(*name)?;
                 let holder =
                     self.world.claims.get(name).and_then(|it| it.stored.record.holder.as_ref());
-                let last = unsteady.iter().copied().chain(self.desired.not_ready()).chain(holder);
+                let nodes = self.world.sessions.keys();
+                let silent = nodes.filter(|node| self.is_proxy_silent(claim, node));
+                let last = unsteady.iter().copied().chain(self.desired.not_ready()).chain(silent);
+                let last = last.chain(holder);
                 let nodes = self.world.snapshot.nodes.keys().filter(|node| !dead.contains(*node));
                 let able = nodes.filter_map(|node| {
                     let session = &self.live(node)?.stored.record;

@@ -75,6 +75,9 @@ pub const fn state_of(state: NodeState) -> &'static str {
     }
 }
 
+/// What a silent kube-proxy does.
+pub const PROXY_SILENT: &str = "its kube-proxy does not answer: takes only what no other node can";
+
 /// Why an owner keeps what it would not take.
 pub fn keeps(claim: &DesiredClaim, obstacle: &Obstacle) -> Option<&'static str> {
     match obstacle {

@@ -59,6 +59,10 @@ impl Election {
             Some(format!("{to} was asked to and did not"))
         } else if unwilling() {
             Some(format!("{to} cannot take it now"))
+        } else if self.is_proxy_silent(&to, claim)
+            && !self.is_proxy_silent(&self.config.node, claim)
+        {
+            Some(format!("the kube-proxy of {to} does not answer"))
         } else {
             return false;
         };

@@ -166,6 +166,8 @@ impl Election {
                 let story =
                     provisional.map(|it| it.story).or_else(|| tenure.story.as_deref().cloned());
                 if std::mem::take(&mut tenure.vacant) {
+                    let waits = self.await_rules(now, name);
+                    self.with(name, |tenure| tenure.unproxied = waits);
                     self.probe_first(now, name, &stored, actions);
                 }
                 let (claim, cause) = (name.clone(), stored.record.cause.clone());

@@ -213,7 +213,7 @@ impl Election {
                 tenure.yielding = None;
             } else if tenure.provisional.is_some() {
                 self.hear_provisional(now, &name, heard, speaker, actions);
-            } else if tenure.probing.is_some() {
+            } else if tenure.probing.is_some() || tenure.unproxied {
                 if !speaker {
                     self.refuse_conflict(now, &name, address, mac, actions);
                 }

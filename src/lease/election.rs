@@ -20,6 +20,7 @@ use super::open::Open;
 use super::own_session::OwnSession;
 use super::peers::Peers;
 use super::provisional::Api;
+use super::proxy::Proxy;
 use super::publish::Published;
 use super::readiness::NotReady;
 use super::record::OwnRecord;
@@ -93,6 +94,7 @@ pub struct Election {
     pub(super) refresh: super::refresh::Refresh,
     pub(super) improving: Improving,
     pub(super) not_ready: NotReady,
+    pub(super) proxy: Proxy,
     /// What a former process left; obeyed until the cluster's state is known.
     pub(super) adopted: Option<OwnRecord>,
     pub(super) serving: Serving,
@@ -148,6 +150,7 @@ impl Election {
             refresh: super::refresh::Refresh::default(),
             improving: Improving::default(),
             not_ready: NotReady::default(),
+            proxy: Proxy::default(),
             published: Published::new(adopted.clone()),
             adopted,
             serving: Serving::default(),
@@ -219,6 +222,7 @@ impl Election {
                 let before = self.desired.as_deref();
                 let changed: Vec<LeaseName> = desired.changed(before).cloned().collect();
                 self.open.note_desired(before, &desired, &changed);
+                self.note_asked_of_proxy(&changed, &desired);
                 self.listening.note_asked(changed);
                 self.improving.note_desired(&desired);
                 let own = desired.nodes.get(&self.config.node).copied();
@@ -239,6 +243,7 @@ impl Election {
                 self.old_owners.stale = true;
                 self.kernel = view;
             }
+            Event::Proxy(view) => self.note_proxy(view),
             Event::Answered { request, answer } => self.answered(now, request, &answer, actions),
             Event::Terminate(follower) => self.own.terminate(now, follower),
             Event::Tick => {}
@@ -256,6 +261,7 @@ impl Election {
             self.claims_deadline(),
             self.conflicts_deadline(),
             self.not_ready_deadline(),
+            self.proxy_deadline(),
             self.readdressed_deadline(),
             self.yields_deadline(),
             self.first_ahead(self.published.deadline()),
@@ -338,6 +344,7 @@ impl Election {
 
     fn advance(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.note_speakers();
+        self.advance_proxy(now, actions);
         self.advance_session(now, actions);
         if self.is_informed() {
             self.advance_peers(now, actions);
@@ -349,6 +356,7 @@ impl Election {
             self.advance_claims(now, actions);
         }
         self.advance_conflicts(now, actions);
+        self.advance_rules(now, actions);
         self.publish(now, actions);
         self.listen(actions);
         self.report_blindness(now, actions);

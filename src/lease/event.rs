@@ -10,6 +10,7 @@ use leasehold_crds::lease::{Claim, DefaultRoutes, Detours, LeaseName, Session, S
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
+use super::proxy::{ProxyView, RulesWatch};
 use super::record::OwnRecord;
 use super::serving::{KernelView, Serving};
 use super::story::{OwnerId, Story};
@@ -53,6 +54,8 @@ pub enum Event {
     Voices(Voices),
     /// What the kernel holds.
     Kernel(KernelView),
+    /// What is known of this node's service proxy.
+    Proxy(ProxyView),
     /// The answer to a [`Action::Write`] or [`Action::Read`].
     Answered {
         /// Which request.
@@ -210,6 +213,8 @@ pub enum Action {
     Serve(Serving),
     /// Listen to these owners.
     Listen(Watchlist),
+    /// Look whether the service proxy has the rules for these claims, until they are no longer asked for.
+    Look(RulesWatch),
     /// Send a frame.
     Transmit {
         /// On which interface.
@@ -349,6 +354,19 @@ pub enum Fact {
         interface: InterfaceName,
         /// Whether it is so now.
         unanswered: bool,
+    },
+    /// Whether this node's kube-proxy, which answered before, does not for some seconds.
+    ProxySilent {
+        /// Whether it is so now.
+        silent: bool,
+    },
+    /// Nobody served the addresses of a claim, and the rules of kube-proxy for its Services were not there in
+    /// time: they are announced without.
+    RulesLate {
+        /// The claim.
+        claim: LeaseName,
+        /// For how long they were waited for.
+        waited: Duration,
     },
     /// This node took addresses whose owner fell silent while the API server did not answer.
     TookProvisionally {

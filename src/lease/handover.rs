@@ -17,6 +17,7 @@ use super::candidates::Candidates;
 use super::election::{Election, id_of};
 use super::event::{Action, Target};
 use super::place::{Orphan as Ranked, turns};
+use super::proxy::LATE_LOCAL;
 use super::requests::Purpose;
 use super::story::Cause;
 use super::taking::Why;
@@ -38,6 +39,8 @@ const ASK: Duration = Duration::from_millis(100);
 const AGAIN: Duration = Duration::from_millis(10);
 /// How often a move without a willing successor is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// The willing nodes for claims that do not mind kube-proxy.
+const UNPROXIED: usize = usize::MAX;
 
 /// A claim of ours that is to go to another node.
 #[derive(Debug)]
@@ -132,6 +135,8 @@ impl Election {
             Some("node may not announce it any more")
         } else if gives.is_some() {
             gives
+        } else if self.is_left_by_proxy(claim) {
+            Some("kube-proxy of the node does not answer")
         } else if self.is_misplaced(claim) {
             Some("another node has the subnet of its addresses")
         } else if self.is_out_of_reach(claim, desired) {
@@ -223,8 +228,11 @@ impl Election {
         // From one node that is not ready to another nothing is won.
         let own = self.state_of(&self.config.node, desired);
         let also_not_ready = own != Some(NodeState::NotReady) || self.own.is_leaving();
+        // Nor from one whose kube-proxy is silent to another.
+        let own_proxy = !self.proxy.is_silent() || self.own.is_leaving();
         let mut lists = Candidates::new(self, desired);
         let last = self.last_in_line(desired);
+        let silent = self.with_silent_proxies();
         let orphans: Vec<Ranked<'_>> = moving
             .iter()
             .enumerate()
@@ -237,17 +245,23 @@ impl Election {
                     *node != self.config.node
                         && (also_not_ready
                             || self.state_of(node, desired) == Some(NodeState::Ready))
+                        && (own_proxy || !self.is_proxy_silent(node, claim))
                         && chosen.is_none_or(|chosen| node == chosen)
                         && excluded.and_then(|e| e.get(node)).is_none_or(|until| now >= *until)
                 };
                 let alike = chosen.is_none() && excluded.is_none_or(BTreeMap::is_empty);
-                let sieve = if alike { 0 } else { number + 1 };
+                let sieve = match (alike, claim.proxied.asks()) {
+                    (true, true) => 0,
+                    (true, false) => UNPROXIED,
+                    (false, _) => number + 1,
+                };
+                let silent = silent.iter().copied().filter(|_| claim.proxied.asks());
                 Ranked {
                     name,
                     addresses: claim.addresses.len(),
                     candidates: lists.of(claim, sieve, willing),
                     preference: &claim.preference,
-                    last: last.clone(),
+                    last: last.iter().copied().chain(silent).collect(),
                     apart: self.apart(claim),
                 }
             })
@@ -270,16 +284,19 @@ impl Election {
         if self.is_pending(&Target::Claim(name.clone())) || !self.has_room() {
             return;
         }
+        let given_up = self.is_given_up(name, claim);
         let Some(tenure) = self.tenures.get_mut(name) else { return };
         if let Some(handover) = &tenure.handover {
-            if now < handover.until {
+            if now < handover.until && !given_up {
                 return;
             }
-            if let Some(late) = handover.successor.clone() {
-                // It did not take the claim in time: another is named, or none.
-                tenure.excluded.insert(late.clone(), now + EXCLUDED);
+            if let Some(named) = handover.successor.clone() {
+                // It did not take the claim in time, or cannot any more: another is named, or none.
+                if !given_up {
+                    tenure.excluded.insert(named.clone(), now + EXCLUDED);
+                }
                 tenure.handover = None;
-                if successor == Some(&late) {
+                if successor == Some(&named) {
                     tenure.handover = Some(Handover { successor: None, until: now + AGAIN });
                     return;
                 }
@@ -291,8 +308,12 @@ impl Election {
             self.stay_or_leave(now, name, stored, claim, cause, actions);
             return;
         };
+        // There the rules for its pods may come later.
+        let local = claim.proxied.asks() && claim.proxied.is_local() && !self.own.is_leaving();
+        let patience = if local { LATE_LOCAL } else { Duration::ZERO };
         self.with(name, |tenure| {
-            tenure.handover = Some(Handover { successor: Some(node.clone()), until: now + TAKE });
+            let until = now + TAKE + patience;
+            tenure.handover = Some(Handover { successor: Some(node.clone()), until });
         });
         let transitions = stored.record.transitions;
         let record = Claim {
@@ -301,6 +322,17 @@ impl Election {
             ..stored.record.clone()
         };
         self.put_claim(now, name, Some(Arc::clone(stored)), record, Purpose::Refresh, actions);
+    }
+
+    /// Whether the named successor of a claim that may wait for long need not be waited for: it is gone, or may
+    /// not have it any more.
+    fn is_given_up(&self, name: &LeaseName, claim: &DesiredClaim) -> bool {
+        let Some(desired) = self.desired.as_ref().filter(|_| claim.proxied.is_local()) else {
+            return false;
+        };
+        let handover = self.tenures.get(name).and_then(|tenure| tenure.handover.as_ref());
+        let named = handover.and_then(Handover::successor);
+        named.is_some_and(|node| !self.candidates(claim, desired).contains(&node))
     }
 
     /// Nobody is willing. Whatever the state of the node, it keeps what it has: an address that
@@ -340,7 +372,7 @@ impl Election {
             && successor.transitions == stored.record.transitions;
         let willing = self.candidates(claim, desired).contains(&&self.config.node);
         let able = self.tenures.get(name).is_some_and(|t| self.may_take(now, t, claim).is_some());
-        if meant && willing && able {
+        if meant && willing && able && self.may_succeed(now, name, claim, actions) {
             let holder = stored.record.holder.as_ref().map(ToString::to_string).unwrap_or_default();
             let why = stored.record.cause.strip_prefix("handing over: ").unwrap_or("handed over");
             let why = Why::new(format!("moved from {holder}: {why}"), Cause::Move, now);

@@ -179,7 +179,9 @@ impl Election {
                 since.is_some_and(|since| now.saturating_since(since) >= delay)
             };
             let others = self.candidates(claim, desired).into_iter();
+            let proxied = |node: &&NodeName| !self.is_proxy_silent(node, claim);
             let others = others.filter(|node| *node != owner).filter(there).filter(serves);
+            let others = others.filter(proxied);
             held.push(Held {
                 name,
                 addresses: claim.addresses.len(),

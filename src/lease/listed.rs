@@ -103,7 +103,8 @@ impl Election {
     ) -> Vec<(IpAddr, ServedVip)> {
         let yielding = tenure.yielding.is_some();
         let mine = tenure.mine && tenure.leaving.is_none();
-        if !((mine || tenure.provisional.is_some()) && tenure.probing.is_none() || yielding) {
+        let waits = tenure.probing.is_some() || tenure.unproxied;
+        if !((mine || tenure.provisional.is_some()) && !waits || yielding) {
             return Vec::new();
         }
         let Some((interface, claim)) = tenure.interface.as_ref().zip(self.desired_claim(name))

@@ -39,6 +39,7 @@
 //! | `eligible` | whether this node can serve a claim |
 //! | `carrier` | the interface that carries a claim while this node owns it |
 //! | `readiness` | a node that is not ready for long |
+//! | `proxy` | a node whose kube-proxy is silent or late |
 //! | `refresh` | the turn of refreshes |
 //! | `place` | who takes which orphan, and what goes to a better node |
 //! | `improve` | moving it there, one claim after another |
@@ -77,6 +78,7 @@ mod own_session;
 mod peers;
 mod place;
 mod provisional;
+mod proxy;
 mod publish;
 mod readiness;
 mod record;
@@ -104,6 +106,7 @@ pub use event::{
 pub use overview::{ClaimView, Remark, SpeakerView};
 pub use peers::UNSTEADY;
 pub use place::{Held, Orphan, Turn, next_move, rank, turns, weight};
+pub use proxy::{ProxyHealth, ProxyView, Rules, RulesQuestion, RulesWatch};
 pub use record::{HeldClaim, OwnRecord};
 pub(crate) use segment::has_subnet_of;
 pub use serving::{KernelAddress, KernelView, ServedVip, Serving};

@@ -97,7 +97,11 @@ impl Election {
         let mut lists = Candidates::new(self, desired);
         let mut forsakers = Forsakers::default();
         let after_all = self.last_in_line(desired);
-        let last = |owner| after_all.iter().copied().chain(owner).collect();
+        let silent = self.with_silent_proxies();
+        let last = |claim: &DesiredClaim, owner| {
+            let silent = silent.iter().copied().filter(|_| claim.proxied.asks());
+            after_all.iter().copied().chain(silent).chain(owner).collect()
+        };
         let mut orphans: Vec<Ranked<'_>> = new
             .iter()
             .zip(&edited)
@@ -106,7 +110,7 @@ impl Election {
                 addresses: claim.addresses.len(),
                 candidates: self.takers(name, claim, &mut lists, &mut forsakers),
                 preference: &claim.preference,
-                last: last(self.last_owner(name).filter(|_| !edited)),
+                last: last(claim, self.last_owner(name).filter(|_| !edited)),
                 apart: self.apart(claim),
             })
             .collect();
@@ -121,7 +125,7 @@ impl Election {
                 addresses: claim.addresses.len(),
                 candidates: lists.of(claim, ALL, |_| true),
                 preference: &claim.preference,
-                last: last(Some(former)),
+                last: last(claim, Some(former)),
                 apart: self.apart(claim),
             });
         }

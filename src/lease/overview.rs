@@ -46,6 +46,8 @@ pub enum Remark {
     Silent,
     /// It restarts.
     Restarting,
+    /// The kube-proxy of its node, which answered before, does not.
+    ProxySilent,
     /// People asked it to own nothing.
     Drained,
 }
@@ -92,6 +94,7 @@ impl Election {
                     (Remark::Drained, record.drain),
                     (Remark::Restarting, record.restarting),
                     (Remark::Silent, self.is_silent(&node)),
+                    (Remark::ProxySilent, record.proxy_silent),
                 ]
                 .into_iter()
                 .filter_map(|(remark, holds)| holds.then_some(remark))
@@ -162,6 +165,7 @@ impl Election {
         };
         let mut lists = Candidates::new(self, desired);
         let last: Vec<&NodeName> = self.last_in_line(desired).into_iter().chain([node]).collect();
+        let silent = self.with_silent_proxies();
         let orphans: Vec<Ranked<'_>> = desired
             .claims
             .iter()
@@ -171,7 +175,10 @@ impl Election {
                 addresses: claim.addresses.len(),
                 candidates: lists.of(claim, 0, |candidate| candidate != node),
                 preference: &claim.preference,
-                last: last.clone(),
+                last: {
+                    let silent = silent.iter().copied().filter(|_| claim.proxied.asks());
+                    last.iter().copied().chain(silent).collect()
+                },
                 apart: self.apart(claim),
             })
             .collect();

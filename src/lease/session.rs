@@ -150,6 +150,7 @@ impl Election {
             interfaces: self.links.clone(),
             links_down: links_down(&self.interfaces),
             restarting: false,
+            proxy_silent: self.proxy.is_silent(),
             fences: self.own.fences,
             drain: self.own_stored().is_some_and(|stored| stored.record.drain),
             log: self.log_filter().map(str::to_owned),
@@ -227,7 +228,10 @@ impl Election {
             self.release_session(now, stored, "carrier lost", actions);
         } else if self.own.is_leaving() {
             self.leave(now, stored, actions);
-        } else if now >= self.own.due || self.links != stored.record.interfaces {
+        } else if now >= self.own.due
+            || self.links != stored.record.interfaces
+            || self.proxy.is_silent() != stored.record.proxy_silent
+        {
             match self.own.ending {
                 Ending::Restarting { asked } => self.lengthen(now, asked, stored, actions),
                 Ending::Restarted { .. } | Ending::Left | Ending::Done => {}

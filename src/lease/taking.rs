@@ -170,13 +170,18 @@ impl Election {
         };
         let from = self.former_owner(name);
         let released = base.as_ref().is_some_and(|base| base.record.holder.is_none());
+        let mut vacant = false;
         self.with(name, |tenure| {
             let served = tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
-            tenure.vacant = !served && (released || tenure.last.is_none());
+            vacant = !served && (released || tenure.last.is_none());
+            tenure.vacant = vacant;
             if !tenure.mine && tenure.provisional.is_none() {
                 tenure.story = Some(Box::new(Story { cause: why.cause, from, began: why.began }));
             }
         });
+        if vacant {
+            self.await_rules(now, name);
+        }
         self.put_claim(now, name, base, record, Purpose::Take, actions);
     }
 

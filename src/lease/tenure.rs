@@ -83,6 +83,8 @@ pub(super) struct Tenure {
     pub(super) handover: Option<Handover>,
     pub(super) yielding: Option<Box<Yielding>>,
     pub(super) probing: Option<Probing>,
+    /// The addresses wait for the rules of their Services.
+    pub(super) unproxied: bool,
     /// This node serves it, or is about to, although another is the owner.
     pub(super) provisional: Option<Box<Provisional>>,
     pub(super) orphan: Option<Box<Orphan>>,
@@ -124,6 +126,7 @@ impl Tenure {
             handover: None,
             yielding: None,
             probing: None,
+            unproxied: false,
             provisional: None,
             orphan: None,
             last: None,
@@ -179,5 +182,6 @@ impl Tenure {
         self.leaving = None;
         self.handover = None;
         self.probing = None;
+        self.unproxied = false;
     }
 }

@@ -96,7 +96,7 @@ impl Change {
     }
 }
 
-/// A connection for requests about tables of the family `inet`.
+/// A connection for requests, about tables of the family `inet` unless another is named.
 #[derive(Debug)]
 pub struct Nfnetlink {
     socket: Socket,
@@ -136,6 +136,27 @@ impl Nfnetlink {
                 NetlinkPayload::Error(error) if is_missing(&error) => Ok(None),
                 NetlinkPayload::Error(error) => Err(NfnetlinkError::refused(what, &error)),
                 NetlinkPayload::InnerMessage(message) => message.decode().map(Some),
+                other => Err(unexpected(&other)),
+            };
+        }
+    }
+
+    /// Whether something is there in a table of the family `family`.
+    pub fn has(
+        &mut self,
+        family: NetfilterProtoFamily,
+        what: &'static str,
+        message: NfTablesMessage,
+    ) -> Result<bool, NfnetlinkError> {
+        let sequence = self.number(1);
+        let message = NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), message);
+        self.send(&[encode(message, NLM_F_REQUEST, sequence)])?;
+        loop {
+            let Some((_, payload)) = self.answers(sequence, 1)?.pop() else { continue };
+            return match payload {
+                NetlinkPayload::Error(error) if is_missing(&error) => Ok(false),
+                NetlinkPayload::Error(error) => Err(NfnetlinkError::refused(what, &error)),
+                NetlinkPayload::InnerMessage(_) => Ok(true),
                 other => Err(unexpected(&other)),
             };
         }

@@ -110,6 +110,9 @@ fn plan(world: &World, name: &LeaseName, to: &NodeName) -> Result<Plan, Refusal>
         let (_, why) = obstacle(&view, asked, to, &reason);
         return impossible(format!("{to} cannot take {what}: {why}"));
     }
+    if view.is_proxy_silent(asked, to) && !view.is_proxy_silent(asked, from) {
+        return impossible(format!("{to} does not take {what}: its kube-proxy does not answer"));
+    }
     let state = view.desired().nodes.get(to).copied().unwrap_or_default();
     let warning =
         (state != crate::desired::NodeState::Ready).then(|| format!("{to} is {}", state_of(state)));

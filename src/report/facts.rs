@@ -128,6 +128,13 @@ fn log(fact: &Fact) {
         Fact::AddressRefused { claim, cause } => {
             tracing::error!(%claim, cause, "the kernel does not hold the address");
         }
+        Fact::ProxySilent { silent: true } => {
+            tracing::warn!("kube-proxy does not answer: taking only what no other node can");
+        }
+        Fact::ProxySilent { silent: false } => tracing::info!("kube-proxy answers again"),
+        Fact::RulesLate { claim, waited } => {
+            tracing::warn!(%claim, ?waited, "kube-proxy has no rules for it; not waiting any longer");
+        }
         Fact::WireBlind { interface, blind: true } => {
             tracing::warn!(%interface, "nobody but owners ever answered; only leases count there");
         }
@@ -186,6 +193,25 @@ fn notice(fact: Fact, here: &NodeName) -> Option<Notice> {
             );
             let (on, reason) = (&owner.node, "ClientsNotAnswered");
             Some(Notice::of_node(on, EventType::Warning, reason, "Listen", note))
+        }
+        Fact::ProxySilent { silent: true } => {
+            let note = "kube-proxy answered health checks and does not any more: the node takes only \
+                        addresses that no other node can, and gives away what it has if that lasts. Look \
+                        at the kube-proxy of the node; where it was replaced, restart the speaker"
+                .to_owned();
+            Some(Notice::of_node(here, EventType::Warning, "KubeProxySilent", "Check", note))
+        }
+        Fact::ProxySilent { silent: false } => {
+            let note = "kube-proxy answers health checks again".to_owned();
+            Some(Notice::of_node(here, EventType::Normal, "KubeProxyAnswers", "Check", note))
+        }
+        Fact::RulesLate { claim, waited } => {
+            let note = format!(
+                "{here} waited {:.1} s for the rules of kube-proxy, and takes its addresses without: \
+                 connections may be refused until they are there. Look at the kube-proxy of {here}",
+                waited.as_secs_f64()
+            );
+            Notice::of_service(&claim, "RulesLate", note)
         }
         Fact::MoveRefused { claim, node, cause } => {
             let note = format!("it was to move to {node} and stays: {cause}");

@@ -16,7 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::gauges::Gauges;
 use crate::detect::detector::WireCounters;
 use crate::guard::Guarded;
-use crate::lease::{Answer, Cause, Fact, Write};
+use crate::lease::{Answer, Cause, Fact, ProxyHealth, Write};
 use crate::net::edge::EdgeCounters;
 use crate::version;
 
@@ -110,6 +110,9 @@ pub struct Metrics {
     api_reachable: Gauge,
     protected: Gauge,
     exposed: Gauge,
+    proxy_answers: Gauge,
+    proxy_silent: Gauge,
+    rules_late: Counter,
     takeovers: Family<ByCause, Histogram>,
     changes: Family<ByCause, Counter>,
     yielded: Counter,
@@ -148,6 +151,9 @@ impl Default for Metrics {
             api_reachable: Gauge::default(),
             protected: Gauge::default(),
             exposed: Gauge::default(),
+            proxy_answers: Gauge::default(),
+            proxy_silent: Gauge::default(),
+            rules_late: Counter::default(),
             takeovers: Family::new_with_constructor(|| Histogram::new(TAKEOVER)),
             changes: Family::default(),
             yielded: Counter::default(),
@@ -269,6 +275,16 @@ impl Metrics {
                 "Addresses that should be protected so and are not, as the kernel refused",
                 &self.exposed,
             ),
+            (
+                "kube_proxy_answers",
+                "1 while the kube-proxy of this node answers health checks",
+                &self.proxy_answers,
+            ),
+            (
+                "kube_proxy_silent",
+                "1 while it does not and has done so before: the node takes only what no other can",
+                &self.proxy_silent,
+            ),
         ] {
             registry.register(name, help, gauge.clone());
         }
@@ -295,6 +311,11 @@ impl Metrics {
                 "addresses_vanished",
                 "Addresses that went from the kernel before their time: by hand, or with a link",
                 &self.vanished,
+            ),
+            (
+                "rules_late",
+                "Claims taken before kube-proxy had the rules for them, which were waited for",
+                &self.rules_late,
             ),
             ("silences", "Owners that fell silent on the wire", &self.silences),
             ("wire_polls", "Polls of owners on the wire", &self.polls),
@@ -379,6 +400,11 @@ impl Metrics {
                 }
                 return;
             }
+            Fact::ProxySilent { silent } => {
+                set(&self.proxy_silent, usize::from(*silent));
+                return;
+            }
+            Fact::RulesLate { .. } => &self.rules_late,
             Fact::SessionAcquired { .. } | Fact::TookProvisionally { .. } => return,
             Fact::Yielded { .. } => &self.yielded,
             Fact::SessionLost { .. } => &self.sessions_lost,
@@ -390,6 +416,11 @@ impl Metrics {
             Fact::Silent { .. } => &self.silences,
         };
         counter.inc();
+    }
+
+    /// Sets whether kube-proxy answers.
+    pub fn observe_proxy(&self, health: ProxyHealth) {
+        set(&self.proxy_answers, usize::from(health == ProxyHealth::Answers));
     }
 
     /// Sets what is known of host protection.

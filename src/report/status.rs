@@ -221,6 +221,7 @@ fn speakers(now: Instant, election: &Election) -> Vec<Speaker> {
             Remark::Drained => "drained by hand",
             Remark::Restarting => "speaker restarts",
             Remark::Silent => "does not answer on the wire",
+            Remark::ProxySilent => "kube-proxy does not answer",
         }));
         let mut without = BTreeMap::new();
         for taker in election.without(&view.node).into_values() {

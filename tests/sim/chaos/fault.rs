@@ -48,6 +48,8 @@ pub(super) enum Fault {
     /// The same, and nobody writes it again for a while.
     RecordGoneForLong(u8, Lost),
     NoOperator,
+    ProxySilent(usize),
+    RulesLate(usize),
     Excluded(u8, usize),
     ClaimDeleted(u8),
     SessionDeleted(usize),
@@ -60,7 +62,7 @@ impl Fault {
     pub(super) fn any(dice: &mut Dice, world: &World) -> Self {
         let host = dice.below(world.hosts.len());
         let number = u8::try_from(1 + dice.below(world.desired.claims.len())).unwrap();
-        match dice.below(45) {
+        match dice.below(48) {
             0 | 1 => Self::Killed(host),
             2 | 3 => Self::PowerOff(host),
             4 => Self::Terminated(host, dice.pick(&FOLLOWERS)),
@@ -95,6 +97,8 @@ impl Fault {
             40 => Self::NoOperator,
             41 | 42 => Self::RecordGone(number, dice.pick(&Lost::ANY)),
             43 => Self::RecordGoneForLong(number, dice.pick(&Lost::ANY)),
+            44 | 45 => Self::ProxySilent(host),
+            46 => Self::RulesLate(host),
             _ => Self::AnswersLate(
                 dice.between(Duration::from_millis(50), Duration::from_millis(1400)),
             ),
@@ -105,7 +109,7 @@ impl Fault {
     pub(super) fn innocent(dice: &mut Dice, world: &World) -> Self {
         let host = dice.below(world.hosts.len());
         let number = u8::try_from(1 + dice.below(world.desired.claims.len())).unwrap();
-        match dice.below(18) {
+        match dice.below(20) {
             0 | 1 => Self::Down(Down::Silent),
             2 => Self::Down(Down::Refusing),
             3 => Self::ReadOnly,
@@ -124,6 +128,8 @@ impl Fault {
             13 => Self::NoOperator,
             14 => Self::RecordGone(number, dice.pick(&Lost::ANY)),
             15 | 16 => Self::RecordGoneForLong(number, dice.pick(&Lost::ANY)),
+            17 => Self::ProxySilent(host),
+            18 => Self::RulesLate(host),
             _ => {
                 Self::Lag(host, dice.between(Duration::from_millis(5), Duration::from_millis(150)))
             }
@@ -136,6 +142,7 @@ impl Fault {
             Self::Killed(_) | Self::Stopped { .. } => Duration::from_millis(2500),
             Self::Terminated(_, Follower::Expected) => Duration::from_secs(25),
             Self::Terminated(..) => Duration::from_secs(4),
+            Self::ProxySilent(_) => Duration::from_secs(14),
             _ => Duration::from_secs(40),
         };
         dice.between(Duration::from_millis(50), most)

@@ -77,6 +77,9 @@ fn cluster(dice: &mut Dice, kind: Kind) -> World {
         world.hosts[id].watch_delay =
             dice.between(Duration::from_millis(2), Duration::from_millis(20));
     }
+    if dice.percent(50) {
+        world.give_proxies();
+    }
     for id in 0..hosts {
         world.start_host(id);
         let pause = dice.between(Duration::ZERO, Duration::from_millis(300));

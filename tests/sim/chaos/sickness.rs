@@ -87,6 +87,8 @@ impl Sickness {
                 world.lose_record(&claim(*number), *lost);
             }
             Fault::NoOperator => world.set_operator(false),
+            Fault::ProxySilent(host) => world.set_proxy_silent(*host, true),
+            Fault::RulesLate(host) => world.set_rules_late(*host, true),
             Fault::Excluded(number, host) => {
                 let node = world.hosts[*host].node.clone();
                 let asked = world.desired.claims.get_mut(&claim(*number));
@@ -219,6 +221,8 @@ impl Sickness {
                 }
             }
             Fault::NoOperator | Fault::RecordGoneForLong(..) => world.set_operator(true),
+            Fault::ProxySilent(host) => world.set_proxy_silent(*host, false),
+            Fault::RulesLate(host) => world.set_rules_late(*host, false),
             Fault::PowerOff(_)
             | Fault::Reset(_)
             | Fault::Reassigned(_)
@@ -284,6 +288,8 @@ impl Sickness {
     fn heal_host(&mut self, world: &mut World, host: usize) {
         world.hosts[host].lag = Duration::ZERO;
         world.hosts[host].watch_delay = Duration::from_millis(10);
+        world.set_proxy_silent(host, false);
+        world.set_rules_late(host, false);
         if world.hosts[host].watch_hung {
             self.end(world, &Fault::Hung(host));
         }

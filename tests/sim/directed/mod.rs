@@ -12,6 +12,7 @@ mod nodes;
 mod old_owners;
 mod outage;
 mod provisional;
+mod proxy;
 mod records;
 mod restart;
 mod segments;
@@ -54,6 +55,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         old_owners::RUNS,
         outage::RUNS,
         provisional::RUNS,
+        proxy::RUNS,
         records::RUNS,
         restart::RUNS,
         segments::RUNS,

@@ -358,7 +358,7 @@ impl<'a> World<'a> {
             Action::Serve(serving) => self.later(KERNEL, Item::Apply(node, serving)),
             Action::Transmit { frame: Frame::AskAround, .. } => self.ask_around(node),
             // The dead answer nothing, and nobody else is asked for what was theirs.
-            Action::Transmit { .. } | Action::Persist(_) | Action::Report(_) => {}
+            Action::Transmit { .. } | Action::Persist(_) | Action::Report(_) | Action::Look(_) => {}
             Action::Exit => panic!("{} ends", self.cluster.nodes[node]),
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use leasehold::announce::schedule::Schedule;
 use leasehold::clock::Instant;
-use leasehold::lease::{Config, Election, Event, Interface, OwnRecord, RequestId};
+use leasehold::lease::{Config, Election, Event, Interface, OwnRecord, RequestId, RulesWatch};
 use leasehold::net::links::{Link, LinkAddress, Links};
 use leasehold_crds::lease::{DefaultRoutes, Detours, Incarnation};
 use leasehold_crds::names::{InterfaceName, NodeName};
@@ -16,6 +16,7 @@ use pnet_base::MacAddr;
 use super::clock::Clock;
 use super::kernel::Kernel;
 use super::listener::Listener;
+use super::proxy::KubeProxy;
 use super::records::{Known, News};
 use super::{Happening, TIMEOUT};
 
@@ -126,6 +127,7 @@ pub(crate) struct Host {
     pub(crate) waiting: Vec<Waiting>,
     pub(super) known: Known,
     pub(crate) record: Option<OwnRecord>,
+    pub(crate) proxy: Option<KubeProxy>,
     pub(crate) exited: bool,
     /// Until when the kernel keeps what a process left to the next when it exited.
     pub(crate) left_until: Option<Instant>,
@@ -185,6 +187,7 @@ impl Host {
             waiting: Vec::new(),
             known: Known::default(),
             record: None,
+            proxy: None,
             exited: false,
             left_until: None,
             edited_until: None,
@@ -225,6 +228,9 @@ impl Host {
         self.hearing.clear();
         self.schedule = Schedule::default();
         self.listener = Listener::default();
+        if let Some(proxy) = &mut self.proxy {
+            proxy.asked = RulesWatch::default();
+        }
         self.kernel.forget_process();
         for stream in &mut self.streams {
             stream.epoch += 1;

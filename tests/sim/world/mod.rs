@@ -12,6 +12,7 @@ mod kernel;
 pub(crate) mod laws;
 pub(crate) mod listener;
 mod operator;
+mod proxy;
 mod questions;
 pub(crate) mod records;
 pub(crate) mod spells;
@@ -354,6 +355,12 @@ impl World {
                 host.listener.watch(host.clock.at(self.now), watchlist);
                 host.listener.wake_by(self.now);
                 host.touch();
+            }
+            Action::Look(watched) => {
+                if let Some(proxy) = &mut self.hosts[id].proxy {
+                    proxy.asked = watched;
+                }
+                self.tell_proxy(id);
             }
             Action::Serve(serving) => {
                 let delay = self.kernel_delay();

@@ -145,6 +145,7 @@ impl World {
                 let ours = ours.collect::<Vec<_>>().join(", ");
                 format!("kernel {}: {ours} {:?}", view.applied, view.refused)
             }
+            Event::Proxy(view) => format!("kube-proxy: {view:?}"),
             Event::Answered { request, answer: said } => {
                 format!("answer {}: {}", request.0, answer(said))
             }
@@ -179,6 +180,9 @@ impl World {
                     format!("{} #{}{polled}", id.node, id.session.transitions)
                 });
                 format!("listens to {}", owners.collect::<Vec<_>>().join(", "))
+            }
+            Action::Look(watched) => {
+                format!("looks for the rules of {:?}", watched.keys().collect::<Vec<_>>())
             }
             Action::Transmit { frame, .. } => format!("sends {frame:?}"),
             Action::Persist(_) => return,

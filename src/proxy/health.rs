@@ -1,0 +1,48 @@
+//! Asks the service proxy whether it is well.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::http::{Answer, get};
+use super::state::{Check, after};
+use crate::clock::{Instant, sleep_until};
+use crate::lease::ProxyView;
+
+/// How often it is asked, and for how long an answer is waited for.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Where kube-proxy says whether it is well, …
+const LIVEZ: &str = "/livez";
+/// … and where others do.
+const HEALTHZ: &str = "/healthz";
+/// `Not Found` (RFC 9110, section 15.5.5).
+const NOT_FOUND: u16 = 404;
+
+/// Asks until the end of the process.
+pub(super) async fn run(at: SocketAddr, view: Arc<watch::Sender<ProxyView>>) {
+    loop {
+        let sent = Instant::now();
+        let check = check(at).await;
+        view.send_if_modified(|view| {
+            let health = after(view.health, sent, check);
+            let changed = health != view.health;
+            view.health = health;
+            changed
+        });
+        sleep_until(sent + INTERVAL).await;
+    }
+}
+
+async fn check(at: SocketAddr) -> Check {
+    let answer = match get(at, LIVEZ, INTERVAL).await {
+        Answer::Status(NOT_FOUND) => get(at, HEALTHZ, INTERVAL).await,
+        answer => answer,
+    };
+    match answer {
+        Answer::Status(200) => Check::Well,
+        Answer::Status(503) => Check::Ill,
+        Answer::Status(_) | Answer::Refused | Answer::Silent => Check::Silent,
+    }
+}

@@ -1,0 +1,81 @@
+//! The node's service proxy: whether kube-proxy lives, and has the rules for what is about to be announced.
+//!
+//! ```text
+//!  kube-proxy /livez ◄── health: each second ──► state (pure) ──► ProxyHealth ┐
+//!  RulesWatch ──► look: until the rules are there ──► rules (nf_tables)        ├──► ProxyView ──► lease/
+//!                              └──► healthCheckNodePort ──► Rules ─────────────┘
+//! ```
+//!
+//! What is decided by that is in `lease/`. Signs, and what they do not say:
+//!
+//! * `GET /livez` (KEP-3836) of kube-proxy says whether it lives and writes what it is told within a minute,
+//!   whatever becomes of the Node, which `/healthz` says as well. Others that serve Services and answer there,
+//!   such as Cilium, have `/healthz` only.
+//! * kube-proxy in the mode nftables has the maps `service-ips` and `no-endpoint-services` in the tables
+//!   `ip kube-proxy` and `ip6 kube-proxy`, with a key for each address and port: one is asked for in a few
+//!   microseconds, however many there are. Its other modes have nothing that is found so cheaply: there nothing
+//!   is known of the rules, and nothing waits for them.
+//! * `healthCheckNodePort` says, in each mode, whether the rules for a Service with `externalTrafficPolicy: Local`
+//!   lead to a pod of this node. kube-proxy listens where it serves node ports, which may be on one address only.
+//!
+//! The questions block, if only for microseconds; and a kube-proxy that stands still answers none. So they have a
+//! thread of their own.
+//!
+//! | module | what |
+//! |---|---|
+//! | `state` | from answers to whether it is silent |
+//! | `health` | the task that asks for them |
+//! | `look` | the task that looks for rules |
+//! | `rules` | whether nf_tables has them |
+//! | `http` | the status of an answer to a request |
+
+mod health;
+mod http;
+mod look;
+pub mod rules;
+mod state;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+
+use crate::lease::{ProxyView, RulesWatch};
+use crate::net::links::Links;
+
+const STACK: usize = 512 * 1024;
+
+/// The running look-out.
+#[derive(Debug)]
+pub struct Proxy {
+    /// For which claims it is to be told whether the rules are there.
+    pub watched: watch::Sender<RulesWatch>,
+    /// What is known.
+    pub view: watch::Receiver<ProxyView>,
+    /// Waits for the end of the thread, which there is none of while the rest is there.
+    pub tasks: JoinSet<()>,
+}
+
+impl Proxy {
+    /// Starts the thread, in the network namespace of the calling one. kube-proxy answers health checks at
+    /// `health_address`, and at its `healthCheckNodePort`s on addresses of `links`.
+    pub fn start(health_address: SocketAddr, links: watch::Receiver<Links>) -> io::Result<Self> {
+        let (watched, watching) = watch::channel(RulesWatch::default());
+        let (sender, view) = watch::channel(ProxyView::default());
+        let sender = Arc::new(sender);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (end, ended) = oneshot::channel::<()>();
+        let health = health::run(health_address, Arc::clone(&sender));
+        let look = look::Look::new(watching, links, sender).run();
+        let work = move || {
+            runtime.block_on(async { tokio::select!(() = health => {}, () = look => {}) });
+            drop(end);
+        };
+        std::thread::Builder::new().name("proxy".to_owned()).stack_size(STACK).spawn(work)?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async { drop(ended.await) });
+        Ok(Self { watched, view, tasks })
+    }
+}
