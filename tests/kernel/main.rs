@@ -12,6 +12,7 @@ mod marks;
 mod order;
 #[path = "../lab/client/ping.rs"]
 mod ping;
+mod proxy;
 mod segment;
 mod world;
 

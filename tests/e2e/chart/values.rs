@@ -154,10 +154,11 @@ pub async fn flags_are_those_of_the_programs() -> Result<()> {
     let both = |it: &str| format!("{it}.log=debug,{it}.logFormat=json,{it}.metrics.port=1");
     let [speaker, operator] = ["speaker", "operator"].map(both);
     let speaker = format!("{speaker},speaker.leaseDuration=60s,speaker.metrics.address=127.0.0.1");
+    let speaker = format!("{speaker},speaker.kubeProxyHealthAddress=127.0.0.2:10257");
     let yaml = helm.template(&["--set", &speaker, "--set", &operator])?;
     let objects = objects::read(&yaml)?;
     for (object, program, count) in
-        [(SPEAKER, binaries::speaker()?, 4), (OPERATOR, binaries::operator()?, 4)]
+        [(SPEAKER, binaries::speaker()?, 5), (OPERATOR, binaries::operator()?, 4)]
     {
         let object = objects.get(object).with_context(|| object.to_owned())?;
         let flags =
@@ -171,7 +172,11 @@ pub async fn flags_are_those_of_the_programs() -> Result<()> {
         ensure!(!output.status.success(), "{} reads no flags before --version", program.display());
     }
     for (program, defaults) in [
-        (binaries::speaker()?, &["[default: 5s]", "[default: :9650]", "[default: text]"][..]),
+        (
+            binaries::speaker()?,
+            &["[default: 5s]", "[default: 127.0.0.1:10256]", "[default: :9650]", "[default: text]"]
+                [..],
+        ),
         (binaries::operator()?, &["[default: :9651]", "[default: text]"]),
     ] {
         let output = Command::new(&program).arg("--help").output()?;

@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`bare`] | the lab itself, without speakers |
+//! | [`proxy`] | nodes whose kube-proxy is dead or late |
 //! | [`reach`] | who reaches a Service from where, and whom its pods see, in both modes of kube-proxy |
 //! | [`health`] | `healthCheckNodePort` and ping |
 //! | [`ipv6`] | IPv6 addresses: usable at once, never a source, back after they were flushed |
@@ -12,4 +13,5 @@ pub mod bare;
 pub mod follow;
 pub mod health;
 pub mod ipv6;
+pub mod proxy;
 pub mod reach;

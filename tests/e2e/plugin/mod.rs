@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::scene::Scene;
 
 /// A Service of the scene, as it is named beside those of other tests.
-fn named(scene: &Scene, service: &str) -> String {
+pub fn named(scene: &Scene, service: &str) -> String {
     format!("{}/{service}", scene.cluster.namespace())
 }
 

@@ -35,7 +35,8 @@ async fn tell() -> Result<()> {
 
     chapter("2. A Service gets an address, and a Lease names its owner");
     let (service, took) = story::service(&cluster).await?;
-    table.add_time("Service applied -> a node has its address", took);
+    table.add_time("Service applied -> a node has its address", took.held);
+    table.add_time("... -> a pod answers by it", took.answered);
     let demo = Demo { cluster: &cluster, service: &service };
     let (vip, owner) = cluster.ready(&service).await?;
     show(cluster.lab(), &["get", "service", "web"])?;

@@ -9,6 +9,8 @@ use leasehold_lab::controlplane::documents;
 use leasehold_lab::{Cluster, Lab, Service, repository};
 use serde_json::Value;
 
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Says what comes next.
 pub(crate) fn chapter(text: &str) {
     println!("\n== {text}");
@@ -32,9 +34,17 @@ pub(crate) async fn cluster() -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Applies the pool and the Service of `examples/`; returns the time until its owner's kernel had
-/// the address.
-pub(crate) async fn service(cluster: &Cluster) -> Result<(Service, Duration)> {
+/// How long something took after the Service was applied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Took {
+    /// Until its owner's kernel had the address.
+    pub(crate) held: Duration,
+    /// Until a pod answered by it.
+    pub(crate) answered: Duration,
+}
+
+/// Applies the pool and the Service of `examples/`.
+pub(crate) async fn service(cluster: &Cluster) -> Result<(Service, Took)> {
     let lab = cluster.lab();
     show(lab, &["apply", "--server-side", "-f", "examples/pool.yaml"])?;
     let text = fs::read_to_string(repository().join("examples/web.yaml"))?;
@@ -50,8 +60,9 @@ pub(crate) async fn service(cluster: &Cluster) -> Result<(Service, Duration)> {
     Ok((service, took))
 }
 
-/// Waits until the Service has an address and its owner's kernel too; returns how long that took.
-async fn held(cluster: &Cluster, since: Instant) -> Result<Duration> {
+/// Waits until the Service has an address, its owner's kernel too, and a pod answers by it; returns how long
+/// that took.
+async fn held(cluster: &Cluster, since: Instant) -> Result<Took> {
     let service = Service::named(cluster, "web");
     let mut took = Duration::ZERO;
     let what = "the Service has an address, and its owner's kernel too";
@@ -62,8 +73,16 @@ async fn held(cluster: &Cluster, since: Instant) -> Result<Duration> {
         took = since.elapsed();
         Ok(held)
     };
-    cluster.eventually(what, Duration::from_secs(60), condition).await?;
-    Ok(took)
+    cluster.eventually(what, PATIENCE, condition).await?;
+    let &vip = service.addresses().await?.first().context("it has no address any more")?;
+    let mut answered = Duration::ZERO;
+    let answers = async || {
+        let answers = service.answers(cluster, vip)?;
+        answered = since.elapsed();
+        Ok(answers)
+    };
+    cluster.eventually("a pod answers by it", PATIENCE, answers).await?;
+    Ok(Took { held: took, answered })
 }
 
 /// Runs kubectl, and shows the command and its output.

@@ -130,6 +130,13 @@ impl Pod {
         Ok(())
     }
 
+    /// Has it terminate: the object says so, and the server goes on, as long as nobody ends it.
+    pub async fn leave(&self) -> Result<()> {
+        let gently = DeleteParams { grace_period_seconds: Some(30), ..DeleteParams::default() };
+        self.api.delete(&self.name, &gently).await?;
+        Ok(())
+    }
+
     /// Deletes the object at once and ends the server.
     pub async fn delete(self) -> Result<()> {
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::Node;
-use crate::process::Process;
+use crate::process::{Process, Signal};
 
 /// How kube-proxy leads packets to pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,5 +58,21 @@ impl Node {
         let log = self.folder.join("kube-proxy.log");
         *self.proxy_slot() = Some(Process::spawn(&name, &log, &mut command)?);
         Ok(())
+    }
+
+    /// SIGKILL to kube-proxy: its rules stay.
+    pub async fn kill_proxy(&self) -> Result<()> {
+        let process = self.proxy_slot().take().context("no kube-proxy runs")?;
+        process.kill().await
+    }
+
+    /// SIGSTOP to kube-proxy.
+    pub fn freeze_proxy(&self) -> Result<()> {
+        self.proxy_slot().as_ref().context("no kube-proxy runs")?.signal(Signal::STOP)
+    }
+
+    /// SIGCONT to kube-proxy.
+    pub fn thaw_proxy(&self) -> Result<()> {
+        self.proxy_slot().as_ref().context("no kube-proxy runs")?.signal(Signal::CONT)
     }
 }

@@ -1,0 +1,123 @@
+//! Nodes whose kube-proxy is dead or late: an address goes where the rules for its Service are.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use leasehold_lab::{Cluster, Node};
+use tokio::time::sleep;
+
+use crate::plugin::named;
+use crate::scene::{Scene, UDP, annotation, cordon, say};
+
+const SERVICE_PROXY: &str = "leasehold.dev/service-proxy";
+/// What is felt of a planned move, on a busy machine.
+const MOVED: Duration = Duration::from_millis(500);
+
+fn freeze_all(cluster: &Cluster) -> Result<()> {
+    cluster.nodes().iter().try_for_each(Node::freeze_proxy)
+}
+
+fn thaw_all(cluster: &Cluster) -> Result<()> {
+    cluster.nodes().iter().try_for_each(Node::thaw_proxy)
+}
+
+pub async fn a_node_whose_kube_proxy_died_is_no_successor_and_says_so() -> Result<()> {
+    let scene = Scene::open("proxydead").await?;
+    let lab = scene.lab();
+    let owner = scene.owner().await?;
+    let mut others = scene.cluster.nodes().iter().filter(|node| node.name() != owner.name());
+    let (dead, third) = (others.next().context("another")?, others.next().context("a third")?);
+    let silent = async || {
+        let session = scene.session(dead).await?;
+        Ok(annotation(&session, SERVICE_PROXY).is_some_and(|it| it == "silent"))
+    };
+    dead.kill_proxy().await?;
+    scene.until("its session says that kube-proxy is silent", silent).await?;
+
+    let (web, claim) = (named(&scene, "web"), scene.claim().await?);
+    let refused = lab.plugin(&["move", &web, "--to", dead.name()])?.with_code(1)?;
+    ensure!(refused.notes.contains("its kube-proxy does not answer"), "{refused:?}");
+    scene.not_moved(&claim).await?;
+    let explained = lab.plugin(&["explain", &web])?;
+    ensure!(explained.text.contains("its kube-proxy does not answer"), "{explained:?}");
+
+    let probe = scene.watch().await?;
+    cordon(owner, true).await?;
+    let new = scene.moved_from(owner).await?;
+    ensure!(new.name() == third.name(), "{} took it", new.name());
+    scene.moved_smoothly("cordon", probe).await?;
+
+    // It lives again.
+    dead.start_proxy()?;
+    scene.until("its session says nothing any more", async || Ok(!silent().await?)).await?;
+    let moved = lab.plugin(&["move", &web, "--to", dead.name()])?.with_code(0)?;
+    ensure!(moved.text.contains(dead.name()), "{moved:?}");
+    Ok(())
+}
+
+pub async fn a_local_service_stays_where_its_pod_ends_until_the_rules_are_where_it_begins()
+-> Result<()> {
+    let scene = Scene::open("proxylate").await?;
+    let cluster = &scene.cluster;
+    let (first, second) = (cluster.node(0), cluster.node(1));
+    let service = cluster.service("near").vip(1).local().pods_on(&[first, second]).create().await?;
+    let (vip, _) = cluster.ready(&service).await?;
+    let pod = |node: &Node| service.pods().iter().find(|pod| pod.node() == node.name());
+    let (ending, beginning) = pod(first).zip(pod(second)).context("no pods")?;
+    let owned_by = async |node: &Node| {
+        let owner = cluster.owner(&service).await?;
+        Ok(owner.as_deref() == Some(node.name()) && service.answers(cluster, vip)?)
+    };
+    beginning.set_ready(false).await?;
+    scene.until("the first node owns it", async || owned_by(first).await).await?;
+
+    second.freeze_proxy()?;
+    let probe = cluster.client().probe(vip).udp(UDP).owners().start()?;
+    sleep(Duration::from_millis(300)).await;
+    beginning.set_ready(true).await?;
+    ending.leave().await?;
+    sleep(Duration::from_secs(5)).await;
+    ensure!(owned_by(first).await?, "it moved to where nothing leads on");
+    second.thaw_proxy()?;
+    scene.until("the second node owns it", async || owned_by(second).await).await?;
+    sleep(Duration::from_millis(500)).await;
+    let report = probe.stop().await?;
+    say("its pod went to a node whose kube-proxy stood still for 5 s", &report)?;
+    ensure!(report.udp()?.longest_outage() < MOVED, "{}", report.udp()?);
+    Ok(())
+}
+
+pub async fn who_asked_before_there_was_a_service_is_answered_as_soon_as_its_address_is_there()
+-> Result<()> {
+    let scene = Scene::open("proxyfirst").await?;
+    let cluster = &scene.cluster;
+    let vip = IpAddr::from(cluster.addresses().vip(2).0);
+    let probe = cluster.client().probe(vip).udp(UDP).tcp(80, Duration::from_millis(20)).owners();
+    let probe = probe.start()?;
+    freeze_all(cluster)?;
+    let service = cluster.service("new").vip(2).pods_of(&scene.service).create().await?;
+    scene
+        .until("the claim has an owner", async || Ok(cluster.owner(&service).await?.is_some()))
+        .await?;
+    sleep(Duration::from_millis(500)).await;
+    let early = cluster.holders(vip)?;
+    let thawed = Instant::now();
+    thaw_all(cluster)?;
+    cluster.ready(&service).await?;
+    sleep(Duration::from_millis(500)).await;
+    let report = probe.stop().await?;
+    let (udp, tcp) = (report.udp()?, report.tcp()?);
+    let announced = report.owners()?.changes().into_iter().find(|(_, macs)| !macs.is_empty());
+    let (announced, _) = announced.context("nobody ever had it")?;
+    let (datagrams, connections) = (udp.lost_since(announced), tcp.lost_since(announced));
+    println!(
+        "    the address was there {:?} after the rules could be; from then on {datagrams} datagrams and \
+         {connections} connections were lost",
+        announced.saturating_duration_since(thawed)
+    );
+    ensure!(early.is_empty(), "an address without rules is on {early:?}");
+    ensure!(datagrams <= 2 && connections <= 1, "{udp}; {tcp}");
+    ensure!(udp.answered_since(announced), "it is answered: {udp}");
+    Ok(())
+}
