@@ -432,7 +432,7 @@ fn signs_of_kube_proxy_count_where_all_policies_and_services_say_so() {
     };
     let by_kube_proxy = |objects: &[serde_json::Value]| {
         let (desired, _) = build(&snapshot(objects), None);
-        let proxied = &desired.claims[&"web.a".parse().unwrap()].proxied;
+        let proxied = &desired.claims[&"web.a".parse::<LeaseName>().unwrap()].proxied;
         let ports = proxied.ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         (proxied.asks(), ports)
     };
@@ -456,7 +456,7 @@ fn local_services_are_asked_for_by_their_health_checks() {
     };
     let checks = |objects: &[serde_json::Value]| {
         let (desired, _) = build(&snapshot(objects), None);
-        let proxied = &desired.claims[&"web.a".parse().unwrap()].proxied;
+        let proxied = &desired.claims[&"web.a".parse::<LeaseName>().unwrap()].proxied;
         assert_eq!(proxied.is_local(), !proxied.health_checks.is_empty());
         proxied.health_checks.to_vec()
     };

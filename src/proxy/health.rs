@@ -9,10 +9,12 @@ use tokio::sync::watch;
 use super::http::{Answer, get};
 use super::state::{Check, after};
 use crate::clock::{Instant, sleep_until};
-use crate::lease::ProxyView;
+use crate::lease::{ProxyHealth, ProxyView};
 
 /// How often it is asked, and for how long an answer is waited for.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// How often as long as it has never answered: it may be about to start, as the node does.
+const EAGER: Duration = Duration::from_millis(200);
 /// Where kube-proxy says whether it is well, …
 const LIVEZ: &str = "/livez";
 /// … and where others do.
@@ -25,13 +27,17 @@ pub(super) async fn run(at: SocketAddr, view: Arc<watch::Sender<ProxyView>>) {
     loop {
         let sent = Instant::now();
         let check = check(at).await;
+        let mut interval = INTERVAL;
         view.send_if_modified(|view| {
             let health = after(view.health, sent, check);
+            if health == ProxyHealth::Unknown {
+                interval = EAGER;
+            }
             let changed = health != view.health;
             view.health = health;
             changed
         });
-        sleep_until(sent + INTERVAL).await;
+        sleep_until(sent + interval).await;
     }
 }
 

@@ -49,6 +49,7 @@ fn main() -> Result<ExitCode> {
         guard::TESTS,
         segment::TESTS,
         listening::TESTS,
+        proxy::TESTS,
     ];
     let tests = rooms.concat().into_iter().map(|(name, test)| (name.to_owned(), test, None));
     // Once more as on a kernel that has no IFA_PROTO.

@@ -117,6 +117,15 @@ pub(super) fn sessions(view: &View<'_>, renewed: &BTreeSet<NodeName>) -> Vec<Fin
         let text = format!("drained by annotation: {}", listed(&drained));
         findings.push(Finding::warn(SESSIONS, text, "kubectl leasehold undrain NODE"));
     }
+    let silent = |node: &&&NodeName| {
+        view.live(node).is_some_and(|session| session.stored.record.proxy_silent)
+    };
+    let silent: Vec<_> = selected.iter().filter(silent).collect();
+    if !silent.is_empty() {
+        let text = format!("kube-proxy does not answer any more: {}", listed(&silent));
+        let fix = "look at its pod and log there; where it was replaced, restart the speakers";
+        findings.push(Finding::warn(SESSIONS, text, fix));
+    }
     if findings.is_empty() {
         let text = format!("{} of {0} nodes that may announce live", selected.len());
         findings.push(Finding::ok(SESSIONS, text));
@@ -293,6 +302,13 @@ mod tests {
             assert_eq!(finding.level, expected.0, "{what}");
             assert!(finding.message.contains(expected.1), "{what}: {}", finding.message);
         }
+        let mut silent = session("b", here, &[]);
+        let annotations = silent.metadata.annotations.as_mut().unwrap();
+        annotations.insert(annotation::SERVICE_PROXY.to_owned(), "silent".to_owned());
+        let silent = world(&["a", "b"], vec![session("a", here, &[]), silent]);
+        let renewed = ["a", "b"].map(|name| name.parse().unwrap()).into();
+        let found = super::sessions(&View::new(&silent), &renewed);
+        assert_eq!(found[0].message, "kube-proxy does not answer any more: b");
         let nobody = world(&[], Vec::new());
         let found = super::sessions(&View::new(&nobody), &BTreeSet::new());
         assert_eq!(found[0].message, "no node may announce");

@@ -94,6 +94,14 @@ pub async fn who_asked_before_there_was_a_service_is_answered_as_soon_as_its_add
     let cluster = &scene.cluster;
     let vip = IpAddr::from(cluster.addresses().vip(2).0);
     let probe = cluster.client().probe(vip).udp(UDP).tcp(80, Duration::from_millis(20)).owners();
+    // What never answered is not waited for.
+    let answers = "leasehold_speaker_kube_proxy_answers 1\n";
+    scene
+        .until("each speaker has seen its kube-proxy", async || {
+            let mut metrics = cluster.nodes().iter().map(|node| node.speaker_http("/metrics"));
+            metrics.try_fold(true, |all, text| Ok(all && text?.contains(answers)))
+        })
+        .await?;
     let probe = probe.start()?;
     freeze_all(cluster)?;
     let service = cluster.service("new").vip(2).pods_of(&scene.service).create().await?;
@@ -116,6 +124,7 @@ pub async fn who_asked_before_there_was_a_service_is_answered_as_soon_as_its_add
          {connections} connections were lost",
         announced.saturating_duration_since(thawed)
     );
+    let early: Vec<_> = early.into_iter().map(Node::name).collect();
     ensure!(early.is_empty(), "an address without rules is on {early:?}");
     ensure!(datagrams <= 2 && connections <= 1, "{udp}; {tcp}");
     ensure!(udp.answered_since(announced), "it is answered: {udp}");
