@@ -132,7 +132,10 @@ pub struct AnnouncementPolicySpec {
 
     /// What goes to another node although the one that has it lives. `Never`: nothing.
     /// `Preferred`: what a more preferred node could announce. `Balance`: that as well, and some of
-    /// what a node has that announces at least two addresses more than another.
+    /// what a node has that announces at least two addresses more than another. Whatever it says, an
+    /// address that has been given out for the first time goes within its first minute to a node that
+    /// joins, if that evens them out or the node is preferred: so whoever starts first does not keep
+    /// everything. `maxMovesPerMinute` counts that, too.
     #[serde(default)]
     pub failback: FailbackMode,
 

@@ -9,7 +9,9 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::world::{ClaimRow, SessionRow, World};
 use crate::desired::{Desired, DesiredClaim, LeftOut, NodeState, Rules, build};
-use crate::lease::{Bar, Orphan, UNSTEADY, answers, bar, has_subnet_of, prefer_answering, rank};
+use crate::lease::{
+    Bar, Late, Orphan, UNSTEADY, answers, bar, has_subnet_of, prefer_answering, rank,
+};
 
 /// A cluster as its objects describe it.
 #[derive(Debug)]
@@ -174,8 +176,9 @@ impl<'a> View<'a> {
                     self.world.claims.get(name).and_then(|it| it.stored.record.holder.as_ref());
                 let nodes = self.world.sessions.keys();
                 let silent = nodes.filter(|node| self.is_proxy_silent(claim, node));
-                let last = unsteady.iter().copied().chain(self.desired.not_ready()).chain(silent);
-                let last = last.chain(holder);
+                let unfit = unsteady.iter().copied().chain(self.desired.not_ready()).chain(silent);
+                let last = unfit.map(|node| (node, Late::Unfit));
+                let last = last.chain(holder.map(|node| (node, Late::Gone)));
                 let nodes = self.world.snapshot.nodes.keys().filter(|node| !dead.contains(*node));
                 let able = nodes.filter_map(|node| {
                     let session = &self.live(node)?.stored.record;

@@ -25,6 +25,8 @@ use super::tenure::Tenure;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 
+/// Why what an interface without a carrier carried is given up.
+pub(super) const CARRIER_LOST: &str = "carrier lost";
 /// For how long a subnet or a default route has to be as it is before anything moves for it.
 const SETTLED: Duration = Duration::from_secs(1);
 
@@ -128,8 +130,7 @@ impl Election {
             let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.mine) else {
                 continue;
             };
-            let carried = tenure.interface.as_ref().and_then(|name| self.interfaces.get(name));
-            if tenure.interface.is_some() && !carried.is_some_and(|interface| interface.carrier) {
+            if self.has_lost_carrier(tenure) {
                 lost.push(name.clone());
             }
         }
@@ -140,10 +141,22 @@ impl Election {
             if let Some(tenure) = self.tenures.get_mut(&name)
                 && tenure.leaving.is_none()
             {
-                tenure.leaving = Some("carrier lost".to_owned());
+                tenure.leaving = Some(CARRIER_LOST.to_owned());
                 tenure.retry = now;
             }
         }
+    }
+
+    /// Whether the interface that carries what this node owns has no carrier.
+    fn has_lost_carrier(&self, tenure: &Tenure) -> bool {
+        let carried = tenure.interface.as_ref().and_then(|name| self.interfaces.get(name));
+        tenure.interface.is_some() && !carried.is_some_and(|interface| interface.carrier)
+    }
+
+    /// Whether a link is down and what it carried is still this node's. First that is given up: all that
+    /// would be said before of the link keeps others from hearing that nobody answers there any more.
+    pub(super) fn gives_up_a_link(&self) -> bool {
+        self.tenures.values().any(|tenure| tenure.mine && self.has_lost_carrier(tenure))
     }
 
     /// The interface that carries a claim of this node, and its MAC address where there is such an interface.

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::names::NodeName;
 
-use super::election::Election;
+use super::election::{Election, is_begun_anew};
 use super::eligible::Missing;
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::handover::{Handover, Yielding};
@@ -30,6 +31,11 @@ const RETRY: Duration = Duration::from_millis(250);
 const UNASKED: Duration = Duration::from_secs(1);
 /// The same of an address that is asked for under another claim, which waits for it.
 const ELSEWHERE: Duration = Duration::from_millis(100);
+
+/// What a claim says that its owner gave up.
+pub(super) fn released_by(owner: &NodeName, cause: &str) -> String {
+    format!("released by {owner}: {cause}")
+}
 
 impl Election {
     pub(super) fn claims_deadline(&self) -> Option<Instant> {
@@ -131,9 +137,20 @@ impl Election {
         let (live, own) = (self.own.id.is_some(), self.own_id());
         // An owner goes on until it is known whether another one is valid.
         let doubtful = stored.as_ref().is_some_and(|stored| self.is_in_doubt(stored));
+        if owner != Owner::Nobody && !doubtful {
+            self.note_owned(now);
+        }
         let Some(tenure) = self.tenures.get_mut(name) else { return };
         if doubtful && tenure.mine && live {
             return;
+        }
+        if let (Some(stored), Owner::Nobody) = (&stored, &owner) {
+            tenure.note_given_up(now, stored);
+            tenure.anew = self.joining.is_starting(now)
+                && tenure.last.as_ref().is_some_and(|last| {
+                    let session = self.sessions.get(last.node.as_str());
+                    session.is_some_and(|now| is_begun_anew(&last.node, &last.session, now))
+                });
         }
         if let (Some(stored), Owner::Me | Owner::Other(_)) = (&stored, &owner) {
             let record = &stored.record;
@@ -141,7 +158,9 @@ impl Election {
                 let successor = record.successor.as_ref().map(|successor| successor.node.clone());
                 LastOwner { node, session, transitions: record.transitions, successor }
             });
-            tenure.note_owner(last);
+            if tenure.note_owner(now, last) {
+                self.improving.note_given_out(now);
+            }
             if self.silences.forsaken(name).is_none() {
                 tenure.orphan = None;
             }
@@ -156,6 +175,8 @@ impl Election {
                 tenure.mine = true;
                 tenure.yielding = None;
                 tenure.orphan = None;
+                self.note_taken(now, &stored);
+                let Some(tenure) = self.tenures.get_mut(name) else { return };
                 let provisional = tenure.provisional.take().filter(|_| tenure.probing.is_none());
                 if provisional.is_none() {
                     self.ownerships += 1;
@@ -355,7 +376,7 @@ impl Election {
             interface: None,
             mac: None,
             transitions: self.next_claim_transitions(name),
-            cause: format!("released by {}: {cause}", self.config.node),
+            cause: released_by(&self.config.node, cause),
             ..stored.record.clone()
         };
         self.put_claim(now, name, Some(Arc::clone(stored)), record, Purpose::Release, actions);

@@ -14,6 +14,7 @@ use super::cache::Cache;
 use super::conflict::Conflicts;
 use super::event::{Action, Answer, Event, Fact, Frame, Interface, RequestId, Target};
 use super::improve::Improving;
+use super::joining::Joining;
 use super::listening::Listening;
 use super::old_owners::OldOwners;
 use super::open::Open;
@@ -26,9 +27,11 @@ use super::readiness::NotReady;
 use super::record::OwnRecord;
 use super::requests::{Pending, Purpose};
 use super::serving::{KernelView, Serving};
+use super::session::EDITED;
 use super::silence::Silences;
 use super::speakers::Speakers;
 use super::tenure::Tenures;
+use super::unlisted::Unlisted;
 use super::voices::Voices;
 use super::yielded::Yields;
 use crate::clock::Instant;
@@ -85,6 +88,7 @@ pub struct Election {
     pub(super) conflicts: Conflicts,
     pub(super) yields: Yields,
     pub(super) speakers: Speakers,
+    pub(super) unlisted: Unlisted,
     pub(super) voices: Voices,
     pub(super) silences: Silences,
     pub(super) listening: Listening,
@@ -93,6 +97,7 @@ pub struct Election {
     pub(super) requests: BTreeMap<RequestId, Pending>,
     pub(super) refresh: super::refresh::Refresh,
     pub(super) improving: Improving,
+    pub(super) joining: Joining,
     pub(super) not_ready: NotReady,
     pub(super) proxy: Proxy,
     /// What a former process left; obeyed until the cluster's state is known.
@@ -141,6 +146,7 @@ impl Election {
             conflicts: Conflicts::default(),
             yields: Yields::default(),
             speakers: Speakers::default(),
+            unlisted: Unlisted::default(),
             voices: Voices::default(),
             silences: Silences::default(),
             listening: Listening::default(),
@@ -149,6 +155,7 @@ impl Election {
             requests: BTreeMap::new(),
             refresh: super::refresh::Refresh::default(),
             improving: Improving::default(),
+            joining: Joining::default(),
             not_ready: NotReady::default(),
             proxy: Proxy::default(),
             published: Published::new(adopted.clone()),
@@ -182,8 +189,7 @@ impl Election {
         match event {
             Event::Sessions(all) => {
                 self.api.listed_sessions();
-                self.sessions.list(now, all);
-                self.peers.note_all();
+                self.noting_all_sessions(now, |sessions| sessions.list(now, all));
             }
             Event::Session(stored) => {
                 let name = stored.name.clone();
@@ -212,8 +218,7 @@ impl Election {
             Event::Listed { asked, sessions, claims } => {
                 self.api.listed_sessions();
                 self.api.listed_claims();
-                self.sessions.listed_at(now, asked, sessions);
-                self.peers.note_all();
+                self.noting_all_sessions(now, |known| known.listed_at(now, asked, sessions));
                 self.claims.listed_at(now, asked, claims);
                 self.open.note_all();
                 self.listening.stale = true;
@@ -371,9 +376,49 @@ impl Election {
         say: impl FnOnce(&mut Cache<Session>) -> bool,
     ) {
         let before = self.sessions.revision();
+        let known = self.sessions.get(name).cloned();
         say(&mut self.sessions);
+        self.noted_session(now, name, known.as_deref(), true);
         self.peers.note_session(now, self.config.lease_duration);
         self.open.note_session(name.clone(), before, self.sessions.revision());
+    }
+
+    /// Something is said of all sessions.
+    fn noting_all_sessions(&mut self, now: Instant, say: impl FnOnce(&mut Cache<Session>)) {
+        let listed = self.sessions.listed();
+        let named = |stored: &Arc<Stored<Session>>| (stored.name.clone(), Arc::clone(stored));
+        let known: BTreeMap<_, _> = self.sessions.stored().map(named).collect();
+        say(&mut self.sessions);
+        let present = self.sessions.stored().map(|stored| &stored.name);
+        let names: BTreeSet<LeaseName> = known.keys().chain(present).cloned().collect();
+        for name in names {
+            self.noted_session(now, &name, known.get(&name).map(|stored| &**stored), listed);
+        }
+        self.peers.note_all();
+    }
+
+    /// Something was said of a session that was `before`, if it was there; whether all were known then.
+    fn noted_session(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        before: Option<&Stored<Session>>,
+        listed: bool,
+    ) {
+        let stored = self.sessions.get(name);
+        if let Some(before) = before {
+            self.unlisted.note(before, stored.map(|stored| &**stored));
+        }
+        let Some(stored) = stored else {
+            self.improving.note_session_gone(name);
+            return;
+        };
+        if let Some(node) = &stored.record.holder {
+            let former = before.filter(|before| before.record.holder.is_some());
+            let anew = former.is_some_and(|it| is_begun_anew(node, &id_of(it), stored));
+            let anew = anew && self.joining.is_starting(now);
+            self.improving.note_session(now, node, listed, anew);
+        }
     }
 
     /// Something is said of a claim.
@@ -487,6 +532,14 @@ impl Election {
     pub(super) fn report(fact: Fact, actions: &mut Vec<Action>) {
         actions.push(Action::Report(fact));
     }
+}
+
+/// Whether `node` has begun a session after `former`, and nobody had ended that one: it was started anew.
+pub(super) fn is_begun_anew(node: &NodeName, former: &SessionId, now: &Stored<Session>) -> bool {
+    now.record.holder.as_ref() == Some(node)
+        && now.uid == former.uid
+        && now.record.transitions == former.transitions.saturating_add(1)
+        && now.record.cause != EDITED
 }
 
 /// Whether `stored` stands for `session`.

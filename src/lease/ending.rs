@@ -16,6 +16,8 @@ use super::requests::Purpose;
 use crate::clock::Instant;
 use crate::desired::NodeState;
 
+/// What a session says that was released because its node hands over everything.
+pub(super) const LEFT: &str = "speaker left";
 /// How often a restart looks whether planned moves are over.
 const SETTLING: Duration = Duration::from_millis(20);
 /// How long the end of the process may wait for the API and the kernel.
@@ -112,7 +114,7 @@ impl Election {
         let held = self.tenures.values().any(|tenure| tenure.mine);
         let yielding = self.tenures.values().any(|tenure| tenure.yielding.is_some());
         if (!held && !yielding) || now >= until {
-            self.release_session(now, stored, "speaker left", actions);
+            self.release_session(now, stored, LEFT, actions);
         } else if now >= self.own.due {
             let transitions = stored.record.transitions;
             self.put_session(now, Some(stored), transitions, "leaving", actions);

@@ -3,37 +3,54 @@
 //! All speakers look for the same next move; the owner of that claim makes it, as a planned move. No
 //! other begins while one is under way, while a claim has no owner, or while a speaker restarts: what
 //! was lost comes first.
+//!
+//! What has just been given out for the first time may go to nodes that join later, whatever the policy says
+//! of others: speakers come one after another, and the first would keep everything.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use leasehold_crds::lease::{LeaseName, SessionId};
+use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
 use leasehold_crds::names::NodeName;
 
 use super::by_hand::BY_HAND;
+use super::candidates::Candidates;
 use super::election::{Election, id_of};
 use super::event::Target;
 use super::place::{Held, next_move};
+use super::tenure::Tenure;
 use super::validity::Owner;
 use crate::clock::Instant;
-use crate::desired::{Desired, Failback, FailbackMode, NodeState};
+use crate::desired::{Desired, DesiredClaim, Failback, FailbackMode, NodeState};
 
 /// How often the next move is looked for.
 const LOOK: Duration = Duration::from_secs(1);
 /// After which time a move that was not made is given up; another is looked for.
 const MADE: Duration = Duration::from_secs(3);
+/// For how long what was given out for the first time goes to nodes that join.
+const GIVEN_OUT: Duration = Duration::from_secs(60);
+/// Who joined so shortly before had no part in it, either.
+const TOGETHER: Duration = Duration::from_millis(500);
 /// Within which time moves are counted.
 const MINUTE: Duration = Duration::from_secs(60);
 /// What a claim says of why it moves.
 const PREFERRED: &str = "another node is preferred";
 const BALANCE: &str = "another node has fewer addresses";
 const APART: &str = "another address of the service is on the node";
+/// ... where it was given out so lately that the policy has no say.
+const JOINED: &str = "a node has joined";
 
 /// What is known about better nodes.
 #[derive(Debug, Default)]
 pub(super) struct Improving {
     /// Whether any policy asks for it.
     asked: bool,
+    /// When the first and the last claim of late were given out.
+    given_out: Option<(Instant, Instant)>,
+    /// The nodes that this process has seen with a session, and when those joined that it had not seen before.
+    seen: BTreeSet<NodeName>,
+    joined: BTreeMap<NodeName, Instant>,
     looked: Option<Instant>,
     /// Since when each node could have been given something.
     ready: BTreeMap<NodeName, (SessionId, Instant)>,
@@ -61,8 +78,81 @@ impl Improving {
         self.asked = desired.claims.values().any(|claim| asks(claim.failback.mode));
     }
 
+    /// A claim was given out that nobody had.
+    pub(super) fn note_given_out(&mut self, now: Instant) {
+        let before = self.given_out.filter(|(_, last)| now < *last + GIVEN_OUT);
+        self.given_out = Some((before.map_or(now, |(first, _)| first), now));
+    }
+
+    /// This node has a session; whether it began just now, and without anybody having ended one before.
+    pub(super) fn note_session(&mut self, now: Instant, node: &NodeName, new: bool, anew: bool) {
+        let unseen = !self.seen.contains(node);
+        if unseen {
+            self.seen.insert(node.clone());
+        }
+        if new && (unseen || anew) {
+            self.joined.retain(|_, at| now < *at + GIVEN_OUT);
+            self.joined.insert(node.clone(), now);
+        }
+    }
+
+    /// The lease of its session is gone.
+    pub(super) fn note_session_gone(&mut self, node: &LeaseName) {
+        self.seen.retain(|seen| seen.as_str() != node.as_str());
+    }
+
+    /// Whether anything may go to a better node at `now`.
+    fn is_asked(&self, now: Instant) -> bool {
+        self.asked
+            || self.given_out.is_some_and(|(first, last)| {
+                let later = |at: &Instant| *at + TOGETHER >= first && now < *at + GIVEN_OUT;
+                now < last + GIVEN_OUT && self.joined.values().any(later)
+            })
+    }
+
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.looked.filter(|_| self.asked).map(|looked| looked + LOOK)
+        self.looked.filter(|looked| self.is_asked(*looked)).map(|looked| looked + LOOK)
+    }
+}
+
+/// Nodes that have joined a short time ago, and could be given something.
+#[derive(Debug)]
+struct Joined<'a> {
+    nodes: BTreeMap<&'a NodeName, Instant>,
+    loads: &'a BTreeMap<NodeName, usize>,
+    /// The fewest addresses that any of them has.
+    least: usize,
+    /// Of all nodes the one with the most: no two give to the same node at the same time.
+    heaviest: Option<&'a NodeName>,
+}
+
+impl<'a> Joined<'a> {
+    /// Whoever comes and goes at once is left alone.
+    fn new(now: Instant, improving: &'a Improving, loads: &'a BTreeMap<NodeName, usize>) -> Self {
+        let there = |(node, at): &(&NodeName, &Instant)| {
+            (LOOK..GIVEN_OUT).contains(&now.saturating_since(**at))
+                && improving.ready.contains_key(*node)
+        };
+        let nodes = improving.joined.iter().filter(there);
+        let nodes: BTreeMap<_, _> = nodes.map(|(node, at)| (node, *at)).collect();
+        let least = nodes.keys().filter_map(|node| loads.get(*node)).min().copied();
+        let heaviest = loads.iter().max_by_key(|(node, load)| (**load, Reverse(*node)));
+        let heaviest = heaviest.map(|(node, _)| node);
+        Self { nodes, loads, least: least.unwrap_or(usize::MAX), heaviest }
+    }
+
+    /// Whether `node` joined after what was given out at `at`.
+    fn since(&self, node: &NodeName, at: Instant) -> bool {
+        self.nodes.get(node).is_some_and(|joined| *joined + TOGETHER >= at)
+    }
+
+    /// Whether one that joined after `at` would do better with `claim` than its owner.
+    fn may_relieve(&self, owner: &NodeName, claim: &DesiredClaim, at: Instant) -> bool {
+        let load = self.loads.get(owner).copied().unwrap_or(0);
+        let heaviest = self.heaviest == Some(owner);
+        let lighter = heaviest && self.least.saturating_add(claim.addresses.len()) < load;
+        (lighter || !claim.preference.is_empty())
+            && self.nodes.keys().any(|node| self.since(node, at))
     }
 }
 
@@ -81,7 +171,7 @@ impl Election {
     /// Looks for the next move, and begins it if it is this node's.
     pub(super) fn improve(&mut self, now: Instant, desired: &Desired) {
         let due = self.improving.looked.is_none_or(|looked| now >= looked + LOOK);
-        if !self.improving.asked || !due {
+        if !self.improving.is_asked(now) || !due {
             return;
         }
         self.note_ready(now, desired);
@@ -128,7 +218,7 @@ impl Election {
             .stored()
             .filter(|stored| {
                 let cause = &stored.record.cause;
-                [PREFERRED, BALANCE, APART].iter().any(|improved| cause.ends_with(improved))
+                [PREFERRED, BALANCE, APART, JOINED].iter().any(|improved| cause.ends_with(improved))
             })
             .map(|stored| (stored.name.clone(), stored.record.transitions))
             .collect();
@@ -160,45 +250,78 @@ impl Election {
             && claims.all(|(name, claim)| stays(name) || self.candidates(claim, desired).is_empty())
     }
 
+    /// When this claim of ours was given out that nobody had, as far as is known; if a node gave it to this one
+    /// because this one had joined, that counts from then.
+    fn given_out(&self, tenure: &Tenure, stored: &Stored<Claim>) -> Option<Instant> {
+        let joined =
+            || stored.record.cause.ends_with(JOINED).then_some(self.joining.begun).flatten();
+        tenure.given_out.or_else(joined)
+    }
+
+    /// Notes that this claim of ours was given to us because we had joined.
+    pub(super) fn note_taken(&mut self, now: Instant, stored: &Stored<Claim>) {
+        if stored.record.cause.ends_with(JOINED) {
+            self.improving.note_given_out(now);
+        }
+    }
+
     /// The next move, if it is one of a claim of this node.
     fn best_move(&self, now: Instant, desired: &Desired) -> Option<Chosen> {
         let mut held = Vec::new();
+        let mut lists = Candidates::new(self, desired);
+        let loads = self.loads();
+        let joined = Joined::new(now, &self.improving, &loads);
         for (name, claim) in &desired.claims {
             let Failback { mode, delay, moves_per_minute } = claim.failback;
-            if mode == FailbackMode::Never || self.improving.moved.len() >= moves_per_minute {
+            if self.improving.moved.len() >= moves_per_minute {
                 continue;
             }
             let Some(stored) = self.claims.get(name) else { continue };
             let Some(owner) = &stored.record.holder else { continue };
-            let excluded = self.tenures.get(name).map(|tenure| &tenure.excluded);
+            let tenure = self.tenures.get(name);
+            // Each sees to its own: whoever joined later knows nothing of others'.
+            let own = *owner == self.config.node;
+            let given_out =
+                tenure.filter(|_| own).and_then(|tenure| self.given_out(tenure, stored));
+            let given_out = given_out.filter(|at| now < *at + GIVEN_OUT);
+            let spreads = given_out.is_some_and(|at| joined.may_relieve(owner, claim, at));
+            if mode == FailbackMode::Never && !spreads {
+                continue;
+            }
+            let excluded = tenure.map(|tenure| &tenure.excluded);
             let serves = |node: &&NodeName| {
                 excluded.and_then(|e| e.get(*node)).is_none_or(|until| now >= *until)
             };
             let there = |node: &&NodeName| {
                 let since = self.improving.ready.get(*node).map(|(_, since)| *since);
-                since.is_some_and(|since| now.saturating_since(since) >= delay)
+                let for_long = |since| now.saturating_since(since) >= delay;
+                mode != FailbackMode::Never && since.is_some_and(for_long)
+                    || given_out.is_some_and(|at| joined.since(node, at))
             };
-            let others = self.candidates(claim, desired).into_iter();
+            let may = lists.of(claim, 0, |_| true);
             let proxied = |node: &&NodeName| !self.is_proxy_silent(node, claim);
-            let others = others.filter(|node| *node != owner).filter(there).filter(serves);
-            let others = others.filter(proxied);
+            let others = may.iter().copied().filter(|node| *node != owner);
+            let others = others.filter(there).filter(serves).filter(proxied);
             held.push(Held {
                 name,
                 addresses: claim.addresses.len(),
                 owner,
                 others: others.collect(),
                 preference: &claim.preference,
-                balance: mode == FailbackMode::Balance,
+                balance: mode == FailbackMode::Balance || spreads,
                 apart: self.apart(claim).into_iter().filter_map(|(_, owner)| owner).collect(),
             });
         }
-        let (name, to) = next_move(&held, &self.loads())?;
+        let (name, to) = next_move(&held, &loads)?;
         let claim = held.iter().find(|claim| claim.name == name)?;
         if *claim.owner != self.config.node {
             return None;
         }
         let preferred = |node| claim.preference.get(node).copied().unwrap_or(0);
-        let cause = if preferred(to) > preferred(claim.owner) {
+        let policy = self.desired_claim(name)?.failback.mode;
+        let cause = if policy == FailbackMode::Never {
+            JOINED
+        } else if preferred(to) > preferred(claim.owner) {
             PREFERRED
         } else if claim.apart.contains(&claim.owner) {
             APART

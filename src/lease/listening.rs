@@ -229,10 +229,11 @@ impl Election {
         })
     }
 
-    /// Where this node meets the interface `theirs` of `node`.
+    /// Where this node meets the interface `theirs` of `node`, or has met it under the same session.
     fn place(&self, node: &NodeName, theirs: &InterfaceName) -> Option<Place> {
         let stored = self.sessions.get(node.as_str())?;
-        let theirs = stored.record.interfaces.iter().find(|listed| listed.name == *theirs)?;
+        let listed = stored.record.interfaces.iter().find(|listed| listed.name == *theirs);
+        let theirs = listed.or_else(|| self.unlisted.get(stored, theirs))?;
         let interface = self.meets(theirs)?.clone();
         let own = theirs.own_addresses().collect();
         Some(Place { interface, mac: theirs.mac, own })

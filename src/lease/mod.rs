@@ -23,6 +23,7 @@
 //! | `ending` | the end of the process: restart or departure |
 //! | `peers` | the lease path: fencing sessions that are not renewed |
 //! | `listening` | to which owners this node listens |
+//! | `unlisted` | links that a session lists no longer |
 //! | `silence` | the wire path: fencing owners that fell silent |
 //! | `provisional` | taking over while the API server is gone |
 //! | `claims` | a pass over the claims: settling, holding, releasing |
@@ -33,6 +34,7 @@
 //! | `open` | which claims a pass looks at |
 //! | `waiting` | which it need not look at before their time |
 //! | `orphans` | claims without an owner, and whose turn it is |
+//! | `joining` | speakers that have just joined wait for others before they give out what nobody has |
 //! | `candidate` | whether a node may take a claim, as far as everybody can tell |
 //! | `candidates` | the same for many claims at once |
 //! | `segment` | which interface of a node is to carry a claim |
@@ -68,6 +70,7 @@ mod ending;
 mod event;
 mod handover;
 mod improve;
+mod joining;
 mod listed;
 mod listening;
 mod old_owners;
@@ -92,6 +95,7 @@ mod speakers;
 mod story;
 mod taking;
 mod tenure;
+mod unlisted;
 mod validity;
 mod voices;
 mod waiting;
@@ -105,7 +109,7 @@ pub use event::{
 };
 pub use overview::{ClaimView, Remark, SpeakerView};
 pub use peers::UNSTEADY;
-pub use place::{Held, Orphan, Turn, next_move, rank, turns, weight};
+pub use place::{Held, Late, Orphan, Turn, next_move, rank, turns, weight};
 pub use proxy::{ProxyHealth, ProxyView, Rules, RulesQuestion, RulesWatch};
 pub use record::{HeldClaim, OwnRecord};
 pub(crate) use segment::has_subnet_of;

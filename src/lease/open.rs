@@ -70,6 +70,11 @@ impl Open {
         }
     }
 
+    /// The next pass looks at all that waits.
+    pub(super) fn note_waiting(&mut self) {
+        self.names.extend(std::mem::take(&mut self.waiting).into_names());
+    }
+
     /// The next pass looks at all claims.
     pub(super) const fn note_all(&mut self) {
         self.all = true;
@@ -194,7 +199,7 @@ impl Election {
             }
             open.names.extend(self.published.counting().cloned());
             // Orphans rest on all sessions: those are their candidates.
-            open.names.extend(std::mem::take(&mut open.waiting).into_names());
+            open.note_waiting();
             self.published.touch_record();
         }
         open.names.iter().cloned().collect()
@@ -254,6 +259,9 @@ impl Election {
         }
         let Some(orphan) = &tenure.orphan else {
             let listed = stored.is_some_and(|stored| lists(stored, claim));
+            if listed && self.awaits_others(tenure, claim) {
+                return self.joined_by().map(For::Time);
+            }
             return (!listed).then_some(For::News);
         };
         let turn = self.turn(orphan, tenure).max(tenure.retry);

@@ -10,8 +10,9 @@ use leasehold_crds::names::NodeName;
 
 use super::candidates::Candidates;
 use super::election::Election;
+use super::joining::Origin;
 use super::listed::lists;
-use super::place::{Orphan as Ranked, turns};
+use super::place::{Late, Orphan as Ranked, turns};
 use super::session::EDITED;
 use super::story::Cause;
 use super::tenure::Tenure;
@@ -33,6 +34,8 @@ pub(super) struct Orphan {
     /// Who acts first, and how many act before this node; none where nobody, or not this node, may.
     pub(super) first: Option<NodeName>,
     pub(super) place: Option<usize>,
+    /// The first of those that act before this node.
+    ahead: Vec<NodeName>,
     /// Who may, all in all; of orphans that the same nodes may take it is the same list.
     candidates: Arc<[NodeName]>,
     /// By how much each rank waits for the one before it.
@@ -82,6 +85,8 @@ impl Election {
                 self.with(name, |tenure| tenure.orphan = None);
             }
         }
+        self.follow_joining(now, names, desired);
+        self.strike_out(names, desired);
         let new = self.unranked(now, names, desired);
         if new.is_empty() {
             return;
@@ -98,9 +103,11 @@ impl Election {
         let mut forsakers = Forsakers::default();
         let after_all = self.last_in_line(desired);
         let silent = self.with_silent_proxies();
-        let last = |claim: &DesiredClaim, owner| {
+        let last = |claim: &DesiredClaim, owner: Option<_>| {
             let silent = silent.iter().copied().filter(|_| claim.proxied.asks());
-            after_all.iter().copied().chain(silent).chain(owner).collect()
+            let unfit = silent.map(|node| (node, Late::Unfit));
+            let gone = owner.map(|node| (node, Late::Gone));
+            after_all.iter().copied().chain(unfit).chain(gone).collect()
         };
         let mut orphans: Vec<Ranked<'_>> = new
             .iter()
@@ -115,6 +122,13 @@ impl Election {
             })
             .collect();
         let mut loads = self.loads();
+        // What is ranked anew is not its former first's any more.
+        let before = new.iter().filter_map(|it| it.before?.first.as_ref());
+        for first in before {
+            if let Some(load) = loads.get_mut(first) {
+                *load = load.saturating_sub(1);
+            }
+        }
         for (name, former, owner) in self.taken_already(&orphans) {
             let Some(claim) = desired.claims.get(name) else { continue };
             if let Some(load) = loads.get_mut(owner) {
@@ -125,7 +139,7 @@ impl Election {
                 addresses: claim.addresses.len(),
                 candidates: lists.of(claim, ALL, |_| true),
                 preference: &claim.preference,
-                last: last(claim, Some(former)),
+                last: last(claim, former),
                 apart: self.apart(claim),
             });
         }
@@ -148,6 +162,7 @@ impl Election {
                         .map_or_else(|| self.first_sign(now, it.name), |before| before.sign),
                     first: turn.first.cloned(),
                     place: turn.place,
+                    ahead: turn.ahead.into_iter().cloned().collect(),
                     candidates: Arc::clone(candidates),
                     step: it.claim.detection.rank_step(),
                     edited,
@@ -159,6 +174,39 @@ impl Election {
             if let Some(tenure) = self.tenures.get_mut(&name) {
                 tenure.orphan = Some(Box::new(orphan));
             }
+        }
+    }
+
+    /// Whoever was to act before this node and may not any more is not waited for: it lost its link, is cordoned, or
+    /// restarts. The others' order stays, and so does the beginning of the round: all who see it agree.
+    fn strike_out(&mut self, names: &[LeaseName], desired: &Desired) {
+        let waiting = names.iter().filter_map(|name| {
+            let orphan = self.tenures.get(name)?.orphan.as_deref()?;
+            let (name, claim) = desired.claims.get_key_value(name)?;
+            (!orphan.ahead.is_empty()).then_some((name, claim, orphan))
+        });
+        let mut waiting = waiting.peekable();
+        if waiting.peek().is_none() {
+            return;
+        }
+        let mut lists = Candidates::new(self, desired);
+        let mut struck: Vec<(&LeaseName, Vec<NodeName>)> = Vec::new();
+        for (name, claim, orphan) in waiting {
+            let may = lists.of(claim, ALL, |_| true);
+            let left = orphan.ahead.iter().filter(|node| may.binary_search(node).is_ok());
+            let left: Vec<NodeName> = left.cloned().collect();
+            if left.len() < orphan.ahead.len() {
+                struck.push((name, left));
+            }
+        }
+        for (name, left) in struck {
+            let orphan = self.tenures.get_mut(name).and_then(|tenure| tenure.orphan.as_mut());
+            let Some(orphan) = orphan else { continue };
+            let gone = orphan.ahead.len().saturating_sub(left.len());
+            orphan.place = orphan.place.map(|place| place.saturating_sub(gone));
+            let own = || (orphan.place == Some(0)).then(|| self.config.node.clone());
+            orphan.first = left.first().cloned().or_else(own);
+            orphan.ahead = left;
         }
     }
 
@@ -183,6 +231,9 @@ impl Election {
                 continue;
             }
             let Some(orphan) = tenure.orphan.as_deref() else {
+                if self.awaits_others(tenure, claim) {
+                    continue;
+                }
                 new.push(Unranked { name, claim, before: None, hear_since: now });
                 continue;
             };
@@ -203,9 +254,10 @@ impl Election {
     }
 
     /// Who takes any orphan only after all others: nodes that are fenced again and again, and those that are
-    /// not ready. The last owner of an orphan does, too.
-    pub(super) fn last_in_line<'a>(&'a self, desired: &'a Desired) -> Vec<&'a NodeName> {
-        self.unsteady().into_iter().chain(desired.not_ready()).collect()
+    /// not ready. The last owner of an orphan comes after them.
+    pub(super) fn last_in_line<'a>(&'a self, desired: &'a Desired) -> Vec<(&'a NodeName, Late)> {
+        let unfit = self.unsteady().into_iter().chain(desired.not_ready());
+        unfit.map(|node| (node, Late::Unfit)).collect()
     }
 
     /// The claims that are better not where `claim` is, with the owners of those that have one.
@@ -220,24 +272,29 @@ impl Election {
         claim.apart_from.iter().map(|name| (name, owner(name))).collect()
     }
 
-    /// Claims that became orphans together with `orphans` and are taken already, with their former and
-    /// their present owners: all speakers place the same orphans on the same loads, whatever they have
-    /// seen of one another's takes.
+    /// Claims that became orphans together with `orphans`, or waited with them for others to join, and are
+    /// taken already, with their former and their present owners: all speakers place the same orphans on
+    /// the same loads, whatever they have seen of one another's takes.
     fn taken_already<'a>(
         &'a self,
         orphans: &[Ranked<'_>],
-    ) -> Vec<(&'a LeaseName, &'a NodeName, &'a NodeName)> {
+    ) -> Vec<(&'a LeaseName, Option<&'a NodeName>, &'a NodeName)> {
         let ended: BTreeSet<&SessionId> = orphans
             .iter()
             .filter_map(|orphan| self.claims.get(orphan.name)?.record.session.as_ref())
             .collect();
         let orphans: BTreeSet<&LeaseName> = orphans.iter().map(|orphan| orphan.name).collect();
+        let waited = |tenure: &Tenure| tenure.origin == Origin::Awaiting;
+        let waits = |tenure: &Tenure| waited(tenure) && tenure.last.is_none();
+        let awaiting = orphans.iter().any(|name| self.tenures.get(name).is_some_and(waits));
         self.tenures
             .iter()
             .filter(|(name, _)| !orphans.contains(name))
             .filter_map(|(name, tenure)| {
-                let former = tenure.former.as_ref().filter(|f| ended.contains(&f.session))?;
-                Some((name, &former.node, &tenure.last.as_ref()?.node))
+                let owner = &tenure.last.as_ref()?.node;
+                let former = tenure.former.as_ref().filter(|f| ended.contains(&f.session));
+                let together = former.is_some() || awaiting && waited(tenure);
+                together.then_some((name, former.map(|former| &former.node), owner))
             })
             .collect()
     }

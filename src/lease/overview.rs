@@ -11,7 +11,7 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::candidates::Candidates;
 use super::election::Election;
-use super::place::{Orphan as Ranked, turns};
+use super::place::{Late, Orphan as Ranked, turns};
 use super::validity::Owner;
 use crate::clock::Instant;
 use crate::desired::NodeState;
@@ -164,7 +164,8 @@ impl Election {
             (valid && stored.record.holder.as_ref() == Some(node)).then_some(())
         };
         let mut lists = Candidates::new(self, desired);
-        let last: Vec<&NodeName> = self.last_in_line(desired).into_iter().chain([node]).collect();
+        let last = self.last_in_line(desired).into_iter().chain([(node, Late::Gone)]);
+        let last: Vec<(&NodeName, Late)> = last.collect();
         let silent = self.with_silent_proxies();
         let orphans: Vec<Ranked<'_>> = desired
             .claims
@@ -177,7 +178,7 @@ impl Election {
                 preference: &claim.preference,
                 last: {
                     let silent = silent.iter().copied().filter(|_| claim.proxied.asks());
-                    last.iter().copied().chain(silent).collect()
+                    last.iter().copied().chain(silent.map(|node| (node, Late::Unfit))).collect()
                 },
                 apart: self.apart(claim),
             })

@@ -23,20 +23,36 @@ pub struct Orphan<'a> {
     pub candidates: Rc<[&'a NodeName]>,
     /// Who of them is preferred.
     pub preference: &'a Preference,
-    /// Who takes it only after all others had their turn: the owner whose session ended, and nodes
-    /// that are fenced again and again.
-    pub last: Vec<&'a NodeName>,
+    /// Who takes it only after others had their turn.
+    pub last: Vec<(&'a NodeName, Late)>,
     /// Claims that are better not on the same node, with the owners of those that have one.
     pub apart: Vec<(&'a LeaseName, Option<&'a NodeName>)>,
 }
 
+/// Why a candidate takes an orphan only after others. The later comes last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Late {
+    /// It does not.
+    #[default]
+    No,
+    /// It is fenced again and again, or not ready.
+    Unfit,
+    /// It has just lost it. Where no other is fit either, each of them is more likely to live.
+    Gone,
+}
+
+/// How many of those that come before a node are named.
+const NAMED: usize = 3;
+
 /// When it is whose turn to take an orphan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn<'a> {
     /// Who acts first; none where there is no candidate.
     pub first: Option<&'a NodeName>,
     /// How many act before the node that was asked for; none where it is no candidate.
     pub place: Option<usize>,
+    /// The first of them, in their order.
+    pub ahead: Vec<&'a NodeName>,
 }
 
 /// For each orphan its candidates, the first to act first.
@@ -63,9 +79,10 @@ pub fn turns<'a>(
     loads: &BTreeMap<NodeName, usize>,
     node: &NodeName,
 ) -> Vec<Turn<'a>> {
-    place(orphans, loads, |list, hash, first| Turn {
-        first: first.map(|candidate| candidate.node),
-        place: list.find(node).map(|own| list.before(own, hash)),
+    place(orphans, loads, |list, hash, first| {
+        let first = first.map(|candidate| candidate.node);
+        let (place, ahead) = list.find(node).map(|own| list.before(own, hash)).unzip();
+        Turn { first, place, ahead: ahead.unwrap_or_default() }
     })
 }
 
@@ -143,7 +160,7 @@ struct Candidate<'a> {
 /// What counts before the load. The best comes first.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Merit {
-    last: bool,
+    late: Late,
     preference: Reverse<u32>,
     near: usize,
 }
@@ -214,14 +231,14 @@ impl<'a> List<'a> {
         orphan: &Orphan<'b>,
         beside: impl Iterator<Item = &'b NodeName>,
     ) -> Vec<&'b NodeName> {
-        let last = orphan.last.iter().map(|node| (*node, Mark::Last));
+        let last = orphan.last.iter().map(|(node, late)| (*node, Mark::Late(*late)));
         let preferred = orphan.preference.iter().map(|(node, it)| (node, Mark::Preferred(*it)));
         let near = beside.map(|node| (node, Mark::Near));
         let mut marked = Vec::new();
         for (node, mark) in last.chain(preferred).chain(near) {
             let Some(Candidate { merit, .. }) = self.find_mut(node) else { continue };
             match mark {
-                Mark::Last => merit.last = true,
+                Mark::Late(late) => merit.late = merit.late.max(late),
                 Mark::Preferred(by) => merit.preference = Reverse(by),
                 Mark::Near => merit.near += 1,
             }
@@ -242,15 +259,25 @@ impl<'a> List<'a> {
         self.candidates.iter().min_by(|one, other| one.compare(other, hash))
     }
 
-    /// How many come before `own`.
-    fn before(&self, own: &Candidate<'_>, hash: u64) -> usize {
-        self.candidates.iter().filter(|other| other.compare(own, hash).is_lt()).count()
+    /// How many come before `own`, and the first of them.
+    fn before(&self, own: &Candidate<'_>, hash: u64) -> (usize, Vec<&'a NodeName>) {
+        let mut count = 0;
+        let mut first: Vec<&Candidate<'a>> = Vec::new();
+        for other in self.candidates.iter().filter(|other| other.compare(own, hash).is_lt()) {
+            count += 1;
+            let at = first.partition_point(|known| known.compare(other, hash).is_lt());
+            if at < NAMED {
+                first.truncate(NAMED - 1);
+                first.insert(at, other);
+            }
+        }
+        (count, first.into_iter().map(|candidate| candidate.node).collect())
     }
 }
 
 /// What is known of one candidate of one orphan.
 enum Mark {
-    Last,
+    Late(Late),
     Preferred(u32),
     Near,
 }
@@ -404,8 +431,33 @@ mod tests {
         let nodes: Vec<NodeName> = (0..4).map(node).collect();
         for last in &nodes {
             let anyone = Preference::new();
-            let orphan = Orphan { last: vec![last], ..orphan(&name, &nodes, &anyone) };
-            assert_eq!(rank(&[orphan], &BTreeMap::new())[&name].last(), Some(last));
+            let gone = vec![(last, Late::Gone)];
+            let all_unfit = nodes.iter().map(|node| (node, Late::Unfit)).chain(gone.clone());
+            // Whatever is known of the others, and whatever it had to carry.
+            for late in [gone.clone(), all_unfit.collect()] {
+                let orphan = Orphan { last: late, ..orphan(&name, &nodes, &anyone) };
+                let loads = nodes.iter().filter(|node| *node != last);
+                let loads = loads.map(|node| (node.clone(), 9)).collect();
+                assert_eq!(rank(&[orphan], &loads)[&name].last(), Some(last));
+            }
+        }
+    }
+
+    #[test]
+    fn a_turn_names_the_first_of_those_that_come_before() {
+        let names = claims(20);
+        let nodes: Vec<NodeName> = (0..7).map(node).collect();
+        let anyone = Preference::new();
+        let orphans: Vec<Orphan<'_>> =
+            names.iter().map(|name| orphan(name, &nodes, &anyone)).collect();
+        let ranking = rank(&orphans, &BTreeMap::new());
+        for own in &nodes {
+            for (name, turn) in names.iter().zip(turns(&orphans, &BTreeMap::new(), own)) {
+                let place = ranking[name].iter().position(|node| node == own);
+                assert_eq!((turn.place, turn.first), (place, ranking[name].first()));
+                let before = ranking[name].iter().take(place.unwrap()).take(NAMED);
+                assert_eq!(turn.ahead, before.collect::<Vec<_>>());
+            }
         }
     }
 

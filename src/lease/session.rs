@@ -8,6 +8,7 @@ use leasehold_crds::lease::{Session, SessionId, SessionInterface, Stored};
 use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 
+use super::carrier::CARRIER_LOST;
 use super::election::{Election, KERNEL_GRACE, id_of};
 use super::ending::{EXIT, Ending};
 use super::event::{Action, Answer, Change, Fact, Interface, Target, Write};
@@ -224,14 +225,13 @@ impl Election {
             }
             self.own.id = Some(found);
         }
+        let said = self.links == stored.record.interfaces
+            && self.proxy.is_silent() == stored.record.proxy_silent;
         if self.own.release && self.is_kernel_clear() {
-            self.release_session(now, stored, "carrier lost", actions);
+            self.release_session(now, stored, CARRIER_LOST, actions);
         } else if self.own.is_leaving() {
             self.leave(now, stored, actions);
-        } else if now >= self.own.due
-            || self.links != stored.record.interfaces
-            || self.proxy.is_silent() != stored.record.proxy_silent
-        {
+        } else if now >= self.own.due || !said && !self.gives_up_a_link() {
             match self.own.ending {
                 Ending::Restarting { asked } => self.lengthen(now, asked, stored, actions),
                 Ending::Restarted { .. } | Ending::Left | Ending::Done => {}
@@ -409,6 +409,7 @@ impl Election {
             if self.own.id.is_none() {
                 let transitions = id.transitions;
                 Self::report(Fact::SessionAcquired { transitions, continued: false }, actions);
+                self.begin_joining(now);
             }
         } else if self.own.answered.is_none() {
             Self::report(

@@ -169,11 +169,12 @@ impl Election {
             move_to: None,
         };
         let from = self.former_owner(name);
-        let released = base.as_ref().is_some_and(|base| base.record.holder.is_none());
+        let released = base.as_ref().filter(|base| base.record.holder.is_none());
         let mut vacant = false;
         self.with(name, |tenure| {
             let served = tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
-            vacant = !served && (released || tenure.last.is_none());
+            let in_use = released.is_some_and(|base| tenure.was_in_use(now, base));
+            vacant = !served && (released.is_some() && !in_use || tenure.last.is_none());
             tenure.vacant = vacant;
             if !tenure.mine && tenure.provisional.is_none() {
                 tenure.story = Some(Box::new(Story { cause: why.cause, from, began: why.began }));

@@ -2,14 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::LeaseName;
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
+use super::carrier::CARRIER_LOST;
+use super::claims::released_by;
 use super::conflict::Probing;
 use super::eligible::{Ineligible, Missing};
 use super::handover::{Handover, Yielding};
+use super::joining::Origin;
 use super::listed::List;
 use super::old_owners::Former;
 use super::orphans::{LastOwner, Orphan};
@@ -17,6 +21,9 @@ use super::provisional::Provisional;
 use super::story::Story;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
+
+/// How long after its owner gave it up an address is as good as in use.
+const IN_USE: Duration = Duration::from_secs(1);
 
 /// The tenures of all claims, by their names. There may be ten thousand: the nodes of the map, which are half
 /// empty, hold no more than pointers, and what few of them have is boxed.
@@ -60,6 +67,15 @@ impl Tenures {
     }
 }
 
+/// A claim whose owner gave it up in order, after its link was lost: what it lists was in use until then.
+#[derive(Debug)]
+pub(super) struct GivenUp {
+    /// When this node saw it.
+    pub(super) at: Instant,
+    /// The version of the lease that said so.
+    pub(super) version: Arc<str>,
+}
+
 /// What this node knows and does about one claim.
 #[derive(Debug)]
 pub(super) struct Tenure {
@@ -92,6 +108,13 @@ pub(super) struct Tenure {
     pub(super) last: Option<LastOwner>,
     /// The one before, if the claim was taken from it.
     pub(super) former: Option<Box<LastOwner>>,
+    /// What was known of it before it had an owner, and when it was given to its first.
+    pub(super) origin: Origin,
+    pub(super) given_out: Option<Instant>,
+    /// The last owner's node was started anew, together with this one.
+    pub(super) anew: bool,
+    /// The last owner gave it up because its link was lost.
+    pub(super) given_up: Option<Box<GivenUp>>,
     /// How this node comes to serve it, until it does.
     pub(super) story: Option<Box<Story>>,
     /// How long that took, until the claim says so.
@@ -100,8 +123,8 @@ pub(super) struct Tenure {
     pub(super) shown: Option<Former>,
     /// Those from whom it was taken, by whomever, and who may not know.
     pub(super) untold: Vec<Former>,
-    /// When this node asked for the claim nobody had ever held it, or its holder had released it:
-    /// nobody is to have its addresses.
+    /// When this node asked for the claim nobody had ever held it, or its holder had released it, and
+    /// not just now: another host may have its addresses.
     pub(super) vacant: bool,
     pub(super) must_read: bool,
     pub(super) retry: Instant,
@@ -131,6 +154,10 @@ impl Tenure {
             orphan: None,
             last: None,
             former: None,
+            origin: Origin::Unknown,
+            given_out: None,
+            anew: false,
+            given_up: None,
             story: None,
             took: None,
             shown: None,
@@ -144,8 +171,9 @@ impl Tenure {
         }
     }
 
-    /// The claim has a valid owner.
-    pub(super) fn note_owner(&mut self, owner: Option<LastOwner>) {
+    /// The claim has a valid owner. Returns whether it has been given out just now.
+    pub(super) fn note_owner(&mut self, now: Instant, owner: Option<LastOwner>) -> bool {
+        let anew = std::mem::take(&mut self.anew);
         let changed = |before: &LastOwner| {
             owner.as_ref().is_some_and(|owner| {
                 owner.session != before.session && before.successor.as_ref() != Some(&owner.node)
@@ -153,8 +181,36 @@ impl Tenure {
         };
         if let Some(before) = self.last.take_if(|before| changed(before)) {
             self.former = Some(Box::new(before));
+            self.given_out = None;
+            self.origin = Origin::Unknown;
         }
+        let first = self.former.is_none() && self.origin != Origin::Unknown;
+        let given_out = self.last.is_none() && owner.is_some() && (first || anew);
+        if given_out {
+            self.given_out = Some(now);
+        }
+        self.given_up = None;
         self.last = owner;
+        given_out
+    }
+
+    /// The claim has no owner: notes whether the last one gave it up because its link was lost.
+    pub(super) fn note_given_up(&mut self, now: Instant, stored: &Stored<Claim>) {
+        let Some(last) = self.last.as_ref().filter(|_| self.given_up.is_none()) else { return };
+        let record = &stored.record;
+        let next = record.transitions == last.transitions.saturating_add(1);
+        if record.holder.is_none() && next && record.cause == released_by(&last.node, CARRIER_LOST)
+        {
+            let version = Arc::clone(&stored.resource_version);
+            self.given_up = Some(Box::new(GivenUp { at: now, version }));
+        }
+    }
+
+    /// Whether what the vacant claim lists was in use until a moment ago: no other host can have it yet.
+    pub(super) fn was_in_use(&self, now: Instant, stored: &Stored<Claim>) -> bool {
+        self.given_up.as_ref().is_some_and(|given_up| {
+            given_up.version == stored.resource_version && now < given_up.at + IN_USE
+        })
     }
 
     /// This node serves it, or is about to, or has done so until a moment ago.

@@ -4,6 +4,7 @@ mod attacks;
 mod attacks_wire;
 mod by_hand;
 mod claims;
+mod cold;
 mod conflict;
 mod failback;
 mod handover;
@@ -11,6 +12,7 @@ mod lease_path;
 mod nodes;
 mod old_owners;
 mod outage;
+mod pieces;
 mod provisional;
 mod proxy;
 mod records;
@@ -47,6 +49,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         attacks_wire::RUNS,
         by_hand::RUNS,
         claims::RUNS,
+        cold::RUNS,
         conflict::RUNS,
         failback::RUNS,
         handover::RUNS,
@@ -54,6 +57,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         nodes::RUNS,
         old_owners::RUNS,
         outage::RUNS,
+        pieces::RUNS,
         provisional::RUNS,
         proxy::RUNS,
         records::RUNS,

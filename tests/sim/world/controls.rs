@@ -265,6 +265,12 @@ impl World {
         self.happen_to(id, Happening::Event(Event::Terminate(follower)));
     }
 
+    /// SIGTERM, and no other process follows.
+    pub(crate) fn leave(&mut self, name: &str) {
+        let id = self.hosts.id(name);
+        self.happen_to(id, Happening::Event(Event::Terminate { last: true }));
+    }
+
     pub(crate) fn set_carrier(&mut self, name: &str, carrier: bool) {
         self.set_carrier_of(self.hosts.id(name), 0, carrier);
     }
