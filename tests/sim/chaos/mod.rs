@@ -63,6 +63,7 @@ fn cluster(dice: &mut Dice, kind: Kind) -> World {
     let mut world = World::empty(dice.next());
     world.jitter = true;
     world.recording = false;
+    world.laws.listening = true;
     let hosts = 2 + dice.below(4);
     let segments = if dice.percent(15) { 2 } else { 1 };
     world.router = kind == Kind::Crash || dice.percent(85);
@@ -80,10 +81,10 @@ fn cluster(dice: &mut Dice, kind: Kind) -> World {
     if dice.percent(50) {
         world.give_proxies();
     }
-    for id in 0..hosts {
-        world.start_host(id);
-        let pause = dice.between(Duration::ZERO, Duration::from_millis(300));
-        world.run(pause);
+    // Either the services are there first, or the speakers.
+    let cold = dice.percent(25);
+    if !cold {
+        start(dice, &mut world);
     }
     let detection = detection(dice);
     let outage = if kind != Kind::Innocent && dice.percent(15) {
@@ -106,7 +107,20 @@ fn cluster(dice: &mut Dice, kind: Kind) -> World {
         world.desired.claims.insert(claim(number), claimed.into());
     }
     world.publish_desired();
+    if cold {
+        world.run(Duration::from_millis(500));
+        start(dice, &mut world);
+    }
     world
+}
+
+/// Starts all hosts, one after another.
+fn start(dice: &mut Dice, world: &mut World) {
+    for id in 0..world.hosts.len() {
+        world.start_host(id);
+        let pause = dice.between(Duration::ZERO, Duration::from_millis(300));
+        world.run(pause);
+    }
 }
 
 /// When claims go to better nodes, and which is preferred.
@@ -184,6 +198,7 @@ fn crash(world: &mut World, dice: &mut Dice) {
         dead.push((first + 1 + dice.below(hosts - 1)) % hosts);
     }
     let cut = dice.percent(40);
+    let pieces = !cut && dice.percent(60);
     let detection = world.desired.claims.values().next().unwrap().detection;
     // The first to act may be the other that is dead.
     let steps = u32::try_from(dead.len() - 1).unwrap() * 2;
@@ -213,10 +228,13 @@ fn crash(world: &mut World, dice: &mut Dice) {
             world.cuts.off(0, *id);
             world.cuts.off(1, *id);
             world.laws.dirty = true;
+        } else if pieces {
+            die_piece_by_piece(world, dice, *id);
         } else {
             world.power_off(*id);
         }
     }
+    let bound = bound + world.now.saturating_since(since);
     if dead.len() < hosts {
         let expected = lost.into_iter().map(|ip| Expected { ip, by: since + bound, since });
         world.laws.expected = expected.collect();
@@ -224,11 +242,28 @@ fn crash(world: &mut World, dice: &mut Dice) {
     world.run(secs(dice, 1, 25));
     world.heal_wire();
     for id in dead {
+        if !world.hosts[id].api {
+            world.set_reach(id, true);
+        }
         if !world.hosts[id].powered {
             world.power_on(id);
         }
     }
     world.run(Duration::from_secs(15));
+}
+
+/// The links of a node, its way to the API server and the rest of it end one after another, in any order.
+fn die_piece_by_piece(world: &mut World, dice: &mut Dice, id: usize) {
+    let mut pieces = vec![0, 1, 2];
+    while !pieces.is_empty() {
+        match pieces.swap_remove(dice.below(pieces.len())) {
+            0 => (0..world.hosts[id].nics.len()).for_each(|it| world.set_carrier_of(id, it, false)),
+            1 => world.set_reach(id, false),
+            _ => world.power_off(id),
+        }
+        let pause = dice.between(Duration::ZERO, Duration::from_millis(20));
+        world.run(pause);
+    }
 }
 
 fn innocent(world: &mut World, dice: &mut Dice) {

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use leasehold::desired::OnApiOutage;
-use leasehold_crds::names::NodeName;
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::World;
 use super::laws::{Key, Law, broken};
@@ -25,6 +26,8 @@ pub(super) const GRACE: Duration = Duration::from_millis(33_400);
 const HUNG: Duration = Duration::from_millis(2_150);
 /// Why a claim was taken whose lease somebody deleted or edited.
 const EDITED: &str = "lease was deleted or edited";
+/// How soon a speaker that is well listens to whom it has to.
+const LISTENING: Duration = Duration::from_millis(300);
 /// How long everything must have been well before everything must be served.
 const SETTLED: Duration = Duration::from_secs(15);
 const SERVED: Duration = Duration::from_secs(12);
@@ -176,6 +179,61 @@ impl World {
                     && !self.is_kept(*ip, claim.detection.wire)
                 {
                     active.push(((Law::Unserved, *ip, 0, 0), SERVED));
+                }
+            }
+        }
+    }
+
+    /// Notes since when each session lists the links that it lists.
+    pub(super) fn note_links(&mut self) {
+        let now = self.now;
+        let sessions = self.store.sessions.values();
+        let live = sessions.filter_map(|stored| Some((stored.record.holder.as_ref()?, stored)));
+        for (node, stored) in live {
+            let links = stored.record.interfaces.iter().map(|link| link.name.clone());
+            let links: Vec<InterfaceName> = links.collect();
+            let known = self.laws.links.get(node);
+            if known.is_none_or(|(known, _)| *known != links) {
+                self.laws.links.insert(node.clone(), (links, now));
+            }
+        }
+    }
+
+    /// Who does not listen to an owner that it could hear: on a link that the owner's session lists, or listed
+    /// while this speaker was there to see it.
+    pub(super) fn unheard_owners(&self, active: &mut Vec<(Key, Duration)>) {
+        for claim in self.store.valid_claims() {
+            let (Some(owner), Some(session)) = (&claim.holder, &claim.session) else { continue };
+            let heard = |ip: &&IpAddr| {
+                self.desired
+                    .claims
+                    .values()
+                    .any(|it| it.detection.wire && it.addresses.contains(*ip))
+            };
+            let Some(ip) = claim.addresses.iter().find(heard) else { continue };
+            let links = self.laws.links.get(owner);
+            let (Some(interface), Some((listed, since))) = (&claim.interface, links) else {
+                continue;
+            };
+            let Some(of) = self.host_of(owner) else { continue };
+            let Some(segment) = self.hosts[of].segment(interface) else { continue };
+            let seen = self.now.saturating_since(*since) + LISTENING;
+            let least = if listed.contains(interface) { NOTICED } else { seen.max(NOTICED) };
+            for (id, host) in self.hosts.iter().enumerate().filter(|(id, _)| *id != of) {
+                let well = [Health::Running, Health::Api, Health::Prompt]
+                    .into_iter()
+                    .all(|health| self.is_well_for(id, health, least));
+                let carried = host.nics.get(segment).filter(|nic| nic.carrier);
+                let takes_part = host.core.as_ref().is_some_and(|core| {
+                    core.session().is_some_and(|id| {
+                        self.store.live(&LeaseName::session(&host.node)).as_ref() == Some(id)
+                    })
+                });
+                let Some(nic) = carried.filter(|_| well && takes_part && !host.ending) else {
+                    continue;
+                };
+                if !host.listener.listens(&nic.name, owner, session) {
+                    active.push(((Law::Unheard, *ip, id, of), LISTENING));
                 }
             }
         }

@@ -129,6 +129,8 @@ pub(crate) struct Host {
     pub(crate) record: Option<OwnRecord>,
     pub(crate) proxy: Option<KubeProxy>,
     pub(crate) exited: bool,
+    /// Its process was asked to end.
+    pub(crate) ending: bool,
     /// Until when the kernel keeps what a process left to the next when it exited.
     pub(crate) left_until: Option<Instant>,
     /// Until when the kernel may keep what it had when somebody ended the session by hand.
@@ -189,6 +191,7 @@ impl Host {
             record: None,
             proxy: None,
             exited: false,
+            ending: false,
             left_until: None,
             edited_until: None,
             claim_writes: 0,
@@ -211,6 +214,7 @@ impl Host {
         };
         self.forget_process();
         self.exited = false;
+        self.ending = false;
         self.core = Some(Election::new(self.clock.at(now), config, self.record.clone()));
     }
 

@@ -7,6 +7,7 @@
 //! | S2 | with `Drop`, on the lease path, never two hosts with one address |
 //! | S3 | two connected hosts have one address for a bounded time only; the bound depends on why |
 //! | S4 | nobody who can know better serves what another owns, or what nobody asks for |
+//! | wire | who could hear an owner fall silent listens to it, for as long as owner and session are valid |
 //! | fence | the kernel removes by itself what a process that is gone or stopped has left |
 //! | L1 | with all well but one crash, somebody serves within the bound |
 //! | L2 | nothing moves without a cause |
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use leasehold::clock::Instant;
 use leasehold::lease::{Target, Write};
-use leasehold_crds::names::NodeName;
+use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::spells::Health;
 use super::{ROUTER, World};
@@ -41,6 +42,7 @@ pub(super) enum Law {
     Fence,
     Unserved,
     Unasked,
+    Unheard,
 }
 
 pub(super) type Key = (Law, IpAddr, usize, usize);
@@ -61,6 +63,9 @@ pub(crate) struct Laws {
     pub(crate) still: Option<BTreeMap<IpAddr, BTreeSet<String>>>,
     /// No fault of this run is a cause for anything to move.
     pub(crate) innocent: bool,
+    /// Whether everybody has to listen to whom it could hear: what is asked for and where the links are is known
+    /// to all alike.
+    pub(crate) listening: bool,
     pub(crate) expected: Vec<Expected>,
     /// Something has changed that laws depend on.
     pub(crate) dirty: bool,
@@ -72,6 +77,8 @@ pub(crate) struct Laws {
     /// Who had each address at the last look, and when each host last owned it.
     had: BTreeSet<(IpAddr, usize)>,
     owned: BTreeMap<(IpAddr, usize), Instant>,
+    /// Which links each session lists, and since when.
+    pub(super) links: BTreeMap<NodeName, (Vec<InterfaceName>, Instant)>,
     /// Which owner has had its address, since when.
     served: BTreeMap<IpAddr, (usize, Instant)>,
     pub(super) owners: BTreeMap<IpAddr, NodeName>,
@@ -136,6 +143,7 @@ impl World {
     pub(super) fn check(&mut self) {
         if self.laws.stored {
             self.laws.stored = false;
+            self.note_links();
             self.check_claims();
         }
         if !self.laws.expected.is_empty() {
@@ -252,6 +260,9 @@ impl World {
             }
             self.allowed_gaps(&holders, &mut active);
         }
+        if self.laws.listening {
+            self.unheard_owners(&mut active);
+        }
         let mut due: Option<Instant> = None;
         let mut timers = BTreeMap::new();
         for (key, limit) in active {
@@ -332,6 +343,14 @@ impl World {
             Law::Unasked => (
                 "S4",
                 format!("{} has served {ip} for {limit:?}, for which nothing asks", name(one)),
+            ),
+            Law::Unheard => (
+                "wire",
+                format!(
+                    "{} has not listened to {} for {limit:?}, which owns {ip}",
+                    name(one),
+                    name(other)
+                ),
             ),
             Law::Fence => {
                 ("fence", format!("{} has {ip}, {limit:?} after its process stopped", name(one)))

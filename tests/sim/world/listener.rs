@@ -8,7 +8,8 @@ use std::time::Duration;
 use leasehold::clock::Instant;
 use leasehold::detect::detector::{Detector, Question, Witnesses};
 use leasehold::lease::{Voices, Watchlist};
-use leasehold_crds::names::InterfaceName;
+use leasehold_crds::lease::SessionId;
+use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
 /// For how long a host that answered can bear witness.
@@ -47,6 +48,19 @@ impl Listener {
     pub(crate) fn watch(&mut self, now: Instant, watchlist: Watchlist) {
         self.watchlist = watchlist;
         self.detector.update(now, &self.watchlist, &self.witnesses);
+    }
+
+    /// Whether it listens to `node` under `session` on `interface`.
+    pub(crate) fn listens(
+        &self,
+        interface: &InterfaceName,
+        node: &NodeName,
+        session: &SessionId,
+    ) -> bool {
+        self.watchlist
+            .owners
+            .keys()
+            .any(|id| id.interface == *interface && id.node == *node && id.session == *session)
     }
 
     /// The edge has asked around, and these have answered.

@@ -229,6 +229,7 @@ impl World {
         if host.core.is_none() || !host.powered {
             return;
         }
+        host.ending |= matches!(happening, Happening::Event(Event::Terminate { .. }));
         if host.stopped || host.paused {
             if host.inbox.len() < 2000 || matches!(happening, Happening::Turn) {
                 host.inbox.push_back(happening);
