@@ -6,12 +6,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-/// A number below `bound`, or zero if that is zero.
-pub(crate) fn below(bound: usize) -> Result<usize> {
+/// Any number.
+pub(crate) fn number() -> Result<u64> {
     let mut bytes = [0; 8];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    let number = usize::from_ne_bytes(bytes);
-    Ok(number.checked_rem(bound).unwrap_or(0))
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// A number below `bound`, or zero if that is zero.
+pub(crate) fn below(bound: usize) -> Result<usize> {
+    let number = number()?.checked_rem(u64::try_from(bound)?).unwrap_or(0);
+    Ok(usize::try_from(number)?)
 }
 
 /// A time below `bound`, in whole milliseconds.

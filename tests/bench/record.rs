@@ -1,6 +1,6 @@
 //! Results: one object for each repeat in a JSON file, and a table of medians and maxima.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,6 +36,26 @@ pub(crate) struct Felt {
     pub(crate) recovered: bool,
     /// Where the time went, where an address moved by silence and fence.
     pub(crate) phases: Option<Phases>,
+    /// Who had how much after a start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) shares: Option<Shares>,
+    /// From what it was drawn how a node ended piece by piece.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) seed: Option<u64>,
+}
+
+/// How many addresses the nodes have.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Shares {
+    pub(crate) fewest: usize,
+    pub(crate) most: usize,
+}
+
+impl fmt::Display for Shares {
+    /// `1 to 3`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.fewest, self.most)
+    }
 }
 
 /// One repeat, as it is kept.

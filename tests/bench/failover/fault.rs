@@ -7,6 +7,13 @@ use clap::ValueEnum;
 pub(crate) enum Fault {
     /// Nothing comes out of the owner any more, and nothing gets in.
     NodeDead,
+    /// The owner's node ends piece by piece: port, way to the API server, process; in any order, with pauses.
+    NodeInPieces,
+    /// The same of one that owns five Services.
+    #[value(name = "node-in-pieces-5")]
+    NodeInPiecesOfFive,
+    /// Services exist, and all five nodes come up together.
+    ColdStart,
     /// The owner is cut from the clients' segment, carrier up; it still reaches the API server.
     ClientsLinkCut,
     /// Two of five nodes are dead in the same instant; each owned services.
@@ -66,8 +73,9 @@ pub(crate) enum Pace {
 
 impl Fault {
     /// Those with the same shape beside each other: they are measured on the same clusters.
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::NodeDead,
+        Self::NodeInPieces,
         Self::ClientsLinkCut,
         Self::SpeakerTerminated,
         Self::SpeakerRestarted,
@@ -83,7 +91,9 @@ impl Fault {
         Self::ApiDownOwnerDies,
         Self::OwnerAndApiDead,
         Self::TwoOfFive,
+        Self::ColdStart,
         Self::TwoOfFour,
+        Self::NodeInPiecesOfFive,
         Self::Drain,
         Self::HundredServices,
     ];
@@ -97,6 +107,13 @@ impl Fault {
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::NodeDead => "owner's node dead",
+            Self::NodeInPieces => {
+                "owner's node dead piece by piece: port, way to the API server, process; any order, 0 to 20 ms apart"
+            }
+            Self::NodeInPiecesOfFive => "the same of a node with 5 of 15 Services; the slowest",
+            Self::ColdStart => {
+                "cold start: 10 Services exist, five nodes come up together; the slowest, from the first process"
+            }
             Self::ClientsLinkCut => {
                 "owner cut from the clients' segment, carrier up; it reaches the API server"
             }
@@ -130,7 +147,8 @@ impl Fault {
 
     pub(crate) const fn shape(self) -> Shape {
         match self {
-            Self::TwoOfFive => Shape { nodes: 5, services: 10 },
+            Self::TwoOfFive | Self::ColdStart => Shape { nodes: 5, services: 10 },
+            Self::NodeInPiecesOfFive => Shape { nodes: 3, services: 15 },
             Self::TwoOfFour => Shape { nodes: 4, services: 8 },
             Self::Drain => Shape { nodes: 3, services: 60 },
             Self::HundredServices => Shape { nodes: 3, services: 100 },
@@ -149,6 +167,8 @@ impl Fault {
     pub(crate) const fn pace(self) -> Pace {
         match self {
             Self::NodeDead
+            | Self::NodeInPieces
+            | Self::NodeInPiecesOfFive
             | Self::ClientsLinkCut
             | Self::TwoOfFive
             | Self::TwoOfFour
@@ -158,9 +178,27 @@ impl Fault {
         }
     }
 
-    /// Whether it is measured only when it is named: others are like it.
+    /// Whether it is measured only when it is named: others are like it, or it is repeated more often.
     pub(crate) const fn extra(self) -> bool {
-        matches!(self, Self::TwoOfFour | Self::HundredServices)
+        matches!(
+            self,
+            Self::TwoOfFour
+                | Self::HundredServices
+                | Self::NodeInPieces
+                | Self::NodeInPiecesOfFive
+                | Self::ColdStart
+        )
+    }
+
+    /// Whether the victim's speaker does not run afterwards.
+    pub(crate) const fn ends_speaker(self) -> bool {
+        matches!(
+            self,
+            Self::SpeakerKilled
+                | Self::SpeakerTerminated
+                | Self::NodeInPieces
+                | Self::NodeInPiecesOfFive
+        )
     }
 
     /// Whether it exists without a Kubernetes API, for one address.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use leasehold_lab::{Cluster, Lab, Node, SESSION_NAMESPACE, SYSTEM_NAMESPACE, Service};
 use serde_json::json;
@@ -17,6 +17,7 @@ use tokio::time::sleep;
 
 use super::fault::Shape;
 use super::keepalived::Routers;
+use crate::record::Shares;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How long all must be well before something breaks: speakers get to know a new owner's voice
@@ -279,13 +280,36 @@ impl Ground {
         Ok(owned)
     }
 
-    /// Whether the VIPs are spread over all nodes, as they are in a cluster that is new.
+    /// Whether the VIPs are spread over all nodes.
     pub(crate) fn is_even(&self) -> Result<bool> {
+        let Shares { fewest, most } = self.shares()?;
+        Ok(most - fewest <= 1)
+    }
+
+    /// How many VIPs the nodes have.
+    pub(crate) fn shares(&self) -> Result<Shares> {
         let owned = self.owned()?;
-        let shares = || owned.values().map(Vec::len);
-        let (least, most) = (shares().min().unwrap_or(0), shares().max().unwrap_or(0));
-        let all = owned.len() == self.cluster.nodes().len().min(self.vips.len());
-        Ok(all && most - least <= 1)
+        let of = |node: &Node| owned.get(node.name()).map_or(0, Vec::len);
+        let shares = || self.cluster.nodes().iter().map(of);
+        Ok(Shares { fewest: shares().min().unwrap_or(0), most: shares().max().unwrap_or(0) })
+    }
+
+    /// Deletes the leases of all nodes and services, and waits until the operator has listed the addresses anew.
+    pub(crate) async fn forget_owners(&self) -> Result<()> {
+        let sessions: Api<Lease> = Api::namespaced(self.lab().admin(), SESSION_NAMESPACE);
+        let claims: Api<Lease> = Api::namespaced(self.lab().admin(), SYSTEM_NAMESPACE);
+        for node in self.cluster.nodes() {
+            sessions.delete(node.name(), &DeleteParams::default()).await?;
+        }
+        for service in &self.services {
+            claims.delete(&service.claim(), &DeleteParams::default()).await?;
+        }
+        let listed = async || {
+            let leases = self.leases(SYSTEM_NAMESPACE).await?;
+            let names: BTreeSet<String> = leases.iter().map(ResourceExt::name_any).collect();
+            Ok(self.services.iter().all(|service| names.contains(&service.claim())))
+        };
+        self.cluster.eventually("the operator has listed all addresses", PATIENCE, listed).await
     }
 
     // === the process that looks after a node's addresses ===

@@ -1,13 +1,16 @@
 //! What clients feel of each fault, on each system, as often as asked.
 //!
-//! [`fault`] says what breaks, [`field`] and [`ground`] where, [`trial`] measures one round, [`phases`] reads
-//! where the time went; [`keepalived`] is what there is to compare with.
+//! [`fault`] says what breaks, [`pieces`] how it does that piece by piece, [`field`] and [`ground`] where,
+//! [`trial`] measures one round, [`cold`] one of starts, [`phases`] reads where the time went; [`keepalived`]
+//! is what there is to compare with.
 
+mod cold;
 mod fault;
 mod field;
 mod ground;
 mod keepalived;
 mod phases;
+mod pieces;
 mod trial;
 
 use std::fs::File;
@@ -23,6 +26,7 @@ use self::field::Field;
 pub(crate) use self::ground::{Ground, Profile, System};
 pub(crate) use self::phases::Phases;
 pub(crate) use self::trial::UDP;
+use crate::chance;
 use crate::record::{Book, Felt, Machine, Run, Series, table};
 
 /// How much of an error is shown.
@@ -45,9 +49,14 @@ pub(crate) struct Plan {
     /// are five.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=20))]
     lanes: u8,
-    /// Which; all but `two-of-four` and `hundred-services` if not given.
+    /// Which; all but `two-of-four`, `hundred-services`, `node-in-pieces`, `node-in-pieces-5` and `cold-start` if
+    /// not given.
     #[arg(long, value_enum, value_delimiter = ',')]
     faults: Vec<Fault>,
+    /// From which seed on it is drawn how a node ends piece by piece; a random one if not given. Each repeat
+    /// says its own.
+    #[arg(long)]
+    seed: Option<u64>,
     /// How quickly silence is noticed.
     #[arg(long, value_enum, default_value = "default")]
     profile: Profile,
@@ -98,6 +107,14 @@ impl Plan {
         most.min(self.lanes.into()).min(self.repeats(fault))
     }
 
+    /// The seed of the repeat after so many.
+    fn seed(&self, repeats: usize) -> Result<u64> {
+        Ok(match self.seed {
+            Some(first) => first.wrapping_add(u64::try_from(repeats)?),
+            None => chance::number()?,
+        })
+    }
+
     fn repeats(&self, fault: Fault) -> usize {
         let slow = self.repeat_slow.filter(|_| fault.slow());
         slow.unwrap_or(self.repeat)
@@ -120,7 +137,8 @@ pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
             let mut each: Vec<Series> = systems.iter().map(new).collect();
             let (repeats, mut failed) = (plan.repeats(fault), 0);
             while each.iter().any(|series| series.felt.len() < repeats) && failed < ATTEMPTS {
-                match measure(&mut field, &systems, fault, plan.lanes(fault)).await {
+                let seed = plan.seed(each.first().map_or(0, |series| series.felt.len()))?;
+                match measure(&mut field, &systems, fault, plan.lanes(fault), seed).await {
                     Ok(round) => {
                         for (system, felt) in round {
                             let series = each.iter_mut().find(|it| it.system == label(system));
@@ -165,6 +183,7 @@ async fn measure(
     systems: &[System],
     fault: Fault,
     lanes: usize,
+    seed: u64,
 ) -> Result<Vec<(System, Felt)>> {
     let clusters = lanes * systems.len();
     let suits = match field {
@@ -179,7 +198,7 @@ async fn measure(
         *field = Some(new);
     }
     let field = field.as_ref().context("no clusters")?;
-    let felt = trial::run(field, fault).await?;
+    let felt = trial::run(field, fault, seed).await?;
     Ok(field.grounds.iter().map(|ground| ground.system).zip(felt).collect())
 }
 
@@ -201,7 +220,7 @@ fn label(system: System) -> String {
 fn say(series: &Series, repeat: usize, felt: &Felt) {
     println!(
         "{} {} {repeat}: outage {} ms of {} VIPs, {} of {} lost, two owners {} ms, no ARP answer \
-         {} ms{}{}",
+         {} ms{}{}{}",
         series.system,
         series.fault,
         felt.outage_ms,
@@ -211,6 +230,7 @@ fn say(series: &Series, repeat: usize, felt: &Felt) {
         felt.two_owners_ms,
         felt.arp_unanswered_ms,
         if felt.connection_broken { ", connection broken" } else { "" },
+        felt.shares.map(|shares| format!(", {shares} each")).unwrap_or_default(),
         if felt.recovered { "" } else { "; did not come back" },
     );
 }

@@ -12,10 +12,12 @@ use leasehold_lab::{Node, Sweep};
 use serde_json::json;
 use tokio::time::sleep;
 
+use super::cold;
 use super::fault::{Fault, Pace};
 use super::field::Field;
 use super::ground::{Ground, System};
 use super::phases;
+use super::pieces::Pieces;
 use crate::chance;
 use crate::record::{Felt, milliseconds};
 
@@ -53,23 +55,30 @@ const AFTERWARDS: Duration = Duration::from_secs(4);
 
 /// Measures one round: one repeat on each cluster. They are left broken or whole, as the fault leaves
 /// them: the next round waits until all is well.
-pub(crate) async fn run(field: &Field, fault: Fault) -> Result<Vec<Felt>> {
+pub(crate) async fn run(field: &Field, fault: Fault, seed: u64) -> Result<Vec<Felt>> {
+    if fault == Fault::ColdStart {
+        return cold::run(field).await;
+    }
     let mut round = Vec::new();
+    let seeds = (0..).map(|number| seed.wrapping_add(number));
     let ours = |ground: &Ground| matches!(ground.system, System::Leasehold(_));
     match fault.pace() {
         Pace::InTurn if field.grounds.iter().all(ours) => {
-            for ground in &field.grounds {
-                round.extend(measure(field, std::slice::from_ref(ground), fault).await?);
+            for (ground, seed) in field.grounds.iter().zip(seeds) {
+                round.extend(measure(field, std::slice::from_ref(ground), fault, seed).await?);
             }
         }
-        Pace::InTurn | Pace::Together => round.extend(measure(field, &field.grounds, fault).await?),
+        Pace::InTurn | Pace::Together => {
+            round.extend(measure(field, &field.grounds, fault, seed).await?);
+        }
     }
     Ok(round)
 }
 
 /// One repeat on each of these clusters.
-async fn measure(field: &Field, grounds: &[Ground], fault: Fault) -> Result<Vec<Felt>> {
-    let lanes = grounds.iter().map(|ground| Lane::ready(ground, fault));
+async fn measure(field: &Field, grounds: &[Ground], fault: Fault, seed: u64) -> Result<Vec<Felt>> {
+    let seeds = (0..).map(|number| seed.wrapping_add(number));
+    let lanes = grounds.iter().zip(seeds).map(|(ground, seed)| Lane::ready(ground, fault, seed));
     let mut lanes = try_join_all(lanes).await?;
     // Renewals and polls are far shorter apart than this.
     sleep(chance::moment(Duration::from_secs(2))?).await;
@@ -79,7 +88,7 @@ async fn measure(field: &Field, grounds: &[Ground], fault: Fault) -> Result<Vec<
     for (ground, victims) in victims {
         for victim in victims {
             victim.heal()?;
-            if matches!(fault, Fault::SpeakerKilled | Fault::SpeakerTerminated) {
+            if fault.ends_speaker() {
                 ground.start(victim)?;
             }
             if fault == Fault::Drain {
@@ -170,13 +179,15 @@ struct Lane<'a> {
     /// The VIPs that they own.
     hit: usize,
     watch: Watch,
+    /// How its victim ends piece by piece.
+    pieces: Option<Pieces>,
     /// When it was struck.
     struck: (Instant, Timestamp),
 }
 
 impl<'a> Lane<'a> {
     /// Chooses who is hit, and watches.
-    async fn ready(ground: &'a Ground, fault: Fault) -> Result<Self> {
+    async fn ready(ground: &'a Ground, fault: Fault, seed: u64) -> Result<Self> {
         let owned = ground.owned()?;
         let victims = chance::pick(owned.keys().cloned().collect(), fault.victims())?;
         ensure!(victims.len() == fault.victims(), "only {victims:?} own anything");
@@ -186,7 +197,9 @@ impl<'a> Lane<'a> {
         let victims = victims.collect::<Result<_>>()?;
         let watch = Watch::start(ground, *hit.first().context("nothing is owned")?).await?;
         let struck = (Instant::now(), Timestamp::now());
-        Ok(Self { ground, victims, hit: hit.len(), watch, struck })
+        let pieces = matches!(fault, Fault::NodeInPieces | Fault::NodeInPiecesOfFive)
+            .then(|| Pieces::drawn(seed));
+        Ok(Self { ground, victims, hit: hit.len(), watch, pieces, struck })
     }
 
     fn victim(&self) -> Result<&'a Node> {
@@ -204,6 +217,12 @@ impl<'a> Lane<'a> {
         match fault {
             Fault::NodeDead | Fault::TwoOfFive | Fault::TwoOfFour | Fault::HundredServices => {
                 ground.cluster.die_together(&self.victims)?;
+                watch.back().await;
+            }
+            Fault::NodeInPieces | Fault::NodeInPiecesOfFive => {
+                let pieces = self.pieces.context("nothing was drawn")?;
+                println!("{} ends: {pieces}", victim.name());
+                pieces.end(ground, victim).await?;
                 watch.back().await;
             }
             Fault::ClientsLinkCut => {
@@ -259,7 +278,8 @@ impl<'a> Lane<'a> {
                 sleep(AFTERWARDS).await;
             }
             // Not of one cluster alone.
-            Fault::ApiDown
+            Fault::ColdStart
+            | Fault::ApiDown
             | Fault::ApiDownOwnerDies
             | Fault::ApiRestarted
             | Fault::ApiSlow
@@ -297,6 +317,8 @@ impl<'a> Lane<'a> {
             hit: self.hit,
             recovered,
             phases,
+            shares: None,
+            seed: self.pieces.map(|pieces| pieces.seed()),
         })
     }
 }

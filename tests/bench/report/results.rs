@@ -39,8 +39,8 @@ impl Results {
         Ok(results)
     }
 
-    /// On what all of it was measured, and on which days.
-    pub(crate) fn origin(&self) -> Result<(&Machine, Vec<&str>)> {
+    /// On what all of it was measured, of which commits, and on which days. The machine is the same.
+    pub(crate) fn origin(&self) -> Result<(&Machine, Vec<&str>, Vec<&str>)> {
         let all = self.failover.iter().map(|it| (&it.machine, &it.date));
         let all = all.chain(self.cost.iter().map(|it| (&it.machine, &it.date)));
         let all = all.chain(self.hoard.iter().map(|it| (&it.machine, &it.date)));
@@ -49,18 +49,22 @@ impl Results {
         let all = all.chain(self.scale.iter().map(|it| (&it.machine, &it.date)));
         let all = all.chain(self.decisions.iter().map(|it| (&it.machine, &it.date)));
         let mut days: Vec<&str> = Vec::new();
+        let mut commits: Vec<&str> = Vec::new();
         let mut machine: Option<&Machine> = None;
         for (this, date) in all {
             let first = *machine.get_or_insert(this);
             ensure!(
-                first == this,
+                Machine { commit: this.commit.clone(), ..first.clone() } == *this,
                 "results of {first:?} and of {this:?} are mixed: run `make bench` again"
             );
             days.extend(date.split('T').next());
+            if !commits.contains(&this.commit.as_str()) {
+                commits.push(&this.commit);
+            }
         }
         days.sort_unstable();
         days.dedup();
-        Ok((machine.context("there are no results: run `make bench`")?, days))
+        Ok((machine.context("there are no results: run `make bench`")?, commits, days))
     }
 }
 

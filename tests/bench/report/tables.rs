@@ -8,13 +8,14 @@ use clap::ValueEnum as _;
 
 use super::Results;
 use crate::failover::Fault;
-use crate::record::{Felt, Run, Spread};
+use crate::record::{Felt, Run, Shares, Spread};
 
 /// By the names of their places.
 pub(super) fn all(results: &Results) -> Result<BTreeMap<&'static str, String>> {
     Ok(BTreeMap::from([
         ("origin", origin(results)?),
         ("failover", failover(results)?),
+        ("cold-start", cold_start(results)),
         ("phases", phases(results)?),
         ("cost", cost(results)),
         ("hoard", hoard(results)?),
@@ -26,10 +27,10 @@ pub(super) fn all(results: &Results) -> Result<BTreeMap<&'static str, String>> {
 }
 
 fn origin(results: &Results) -> Result<String> {
-    let (machine, days) = results.origin()?;
+    let (machine, commits, days) = results.origin()?;
     Ok(format!(
         "Commit {}, {}; {} cores of {}, Linux {}, Kubernetes {}, keepalived {}.",
-        machine.commit,
+        commits.join(" and "),
         days.join(" and "),
         machine.cores,
         machine.processor,
@@ -105,6 +106,23 @@ fn failover(results: &Results) -> Result<String> {
         above.clone_from(&series.fault);
     }
     Ok(text)
+}
+
+/// How evenly what nobody had was given out, and how often.
+fn cold_start(results: &Results) -> String {
+    let starts = results.failover.iter().filter_map(|run| run.felt.shares);
+    let mut counts: BTreeMap<Shares, usize> = BTreeMap::new();
+    for shares in starts {
+        *counts.entry(shares).or_default() += 1;
+    }
+    let n: usize = counts.values().sum();
+    let mut text = format!(
+        "| addresses of a node ten seconds after a cold start: fewest, most | starts, n = {n} |\n|---|---|\n"
+    );
+    for (Shares { fewest, most }, count) in counts {
+        let _infallible = writeln!(text, "| {fewest}, {most} | {count} |");
+    }
+    text
 }
 
 /// A fault as people say it.
