@@ -12,7 +12,7 @@ use leasehold_crds::policy::{AnnouncementMode, Governance, Policies, Policy, Pol
 use super::endpoints::Endpoints;
 use super::proxied::Proxied;
 use super::reach::Reaches;
-use super::snapshot::{NodeObject, Snapshot};
+use super::snapshot::{NodeObject, ServiceFacts, Snapshot};
 use super::{Desired, DesiredClaim, Detection, Failback, OnApiOutage, Sharing, Silence, records};
 
 /// What the cluster asks for, and the policies that cannot be followed. What is as it was `before` is kept
@@ -35,7 +35,7 @@ pub fn build(snapshot: &Snapshot, before: Option<&Desired>) -> (Desired, Vec<Pol
             for address in addresses {
                 governed.entry(*address).or_insert(claim);
             }
-            let part = Part { name, claims, addresses, governance };
+            let part = Part { name, service, claims, addresses, governance };
             parts.entry(claim).or_insert_with(|| Vec::with_capacity(1)).push(part);
         }
     }
@@ -57,6 +57,7 @@ pub fn build(snapshot: &Snapshot, before: Option<&Desired>) -> (Desired, Vec<Pol
 /// What one service asks of a claim.
 struct Part<'a> {
     name: &'a str,
+    service: &'a ServiceFacts,
     /// All its claims.
     claims: &'a [(LeaseName, AddressSet)],
     addresses: &'a AddressSet,
@@ -85,7 +86,7 @@ fn join(claim: &mut DesiredClaim, other: DesiredClaim) {
     if other.on_api_outage == OnApiOutage::Drop {
         claim.on_api_outage = OnApiOutage::Drop;
     }
-    claim.proxied.join(other.proxied);
+    claim.proxied.join(&other.proxied);
 }
 
 /// What two policies prefer together.
@@ -132,7 +133,7 @@ impl Allowed<'_> {
     ) -> Option<(DesiredClaim, bool)> {
         let mut whole: Option<DesiredClaim> = None;
         let mut without = false;
-        for Part { name, claims, addresses, governance } in parts {
+        for Part { name, service, claims, addresses, governance } in parts {
             let governs = |address: &&IpAddr| governed.get(*address) == Some(&claim);
             let addresses: AddressSet = addresses.iter().filter(governs).copied().collect();
             if addresses.is_empty() {

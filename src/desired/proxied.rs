@@ -32,7 +32,7 @@ impl Proxied {
     }
 
     /// Adds what another Service of the claim asks for.
-    pub(super) fn join(&mut self, other: Self) {
+    pub(super) fn join(&mut self, other: &Self) {
         if other.by == ServiceProxy::None {
             self.by = ServiceProxy::None;
         }

@@ -34,7 +34,7 @@ struct Endpoint {
     conditions: Option<Conditions>,
 }
 
-/// Unknown counts as true (discovery.k8s.io/v1, EndpointConditions), but for `terminating`.
+/// Unknown counts as true (discovery.k8s.io/v1, `EndpointConditions`), but for `terminating`.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 struct Conditions {
     ready: Option<bool>,
@@ -375,6 +375,7 @@ mod tests {
     #[test]
     fn a_slice_of_a_hundred_endpoints_on_a_hundred_of_two_thousand_nodes_takes_300_bytes() {
         let slices: Slices = (0..1000).filter_map(|it| SliceFacts::of(&slice(it, 100))).collect();
+        #[expect(clippy::borrowed_box, reason = "the keys of the map")]
         let bytes = |(key, kept): (&Box<str>, &Kept)| {
             assert!(kept.serving.is_none() && kept.leaving.0.is_empty());
             size_of::<(Box<str>, Kept)>() + key.len() + kept.service.len() + kept.ready.0.len()

@@ -355,7 +355,7 @@ fn candidate_reason(
         _ => String::new(),
     };
     let silent = view.is_proxy_silent(claim, node);
-    let silent = silent.then(|| format!("; {}", words::PROXY_SILENT)).unwrap_or_default();
+    let silent = if silent { format!("; {}", words::PROXY_SILENT) } else { String::new() };
     let plural = if load == 1 { "" } else { "es" };
     format!("{place}; has {load} address{plural} now{state}{silent}")
 }

@@ -386,8 +386,8 @@ impl Election {
     /// Something is said of all sessions.
     fn noting_all_sessions(&mut self, now: Instant, say: impl FnOnce(&mut Cache<Session>)) {
         let listed = self.sessions.listed();
-        let named = |stored: &Arc<Stored<Session>>| (stored.name.clone(), Arc::clone(stored));
-        let known: BTreeMap<_, _> = self.sessions.stored().map(named).collect();
+        let keyed = |stored: &Arc<Stored<Session>>| (stored.name.clone(), Arc::clone(stored));
+        let known: BTreeMap<_, _> = self.sessions.stored().map(keyed).collect();
         say(&mut self.sessions);
         let present = self.sessions.stored().map(|stored| &stored.name);
         let names: BTreeSet<LeaseName> = known.keys().chain(present).cloned().collect();

@@ -150,7 +150,8 @@ impl Election {
             // Of a link with addresses that cannot be read nothing is known: it may be anywhere.
             let unknown = link.addresses.is_empty() && !link.only_if_named;
             let answers = asks && link.own_addresses().next().is_some();
-            !unknown && !(answers && self.meets(link) == Some(name))
+            let answered = answers && self.meets(link) == Some(name);
+            !(unknown || answered)
         })
     }
 

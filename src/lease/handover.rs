@@ -16,7 +16,7 @@ use pnet_base::MacAddr;
 use super::candidates::Candidates;
 use super::election::{Election, id_of};
 use super::event::{Action, Target};
-use super::place::{Orphan as Ranked, turns};
+use super::place::{Late, Orphan as Ranked, turns};
 use super::proxy::LATE_LOCAL;
 use super::requests::Purpose;
 use super::story::Cause;
@@ -256,6 +256,7 @@ impl Election {
                     (false, _) => number + 1,
                 };
                 let silent = silent.iter().copied().filter(|_| claim.proxied.asks());
+                let silent = silent.map(|node| (node, Late::Unfit));
                 Ranked {
                     name,
                     addresses: claim.addresses.len(),

@@ -256,11 +256,11 @@ impl Election {
     /// silent.
     fn may_meet(&self, name: &InterfaceName, ours: &Interface, theirs: &SessionInterface) -> bool {
         let bare = ours.addresses.is_empty() || theirs.addresses.is_empty();
-        let names = |patterns: &[InterfacePattern], name| {
+        let matching = |patterns: &[InterfacePattern], name| {
             patterns.iter().any(|pattern| pattern.matches(name))
         };
         let mut named = self.named.iter();
-        bare && named.any(|them| names(them, name) && names(them, &theirs.name))
+        bare && named.any(|them| matching(them, name) && matching(them, &theirs.name))
     }
 
     /// The voice of the owner of `stored` on the segment where it has the addresses; `None` where

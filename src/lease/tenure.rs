@@ -78,6 +78,7 @@ pub(super) struct GivenUp {
 
 /// What this node knows and does about one claim.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says something else of the claim")]
 pub(super) struct Tenure {
     /// This node is the owner, as far as it knows.
     pub(super) mine: bool,

@@ -55,6 +55,7 @@ impl Unlisted {
 mod tests {
     use std::sync::Arc;
 
+    use leasehold_crds::lease::{DefaultRoutes, Detours};
     use pnet_base::MacAddr;
 
     use super::*;
@@ -65,7 +66,9 @@ mod tests {
             mac: MacAddr::new(2, 0, 0, 0, 0, *mac),
             mtu: None,
             addresses: Vec::new(),
-            default_route: false,
+            link_local: None,
+            default_routes: DefaultRoutes::default(),
+            detours: Detours::default(),
             only_if_named: false,
         };
         let record = Session {

@@ -15,7 +15,6 @@ use tokio::sync::{mpsc, watch};
 
 use super::WATCH_SECONDS;
 use super::leases::Claims;
-use crate::api::pause::Pause;
 use crate::api::watched::watched;
 use crate::clock::Instant;
 use crate::desired::{

@@ -231,8 +231,8 @@ fn taken_over(world: &World) -> Result<()> {
         speaker.serve(&BOTH, seconds(30.0));
         tokio::time::sleep(seconds(0.2)).await;
         speaker.serve(&[], seconds(0.0));
-        let none = |view: &KernelView| view.foreign.is_empty() && view.ours.is_empty();
-        speaker.kernel("settled", seconds(10.0), none).await?;
+        let empty = |view: &KernelView| view.foreign.is_empty() && view.ours.is_empty();
+        speaker.kernel("settled", seconds(10.0), empty).await?;
         for ip in BOTH {
             let line = shown(node, ip)?.with_context(|| format!("{ip} was taken away"))?;
             ensure!(!line.contains("deprecated"), "its lifetime was changed: {line}");

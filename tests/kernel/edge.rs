@@ -128,6 +128,7 @@ fn links_are_current(world: &World) -> Result<()> {
 }
 
 /// Whether the kernel answers an ARP request of the client for the address of an interface of the node.
+#[expect(clippy::disallowed_methods, reason = "on a thread of its own")]
 fn answers(world: &World, ip: &str) -> Result<bool> {
     world.client.ip("neigh flush dev eth0")?;
     // What it sends makes it ask; whether that arrives does not matter.

@@ -92,7 +92,7 @@ impl fmt::Display for Pieces {
     }
 }
 
-/// A number that differs in all its digits from those of seeds nearby: the finaliser of SplitMix64.
+/// A number that differs in all its digits from those of seeds nearby: the finaliser of `SplitMix64`.
 const fn scattered(seed: u64) -> u64 {
     let mut value = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -10,8 +10,8 @@ use leasehold::lease::Fact;
 use leasehold_crds::lease::{DefaultRoutes, Detours};
 
 use super::{Run, run_answered, runs, secs};
-use crate::world::World;
 use crate::world::controls::claim;
+use crate::world::{Own, World};
 
 /// In no subnet of the hosts that a world has by itself; on the segment of `eth1` by its second byte.
 const OFF: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 1, 0, 1));
@@ -276,7 +276,7 @@ fn world_without_addresses(link_locals: bool, router: bool) -> World {
         world.add_host_on(name, name, 2);
         let last = u16::try_from(id).unwrap() + 1;
         let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last);
-        world.hosts[id].nics[1].bare = Some(Some(link_local).filter(|_| link_locals));
+        world.hosts[id].nics[1].own = if link_locals { Own::OfLink(link_local) } else { Own::None };
         world.set_carrier_of(id, 1, true);
         world.start_host(id);
     }

@@ -208,7 +208,7 @@ impl World {
                 self.desired
                     .claims
                     .values()
-                    .any(|it| it.detection.wire && it.addresses.contains(*ip))
+                    .any(|it| it.detection.wire && it.addresses.contains(ip))
             };
             let Some(ip) = claim.addresses.iter().find(heard) else { continue };
             let links = self.laws.links.get(owner);

@@ -268,7 +268,7 @@ impl World {
     /// SIGTERM, and no other process follows.
     pub(crate) fn leave(&mut self, name: &str) {
         let id = self.hosts.id(name);
-        self.happen_to(id, Happening::Event(Event::Terminate { last: true }));
+        self.happen_to(id, Happening::Event(Event::Terminate(Follower::Nobody)));
     }
 
     pub(crate) fn set_carrier(&mut self, name: &str, carrier: bool) {

@@ -20,6 +20,16 @@ use super::proxy::KubeProxy;
 use super::records::{Known, News};
 use super::{Happening, TIMEOUT};
 
+/// Which address the node itself has on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// One of the segment's subnet.
+    OfSubnet,
+    /// That of the link alone.
+    OfLink(Ipv6Addr),
+    None,
+}
+
 /// An interface.
 #[derive(Clone, Debug)]
 pub(crate) struct Nic {
@@ -27,8 +37,7 @@ pub(crate) struct Nic {
     pub(crate) index: u32,
     pub(crate) mac: MacAddr,
     pub(crate) address: IpAddr,
-    /// The node has no address on it but that of the link, if that is there.
-    pub(crate) bare: Option<Option<Ipv6Addr>>,
+    pub(crate) own: Own,
     pub(crate) carrier: bool,
     pub(crate) default_routes: DefaultRoutes,
     pub(crate) detours: Detours,
@@ -40,9 +49,10 @@ pub(crate) struct Nic {
 impl Nic {
     /// What it answers for beside addresses of Services.
     pub(crate) fn own(&self) -> Option<IpAddr> {
-        match self.bare {
-            None => Some(self.address),
-            Some(link_local) => link_local.map(IpAddr::V6),
+        match self.own {
+            Own::OfSubnet => Some(self.address),
+            Own::OfLink(link_local) => Some(link_local.into()),
+            Own::None => None,
         }
     }
 }
@@ -151,7 +161,7 @@ impl Host {
                 index: 2 + u32::from(segment),
                 mac: MacAddr::new(2, 0, 0, segment, 0, number),
                 address: IpAddr::from([10, segment, 255, number]),
-                bare: None,
+                own: Own::OfSubnet,
                 carrier: true,
                 default_routes: DefaultRoutes::NONE,
                 detours: Detours::default(),
@@ -276,16 +286,18 @@ impl Host {
     pub(crate) fn interfaces(&self) -> BTreeMap<InterfaceName, Interface> {
         let interfaces = self.nics.iter().map(|nic| {
             let net = IpNet::new(nic.address, 16).unwrap();
-            let addresses = if nic.bare.is_some() { Vec::new() } else { vec![net] };
+            let bare = nic.own != Own::OfSubnet;
+            let addresses = if bare { Vec::new() } else { vec![net] };
+            let link_local = if let Own::OfLink(address) = nic.own { Some(address) } else { None };
             let interface = Interface {
                 mac: nic.mac,
                 mtu: 1500,
                 carrier: nic.carrier,
                 addresses,
-                link_local: nic.bare.flatten(),
+                link_local,
                 default_routes: nic.default_routes,
                 detours: nic.detours.clone(),
-                only_if_named: nic.only_if_named || nic.bare.is_some(),
+                only_if_named: nic.only_if_named || bare,
             };
             (nic.name.clone(), interface)
         });

@@ -56,6 +56,7 @@ pub(crate) struct Expected {
 }
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "what is said of a run, and what has changed")]
 pub(crate) struct Laws {
     /// A fixed bound for S3; none: by what is wrong with the hosts.
     pub(crate) overlap: Option<Duration>,

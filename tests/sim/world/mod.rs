@@ -32,7 +32,7 @@ use pnet_base::MacAddr;
 
 pub(crate) use self::api::{Down, Server, Trouble, Troubles};
 pub(crate) use self::clock::Clock;
-pub(crate) use self::host::{Host, Hosts, Kind};
+pub(crate) use self::host::{Host, Hosts, Kind, Own};
 pub(crate) use self::laws::Laws;
 pub(crate) use self::operator::Operator;
 pub(crate) use self::records::{Lost, News};

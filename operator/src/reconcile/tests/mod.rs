@@ -36,10 +36,12 @@ fn observed<O: DeserializeOwned>(objects: Vec<Value>) -> Vec<Box<Event<O>>> {
     events.map(Box::new).collect()
 }
 
+#[expect(clippy::unnecessary_box_returns, reason = "as it is observed")]
 fn applied<O: DeserializeOwned>(object: Value) -> Box<Event<O>> {
     Box::new(Event::Apply(read(object)))
 }
 
+#[expect(clippy::unnecessary_box_returns, reason = "as it is observed")]
 fn deleted<O: DeserializeOwned>(object: Value) -> Box<Event<O>> {
     Box::new(Event::Delete(read(object)))
 }
