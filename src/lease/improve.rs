@@ -198,9 +198,14 @@ impl Election {
 
     /// Notes since when each node could have been given something.
     fn note_ready(&mut self, now: Instant, desired: &Desired) {
-        let mut ready = BTreeMap::new();
+        let (mut ready, mut idle) = (BTreeMap::new(), Vec::new());
         for (node, stored) in self.live_sessions() {
-            let willing = self.state_of(node, desired) == Some(NodeState::Ready);
+            let state = self.state_of(node, desired);
+            let willing = state == Some(NodeState::Ready);
+            // What people take a node out for is over when they say so, and it has not joined then.
+            if matches!(state, Some(NodeState::Cordoned | NodeState::Draining)) {
+                idle.push(node.clone());
+            }
             if willing && !stored.record.restarting && !stored.record.interfaces.is_empty() {
                 let session = id_of(stored);
                 let before = self.improving.ready.get(node).filter(|(id, _)| *id == session);
@@ -209,6 +214,7 @@ impl Election {
             }
         }
         self.improving.ready = ready;
+        self.improving.joined.retain(|node, _| !idle.contains(node));
     }
 
     /// Counts the moves that were made, by anybody, since the last look.

@@ -185,6 +185,10 @@ impl Tenure {
             self.given_out = None;
             self.origin = Origin::Unknown;
         }
+        let owners = self.last.as_ref().zip(owner.as_ref());
+        if owners.is_some_and(|(before, owner)| before.session != owner.session) {
+            self.given_out = None;
+        }
         let first = self.former.is_none() && self.origin != Origin::Unknown;
         let given_out = self.last.is_none() && owner.is_some() && (first || anew);
         if given_out {

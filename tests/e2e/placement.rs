@@ -27,7 +27,11 @@ fn prefers(node: &Node, failback: &str) -> Value {
 pub async fn what_a_preferred_node_had_before_it_died_goes_back_to_it_and_nobody_notices()
 -> Result<()> {
     let scene = Scene::open("prefer").await?;
-    let old = scene.owner().await?;
+    // What was given out a moment ago goes to preferred nodes that join, whatever the policy says.
+    let first = scene.owner().await?;
+    cordon(first, true).await?;
+    let old = scene.moved_from(first).await?;
+    cordon(first, false).await?;
     let others = || scene.cluster.nodes().iter().filter(|node| node.name() != old.name());
     let Some(preferred) = others().next() else { anyhow::bail!("one node") };
 

@@ -209,6 +209,8 @@ fn crash(world: &mut World, dice: &mut Dice) {
     // A session that counts as silent after L is read and fenced by one in its turn.
     let lease = Duration::from_secs(7) + detection.rank_step() * steps;
     let bound = match (detection.wire, cut && dead.len() > 1) {
+        // The other that dies may have taken what the first had, and nobody has heard it there.
+        (true, false) if pieces && dead.len() > 1 => lease.max(wire),
         (true, false) => wire,
         // The other that is cut off may believe for 2 s that it hears, and take.
         (true, true) => wire * 2 + Duration::from_millis(2_500),

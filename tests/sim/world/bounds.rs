@@ -202,15 +202,15 @@ impl World {
     /// Who does not listen to an owner that it could hear: on a link that the owner's session lists, or listed
     /// while this speaker was there to see it.
     pub(super) fn unheard_owners(&self, active: &mut Vec<(Key, Duration)>) {
-        for claim in self.store.valid_claims() {
+        for claim in self.store.unedited_claims() {
             let (Some(owner), Some(session)) = (&claim.holder, &claim.session) else { continue };
-            let heard = |ip: &&IpAddr| {
+            let heard = |ip: &IpAddr| {
                 self.desired
                     .claims
                     .values()
                     .any(|it| it.detection.wire && it.addresses.contains(ip))
             };
-            let Some(ip) = claim.addresses.iter().find(heard) else { continue };
+            let Some(ip) = claim.standing().find(heard) else { continue };
             let links = self.laws.links.get(owner);
             let (Some(interface), Some((listed, since))) = (&claim.interface, links) else {
                 continue;
@@ -233,7 +233,7 @@ impl World {
                     continue;
                 };
                 if !host.listener.listens(&nic.name, owner, session) {
-                    active.push(((Law::Unheard, *ip, id, of), LISTENING));
+                    active.push(((Law::Unheard, ip, id, of), LISTENING));
                 }
             }
         }

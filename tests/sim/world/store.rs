@@ -12,6 +12,8 @@ use leasehold_crds::lease::{Claim, LeaseName, Record, Session, SessionId, Stored
 pub(crate) struct Store {
     pub(crate) sessions: BTreeMap<LeaseName, Arc<Stored<Session>>>,
     pub(crate) claims: BTreeMap<LeaseName, Arc<Stored<Claim>>>,
+    /// The claims that were edited by hand, each with the version that it had then.
+    edited: BTreeMap<LeaseName, Arc<str>>,
     /// Counts all changes; uids and versions are made from it.
     pub(crate) version: u64,
     /// How often a backup was restored.
@@ -74,7 +76,9 @@ impl Store {
     }
 
     pub(crate) fn edit_claim(&mut self, name: &LeaseName, edit: impl FnOnce(&mut Claim)) -> Event {
-        Event::Claim(edited(&mut self.claims, name, edit, &mut self.version))
+        let stored = edited(&mut self.claims, name, edit, &mut self.version);
+        self.edited.insert(name.clone(), Arc::clone(&stored.resource_version));
+        Event::Claim(stored)
     }
 
     /// Everything is again as it was in `backup`; versions go on.
@@ -120,6 +124,15 @@ impl Store {
                 && session.uid == under.uid
                 && session.record.transitions == under.transitions
         })
+    }
+
+    /// The claims that are valid, and as speakers and operator wrote them.
+    pub(crate) fn unedited_claims(&self) -> impl Iterator<Item = &Claim> {
+        let valid = self.claims.values().filter(|stored| self.is_valid(stored));
+        let edited = |stored: &Stored<Claim>| {
+            self.edited.get(&stored.name) == Some(&stored.resource_version)
+        };
+        valid.filter(move |stored| !edited(stored)).map(|stored| &stored.record)
     }
 
     /// The session that lives under this name.
