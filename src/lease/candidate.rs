@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use leasehold_crds::lease::Session;
 use leasehold_crds::names::{InterfaceName, NodeName};
 
-use super::segment::{Segment, Way, carrying};
+use super::segment::{Carried, Segment, Way, carrying};
 use crate::desired::{DesiredClaim, NodeState};
 
 /// Why a node whose session lives may not take a claim.
@@ -43,6 +43,16 @@ pub fn bar<'a>(
         return Err(Bar::Restarting);
     }
     carrying(claim, Segment::listed(session), is_in_a_subnet).ok_or(Bar::NoInterface)
+}
+
+/// Whether one interface of the node whose session this is can carry all of `what`. `is_in_a_subnet` says
+/// whether an interface of any node has a subnet that holds an address.
+pub fn carries(
+    what: Carried<'_>,
+    session: &Session,
+    is_in_a_subnet: impl Fn(IpAddr) -> bool,
+) -> bool {
+    carrying(what, Segment::listed(session), is_in_a_subnet).is_some()
 }
 
 /// Whether the kernel of the node whose session this is answers the clients of `claim` on `interface`, as far

@@ -101,7 +101,7 @@ mod voices;
 mod waiting;
 mod yielded;
 
-pub use candidate::{Bar, answers, bar, prefer_answering};
+pub use candidate::{Bar, answers, bar, carries, prefer_answering};
 pub use election::{Config, Election};
 pub use event::{
     Action, Answer, Change, Event, Fact, Follower, Frame, Heard, HeardFrame, Interface, RequestId,
@@ -112,7 +112,7 @@ pub use peers::UNSTEADY;
 pub use place::{Held, Late, Orphan, Turn, next_move, rank, turns, weight};
 pub use proxy::{ProxyHealth, ProxyView, Rules, RulesQuestion, RulesWatch};
 pub use record::{HeldClaim, OwnRecord};
-pub(crate) use segment::has_subnet_of;
+pub use segment::{Carried, has_subnet_of};
 pub use serving::{KernelAddress, KernelView, ServedVip, Serving};
 pub use story::{Cause, OwnerId, Story};
 pub use voices::{Ownership, Silence, Voice, VoiceId, Voices, Watched, Watchlist};

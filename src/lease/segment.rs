@@ -4,27 +4,49 @@ use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{DefaultRoutes, Detours, Session};
-use leasehold_crds::names::InterfaceName;
+use leasehold_crds::names::{InterfaceName, InterfacePattern};
 
 use super::event::Interface;
 use crate::desired::DesiredClaim;
 
-/// Which of a node's interfaces is to carry `claim`: the one with the longest prefix that holds the
+/// Which of a node's interfaces is to carry `what`: the one with the longest prefix that holds the
 /// addresses, else the one with the default route; of several, the one by which the kernel answers. An
 /// address that a subnet of any node holds has its clients there, and is not announced on another segment.
-pub(crate) fn carrying<'a>(
-    claim: &DesiredClaim,
+pub(crate) fn carrying<'a, 'b>(
+    what: impl Into<Carried<'b>>,
     interfaces: impl Iterator<Item = Segment<'a>>,
     is_in_a_subnet: impl Fn(IpAddr) -> bool,
 ) -> Option<&'a InterfaceName> {
-    let fits = interfaces.filter_map(|it| Some((it.fit(claim)?, it)));
-    let (fit, chosen) = fits.max_by_key(|(fit, it)| (*fit, it.way(claim), Reverse(it.name)))?;
+    let what = what.into();
+    let fits = interfaces.filter_map(|it| Some((it.fit(what)?, it)));
+    let (fit, chosen) = fits.max_by_key(|(fit, it)| (*fit, it.way(what), Reverse(it.name)))?;
     let strays = |vip: &IpAddr| chosen.prefix(*vip).is_none() && is_in_a_subnet(*vip);
-    let elsewhere = fit == Fit::DefaultRoute
-        && !names(claim, chosen.name)
-        && claim.addresses.iter().any(strays);
+    let elsewhere =
+        fit == Fit::DefaultRoute && !what.names(chosen.name) && what.addresses.iter().any(strays);
     (!elsewhere).then_some(chosen.name)
+}
+
+/// What one interface is to carry.
+#[derive(Clone, Copy, Debug)]
+pub struct Carried<'a> {
+    /// The addresses.
+    pub addresses: &'a AddressSet,
+    /// The interfaces that a policy names for them; empty: the one whose subnet holds them.
+    pub interfaces: &'a [InterfacePattern],
+}
+
+impl Carried<'_> {
+    fn names(self, name: &InterfaceName) -> bool {
+        self.interfaces.iter().any(|pattern| pattern.matches(name))
+    }
+}
+
+impl<'a> From<&'a DesiredClaim> for Carried<'a> {
+    fn from(claim: &'a DesiredClaim) -> Self {
+        Self { addresses: &claim.addresses, interfaces: &claim.interfaces }
+    }
 }
 
 /// How well an interface fits a claim: the worst of its addresses counts. The best comes last.
@@ -86,11 +108,12 @@ impl<'a> Segment<'a> {
         self.name
     }
 
-    /// How well it fits `claim`; `None` where it does not. What only the default route speaks for
+    /// How well it fits `what`; `None` where it does not. What only the default route speaks for
     /// fits only where no subnet of the cluster holds the address.
-    pub(crate) fn fit(&self, claim: &DesiredClaim) -> Option<Fit> {
-        let named = names(claim, self.name);
-        if !named && (self.only_if_named || !claim.interfaces.is_empty()) {
+    pub(crate) fn fit<'b>(&self, what: impl Into<Carried<'b>>) -> Option<Fit> {
+        let what = what.into();
+        let named = what.names(self.name);
+        if !named && (self.only_if_named || !what.interfaces.is_empty()) {
             return None;
         }
         let fit = |vip: &IpAddr| match self.prefix(*vip) {
@@ -98,17 +121,17 @@ impl<'a> Segment<'a> {
             None if self.default_routes.lead_to(*vip) => Some(Fit::DefaultRoute),
             None => named.then_some(Fit::Named),
         };
-        claim.addresses.iter().map(fit).min().flatten()
+        what.addresses.iter().map(fit).min().flatten()
     }
 
-    /// By which way the kernel answers the clients of `claim` here.
-    pub(crate) fn way(&self, claim: &DesiredClaim) -> Way {
+    /// By which way the kernel answers the clients of `what` here.
+    pub(crate) fn way<'b>(&self, what: impl Into<Carried<'b>>) -> Way {
         let way = |vip: &IpAddr| match self.subnet(*vip).map(IpNet::trunc) {
             Some(subnet) if self.detours.unanswered.contains(&subnet) => Way::None,
             Some(subnet) if self.detours.bypassed.contains(&subnet) => Way::Another,
             _ => Way::Direct,
         };
-        claim.addresses.iter().map(way).min().unwrap_or(Way::Direct)
+        what.into().addresses.iter().map(way).min().unwrap_or(Way::Direct)
     }
 
     /// What is worth carrying `claim` by another interface than it is: how well this one fits, and that the
@@ -137,11 +160,11 @@ impl<'a> Segment<'a> {
 
 /// Whether the policy names an interface for `claim`.
 pub(crate) fn names(claim: &DesiredClaim, name: &InterfaceName) -> bool {
-    claim.interfaces.iter().any(|pattern| pattern.matches(name))
+    Carried::from(claim).names(name)
 }
 
 /// Whether the session of a node lists a subnet that holds `vip`.
-pub(crate) fn has_subnet_of(session: &Session, vip: IpAddr) -> bool {
+pub fn has_subnet_of(session: &Session, vip: IpAddr) -> bool {
     Segment::listed(session).any(|it| it.holds(vip))
 }
 

@@ -14,6 +14,7 @@ mod data_path;
 mod death;
 mod edits;
 mod examples;
+mod families;
 mod faults;
 mod host_protection;
 mod install;
@@ -89,6 +90,7 @@ fn elections() -> Vec<Trial> {
         death::a_speaker_that_hangs_loses_its_addresses_and_takes_none_back,
         death::an_owner_without_a_carrier_gives_up_at_once_and_gets_nothing_back,
         edits::edits_by_the_hundred_are_not_felt_move_nothing_and_are_mended_within_two_seconds,
+        families::a_family_that_no_link_carries_leaves_the_other_alone_and_may_be_on_another_node,
         faults::links_are_cut_one_way_and_lose_their_carrier,
         faults::the_api_server_freezes_dies_and_comes_back_with_its_data,
         interfaces::an_address_is_not_announced_to_containers_but_where_the_default_route_leads,

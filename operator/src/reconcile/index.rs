@@ -16,6 +16,7 @@ use leasehold_crds::service::Claims;
 
 use super::announcing::{Handed, UNOWNED};
 use super::endpoints::{Concerned, Endpoints};
+use super::families::Families;
 use super::governing::Governing;
 use super::jobs::{Job, Target};
 use super::leases::{ClaimRow, NamespaceRow, NodeRow, SessionRow};
@@ -82,7 +83,7 @@ pub struct Index {
     /// When a pool was last seen to be gone.
     pool_gone: Option<Instant>,
     resting: Resting,
-    territory: Territory,
+    pub(super) territory: Territory,
     pub(super) governing: Governing,
     pub(super) handed: Handed,
     /// The settled Services of which something is to be told, and when.
@@ -93,7 +94,8 @@ pub struct Index {
     now: Instant,
     listed: Listed,
     pub(super) naming: Naming,
-    ledger: Ledger,
+    pub(super) ledger: Ledger,
+    pub(super) families: Families,
     node_addresses: BTreeMap<IpAddr, String>,
 }
 
@@ -227,6 +229,7 @@ impl Index {
             _ => {}
         }
         if changed {
+            self.families.doubt();
             self.open_unowned();
         }
         self.collect_node_addresses(changed)
@@ -326,6 +329,7 @@ impl Index {
 
     /// Policies, pools or nodes have changed.
     fn update_governing(&mut self) {
+        self.families.doubt();
         if self.governing.update(&self.policies, &self.pools, &self.nodes) {
             self.note_unowned();
             self.open_all();
@@ -684,7 +688,7 @@ impl Index {
     }
 
     /// The claims of single addresses that a Service is to have beside that of `decision`: of all but the
-    /// first address where the policy says so, and nobody shares them.
+    /// first address where the policy says so, or no node can carry both families, and nobody shares them.
     pub fn by_address(&self, row: &ServiceRow, decision: &Decision) -> BTreeSet<LeaseName> {
         let spread = match self.governance(row, decision) {
             Some(Governance::Policy(policy)) => policy.spread,
@@ -694,7 +698,8 @@ impl Index {
         let own = wish.is_some_and(|wish| {
             wish.sharing.is_none() && decision.claim.as_ref() == Some(&wish.own_claim)
         });
-        if spread == Spread::PerService || !own {
+        let apart = || spread != Spread::PerService || self.has_families_apart(row, decision);
+        if !own || !apart() {
             return BTreeSet::new();
         }
         decision.addresses.iter().skip(1).map(|ip| LeaseName::address_claim(*ip)).collect()

@@ -291,7 +291,8 @@ impl Leader<'_> {
         // What is merely told waits: plans for it alone cost a tenth of the time.
         let rested = begin + self.plan_cost * 8;
         let told = self.index.told_at(begin).map(|at| at.max(rested));
-        for at in replaced.into_iter().chain(told) {
+        let weighed = self.index.weigh_families(begin);
+        for at in replaced.into_iter().chain(told).chain(weighed) {
             self.plan_by(at);
         }
         let plan = self.index.plan();

@@ -23,6 +23,7 @@
 pub mod announcing;
 mod condition;
 pub mod endpoints;
+mod families;
 mod governing;
 pub mod index;
 pub mod jobs;

@@ -18,6 +18,7 @@ use crate::allocate::ServiceKey;
 use crate::clock::Instant;
 
 mod announcing;
+mod families;
 mod kept;
 mod record;
 mod settled;
