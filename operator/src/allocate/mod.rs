@@ -23,8 +23,10 @@
 //! The rules, in this order:
 //!
 //! 1. A service keeps what it has as long as it still fits what it asks for; pools may change or go.
-//!    Where two have the same address and may not share it, the one that the allocator gave it to
-//!    keeps it, then the older.
+//!    Where two have the same address and may not share it, because they never could or because
+//!    ports, selectors or policies have changed since, the one that the allocator gave it to keeps it,
+//!    then the elder: who was created first. The younger is served anew, and waits if it asks for this
+//!    very address.
 //! 2. Services that lack an address are served by age. Those that name addresses get these or
 //!    nothing. Those with a sharing key join an address that others of their key have. The others get
 //!    an address of the first pool that has room for all families: pools that are pinned to some
@@ -67,7 +69,7 @@ pub use plan::plan;
 pub use request::{Asked, Request};
 pub use scope::{Labels, Scope};
 pub use settled::Settled;
-pub use sharing::{Clash, Port, Protocol, Terms, Traffic};
+pub use sharing::{Apart, Clash, Port, Protocol, Terms, Traffic};
 pub use territory::{Overlap, Pool, Rules, Territory};
 pub use usage::Usage;
 
@@ -190,6 +192,8 @@ pub struct Decision {
     pub kept: Vec<Kept>,
     /// Why these are not replaced, if it asks for that.
     pub stuck: Option<Failure>,
+    /// The address of the elder ones of its key, if it cannot share it.
+    pub apart: Option<Apart>,
 }
 
 impl Decision {

@@ -43,6 +43,13 @@ pub(super) struct Wanting<'a> {
 
 impl<'a> Wanting<'a> {
     fn serve(&self, held: Held, space: &mut Space<'a>) -> Decision {
+        let decision = self.decide(held, space);
+        let mut families = self.service.families.iter();
+        let apart = families.find_map(|family| space.apart(&self.party(), *family));
+        Decision { apart, ..decision }
+    }
+
+    fn decide(&self, held: Held, space: &mut Space<'a>) -> Decision {
         let demand = match self.demand() {
             Ok(demand) => demand,
             Err(failure) => {
@@ -129,8 +136,15 @@ impl<'a> Wanting<'a> {
         let allocated_from = pool.filter(|_| !addresses.is_empty()).map(str::to_owned);
         let claim = held.claim.clone().filter(|_| !addresses.is_empty());
         let lost = held.lost.clone();
-        let (kept, stuck) = Default::default();
-        Decision { addresses, allocated_from, claim, failure, shortfall, lost, kept, stuck }
+        Decision {
+            addresses,
+            allocated_from,
+            claim,
+            failure,
+            shortfall,
+            lost,
+            ..Decision::default()
+        }
     }
 
     /// Whether `pool` serves the service.

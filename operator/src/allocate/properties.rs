@@ -474,6 +474,47 @@ proptest! {
     }
 
     #[test]
+    fn of_those_that_share_the_elder_keeps_the_address_whatever_ports_selectors_and_policies_become(
+        pools in any_pools(),
+        steps in prop::collection::vec(any_step(), 0..30),
+        terms in prop::collection::btree_map(0u8..6, any_terms(), 1..6),
+    ) {
+        let mut world = World::new(pools, Vec::new()).run(steps);
+        let first = world.settle();
+        for (id, terms) in terms {
+            if let Some(sharing) =
+                world.services.get_mut(&key(id)).and_then(|service| service.sharing.as_mut())
+            {
+                **sharing = terms;
+            }
+        }
+        let before = world.services.clone();
+        let plan = world.plan();
+        let older = |a: &ServiceKey, b: &ServiceKey| (before[a].created, a) < (before[b].created, b);
+        for (key, decision) in &plan.services {
+            let service = &before[key];
+            for ip in service.present.iter().filter(|ip| !decision.addresses.contains(ip)) {
+                // Somebody keeps it to whom it belongs by age, and with whom it could not be served.
+                let keeps = plan.services.iter().find(|(other, it)| {
+                    it.addresses.contains(ip)
+                        && older(other, key)
+                        && !may_share((key, service), (other, &before[*other]), true)
+                });
+                // A request that can be met at last may move the service.
+                let content = first.services[key].failure.is_none() && !service.reassign;
+                prop_assert!(keeps.is_some() || !content, "{key} loses {ip}: {world:?}");
+            }
+        }
+        // It is done once, and then nobody moves any more.
+        let settled = world.settle();
+        for (key, decision) in &plan.services {
+            for ip in &decision.addresses {
+                prop_assert!(settled.services[key].addresses.contains(ip), "{key}: {world:?}");
+            }
+        }
+    }
+
+    #[test]
     fn nobody_waits_while_an_address_is_free(
         pools in any_pools(),
         nodes in prop::collection::vec(any_address(), 0..3),

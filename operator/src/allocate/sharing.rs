@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::pool::Sharing;
+use leasehold_crds::range::Family;
 
 use super::{Asked, Labels, ServiceKey};
 
@@ -111,6 +112,31 @@ impl fmt::Display for Clash {
             ),
             Self::Namespace(None) => f.write_str(
                 " of another namespace, and no IPAddressPool holds it to allow that: ask for another",
+            ),
+        }
+    }
+}
+
+/// An address of others of its key that a service does not share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Apart {
+    /// The address.
+    pub address: IpAddr,
+    /// Who has it.
+    pub owner: ServiceKey,
+    /// Why they do not share it.
+    pub clash: Clash,
+}
+
+impl fmt::Display for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, owner, clash } = self;
+        write!(f, "{address} is not shared with service {owner}: ")?;
+        match clash {
+            Clash::Port(port) => write!(f, "both need port {port}"),
+            _ => f.write_str(
+                "services that share an address have all externalTrafficPolicy Cluster, or all Local \
+                 with one selector in one namespace",
             ),
         }
     }
@@ -238,6 +264,8 @@ impl<'a> Holding<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Meeting<'a> {
     circles: BTreeMap<Circle<'a>, Line>,
+    /// The first address of each key and family: that of the elder ones.
+    eldest: BTreeMap<(&'a str, Family), IpAddr>,
     by_claim: BTreeMap<LeaseName, Vec<IpAddr>>,
 }
 
@@ -254,6 +282,7 @@ impl<'a> Meeting<'a> {
     /// Somebody has `ip` who would share it.
     pub(super) fn open(&mut self, ip: IpAddr, party: &Party<'a>, claim: &LeaseName) {
         let Some(circle) = party.circle() else { return };
+        self.eldest.entry((circle.key, Family::of(ip))).or_insert(ip);
         self.circles.entry(circle).or_default().addresses.push(ip);
         self.by_claim.entry(claim.clone()).or_default().push(ip);
     }
@@ -280,6 +309,11 @@ impl<'a> Meeting<'a> {
     /// One address of the circle of `party`.
     pub(super) fn candidate(&self, party: &Party<'a>, index: usize) -> Option<IpAddr> {
         self.circles.get(&party.circle()?)?.addresses.get(index).copied()
+    }
+
+    /// The first address of this family that those with the key of `party` have.
+    pub(super) fn eldest(&self, party: &Party<'a>, family: Family) -> Option<IpAddr> {
+        self.eldest.get(&(party.circle()?.key, family)).copied()
     }
 
     /// The addresses under `claim` of those that would share.

@@ -11,7 +11,7 @@ use leasehold_crds::range::{Family, IpRange};
 
 use super::sharing::{Borders, Holding, Meeting, Party};
 use super::territory::{Domain, Rules};
-use super::{Clash, Failure, Lost, Service, ServiceKey, Settled, State, Usage, usage};
+use super::{Apart, Clash, Failure, Lost, Service, ServiceKey, Settled, State, Usage, usage};
 
 /// The addresses during one plan. What is held stays in use until the plan is complete.
 pub(super) struct Space<'a> {
@@ -178,6 +178,18 @@ impl<'a> Space<'a> {
             Some(own) => own.clone(),
             None => LeaseName::address_claim(ip),
         }
+    }
+
+    /// Why `party` does not share the address of this family that the elder ones of its key have; none
+    /// where it has that, or could.
+    pub(super) fn apart(&self, party: &Party<'a>, family: Family) -> Option<Apart> {
+        let address = self.meeting.eldest(party, family)?;
+        let holding = self.held.get(&address).filter(|_| !self.has(address, party.key))?;
+        let (owner, clash) = holding.clash(party, None)?;
+        // That of another namespace is nothing that it could have expected.
+        let near = owner.namespace == party.key.namespace
+            || self.borders(address).sharing == Sharing::AnyNamespace;
+        near.then(|| Apart { address, owner: owner.clone(), clash })
     }
 
     /// The claim that is named after the service, unless others have addresses under it.

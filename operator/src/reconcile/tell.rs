@@ -48,14 +48,15 @@ pub(super) fn verdict(key: &ServiceKey, decision: &Decision) -> Verdict {
         (None, None) => (true, ASSIGNED, Some(Said(decision).to_string())),
     };
     let reason = if status && kept.is_some() { KEPT } else { reason };
-    let message = text.into_iter().chain(kept).collect::<Vec<_>>().join("; ");
+    let apart = decision.apart.as_ref().map(ToString::to_string);
+    let message = text.into_iter().chain(kept).chain(apart).collect::<Vec<_>>().join("; ");
     Verdict { type_: ALLOCATED, status, reason, message, generation: None }
 }
 
 /// Whether `condition` says so already.
 pub(super) fn says(condition: &Condition, key: &ServiceKey, decision: &Decision) -> bool {
     let well = decision.failure.is_none() && decision.shortfall.is_none();
-    if well && decision.kept.is_empty() {
+    if well && decision.kept.is_empty() && decision.apart.is_none() {
         // That of most Services: compared without writing it down.
         condition.status == "True"
             && condition.reason == ASSIGNED

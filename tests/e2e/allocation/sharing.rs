@@ -115,7 +115,22 @@ pub async fn services_that_want_traffic_only_where_their_pods_are_share_if_these
     turn.namespace("sharing-local-elsewhere", json!({})).await?;
     let elsewhere = "sharing-local-elsewhere/web";
     sharer(&turn, elsewhere, "key", &[tcp(447)], local("web")).await?;
-    turn.has(elsewhere, &["192.0.2.3"]).await
+    turn.has(elsewhere, &["192.0.2.3"]).await?;
+
+    // It is looked at again when selectors and policies change: the elder keeps the address.
+    turn.merge("same-pods", json!({"spec": {"selector": {"app": "api"}}})).await?;
+    turn.has("same-pods", &["192.0.2.1"]).await?;
+    // Of those that were created within one second the name says who is the elder.
+    let apart =
+        "services that share an address have all externalTrafficPolicy Cluster, or all Local";
+    turn.says("same-pods", "True", "AddressAssigned", apart).await?;
+    turn.merge("first", json!({"spec": {"externalTrafficPolicy": "Cluster"}})).await?;
+    let asks = json!({ADDRESSES: "192.0.2.0", SHARED_ADDRESS: "key"});
+    turn.service("wants", asks, json!({"ports": [tcp(448)]})).await?;
+    turn.has("wants", &["192.0.2.0"]).await?;
+    turn.merge("first", json!({"spec": local("web")})).await?;
+    turn.fails("wants", "AddressInUse", "192.0.2.0 belongs to service sharing-local/first").await?;
+    turn.has("first", &["192.0.2.0"]).await
 }
 
 pub async fn requests_for_an_address_of_another_say_why_it_is_not_shared() -> Result<()> {
@@ -289,6 +304,8 @@ pub async fn of_sharers_that_collide_the_younger_gets_another_address() -> Resul
     turn.merge("b", json!({"spec": {"ports": [tcp(80)]}})).await?;
     turn.has("b", &["192.0.2.1"]).await?;
     turn.event("b", "Normal", "AddressAssigned", "instead of 192.0.2.0").await?;
+    let apart = "192.0.2.0 is not shared with service collide/a: both need port 80/TCP";
+    turn.says("b", "True", "AddressAssigned", apart).await?;
     turn.merge("a", json!({"spec": {"ports": [tcp(80), tcp(82)]}})).await?;
     turn.has("c", &["192.0.2.1"]).await?;
     turn.has("a", &["192.0.2.0"]).await?;

@@ -168,6 +168,92 @@ fn of_those_that_cannot_share_any_more_the_younger_gets_another() {
     );
 }
 
+/// Why `name` does not share the address of the others of its key.
+fn apart(cluster: &Cluster, name: &str) -> String {
+    cluster.decision(name).apart.map(|apart| apart.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn who_does_not_share_the_address_of_the_elder_says_why_for_as_long_as_that_is_so() {
+    let a = || lan().service("a", V4).shares(&[80]).service("b", V4);
+    assert_eq!(apart(&a().shares(&[443]), "b"), "");
+    let port = a().shares(&[443, 80]).written();
+    assert_eq!(port.gets("b"), "10.0.0.1 (lan)");
+    assert_eq!(
+        apart(&port, "b"),
+        "10.0.0.0 is not shared with service web/a: both need port 80/TCP"
+    );
+    assert_eq!(apart(&port, "a"), "", "the elder has nothing to explain");
+    let policy = "10.0.0.0 is not shared with service web/a: services that share an address have all \
+                  externalTrafficPolicy Cluster, or all Local with one selector in one namespace";
+    assert_eq!(apart(&local(a().shares(&[443]), "web"), "b"), policy);
+    // Another key or none, and another namespace, are what they asked for.
+    assert_eq!(apart(&other_key(a().shares(&[80])), "b"), "");
+    assert_eq!(apart(&a(), "b"), "");
+    let far = lan().service("a", V4).shares(&[80]).service("other/b", V4).shares(&[80]);
+    assert_eq!(apart(&far, "other/b"), "");
+    // It could share it, and has another of its own: a key alone moves nothing.
+    let own = a().shares(&[443]).has(&["10.0.0.9"], Some("lan"));
+    assert_eq!(apart(&own, "b"), "");
+}
+
+#[test]
+fn who_asked_for_an_address_that_it_cannot_share_any_more_waits_and_the_elder_keeps_it() {
+    let changed = |change: fn(Cluster) -> Cluster| {
+        let cluster = lan()
+            .service("a", V4)
+            .shares(&[80])
+            .has(&["10.0.0.7"], Some("lan"))
+            .service("b", V4)
+            .shares(&[443])
+            .asks(&["10.0.0.7"])
+            .has(&["10.0.0.7"], Some("lan"))
+            .under("web.a");
+        change(cluster)
+    };
+    assert_eq!(changed(|it| it).gets("b"), "10.0.0.7 (lan)");
+    for clash in
+        [changed(|it| it.shares(&[80])), changed(|it| local(it, "web")), changed(other_key)]
+    {
+        assert_eq!((clash.gets("a"), clash.gets("b")), {
+            ("10.0.0.7 (lan)".to_owned(), "AddressInUse".to_owned())
+        });
+        assert!(
+            clash.says("b").starts_with("the requested address 10.0.0.7 belongs to service web/a")
+        );
+        assert_eq!(clash.decision("b").lost.len(), 1, "it is told that it lost it, and to whom");
+        // Nor does that change anything for the elder, or come back by itself.
+        let written = clash.written();
+        assert_eq!((written.gets("a"), written.gets("b")), {
+            ("10.0.0.7 (lan)".to_owned(), "AddressInUse".to_owned())
+        });
+    }
+}
+
+#[test]
+fn when_the_elder_changes_the_others_go_on_together() {
+    let shared = || {
+        let mut cluster = lan();
+        for (name, ports) in [("a", [80]), ("b", [443]), ("c", [8080])] {
+            cluster = cluster.service(name, V4).shares(&ports).has(&["10.0.0.0"], Some("lan"));
+            if name != "a" {
+                cluster = cluster.under("web.a");
+            }
+        }
+        cluster
+    };
+    let mut moved = shared();
+    let terms = moved.services.get_mut(&key("a")).unwrap().sharing.as_mut().unwrap();
+    terms.traffic = Traffic::Local(labels(&[("app", "web")]));
+    let got = |cluster: &Cluster| ["a", "b", "c"].map(|name| cluster.gets(name));
+    let expected = ["10.0.0.0 (lan)", "10.0.0.1 (lan)", "10.0.0.1 (lan)"];
+    assert_eq!(got(&moved), expected);
+    assert_eq!((moved.governs("b"), moved.governs("c")), {
+        ("web.b".to_owned(), "web.b".to_owned())
+    });
+    assert_eq!(got(&moved.written()), expected);
+}
+
 #[test]
 fn both_families_are_joined_or_drawn_under_one_claim() {
     let cluster = lan()
