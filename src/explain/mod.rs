@@ -33,4 +33,4 @@ pub use story::{
 };
 pub use view::{Obstacle, View};
 pub use words::{answer, first_of, keeps, no_answer, obstacle, state_of, unanswered};
-pub use world::{ClaimRow, Objects, ServiceRow, SessionRow, World};
+pub use world::{ClaimRow, OTHER_WRITER, Objects, ServiceRow, SessionRow, World};

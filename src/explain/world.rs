@@ -14,6 +14,10 @@ use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 
 use crate::desired::{NodeObject, ServiceFacts, Slice, SliceFacts, Snapshot, governed};
 
+/// The reason of the condition [`ALLOCATED`] while somebody else undoes again and again what the operator
+/// writes to the Service.
+pub const OTHER_WRITER: &str = "OtherWriter";
+
 /// The objects of a cluster, as the API server lists them.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {

@@ -25,7 +25,8 @@ use super::policy::PolicyRow;
 use super::pool::PoolRow;
 use super::record::Naming;
 use super::resting::Resting;
-use super::service::ServiceRow;
+use super::rivals::{Mark, Rivals};
+use super::service::{ServiceRow, ServiceWrite};
 use super::settled::{Ledger, Rest};
 use super::table::Table;
 use super::watch::{Change, Kind};
@@ -82,6 +83,7 @@ pub struct Index {
     session_changes: BTreeMap<LeaseName, Instant>,
     /// When a pool was last seen to be gone.
     pool_gone: Option<Instant>,
+    pub(super) rivals: Rivals,
     resting: Resting,
     pub(super) territory: Territory,
     pub(super) governing: Governing,
@@ -258,8 +260,9 @@ impl Index {
     /// Takes in the answer to an own write or read of a Service, at `now`.
     pub fn answered(&mut self, key: &ServiceKey, service: Service, now: Instant) -> bool {
         let before = self.effective(key);
-        let had = self.present(key);
+        let (had, known) = (self.present(key), self.before(key));
         self.services.answered(service);
+        self.compare(key, &known, now);
         self.resting.note(key, &had, &self.services, now);
         self.service_changed(key);
         self.resolve(key);
@@ -436,7 +439,9 @@ impl Index {
                 row.claims().is_some_and(|claims| !claims.by_address.is_empty())
                     || self.naming.of(key).next().is_some()
             };
-            if decision.is_final(wish) && alone() && written() && !apart() {
+            let contested =
+                || self.rivals.contest(key).is_some() || row.says_that_it_is_contested();
+            if decision.is_final(wish) && !contested() && alone() && written() && !apart() {
                 let policy = match self.governance(row, decision) {
                     Some(Governance::Policy(policy)) => Some(policy.name.clone()),
                     _ => None,
@@ -471,6 +476,29 @@ impl Index {
         self.ledger.count()
     }
 
+    /// Notes that a write to a Service was carried out at `now`, as this version of it; returns whether it
+    /// put right what others had changed.
+    pub(super) fn written(
+        &mut self,
+        key: &ServiceKey,
+        write: &ServiceWrite,
+        version: Option<u64>,
+        now: Instant,
+    ) -> bool {
+        let Some(row) = self.services.get(key) else { return false };
+        let (mark, rival) = (row.mark(), row.rival().cloned());
+        let newer = self.services.version(key) > version;
+        let told = write.tells_of_contest();
+        let given = write.given();
+        // Somebody was faster than the answer: how it was written is not known.
+        let ours = if newer { Mark { whole: 0, shape: 0 } } else { mark };
+        let restored = self.rivals.written(key, given, ours, told, now);
+        if newer {
+            self.rivals.changed(key, mark, rival.as_ref(), now);
+        }
+        restored
+    }
+
     /// Forgets the write to a Service that is known not to have been carried out.
     pub fn failed(&mut self, key: &ServiceKey) {
         if self.pending.remove(key).is_some() {
@@ -490,12 +518,16 @@ impl Index {
             let had: Vec<_> = match &event {
                 Event::InitDone => {
                     let rows = self.services.iter();
-                    rows.map(|(key, row)| (key.clone(), row.present.clone())).collect()
+                    let known = |(key, row): (&ServiceKey, &ServiceRow)| {
+                        (key.clone(), row.present.clone(), self.before(key))
+                    };
+                    rows.map(known).collect()
                 }
                 _ => Vec::new(),
             };
             let changed = self.services.apply(event);
-            for (key, had) in had {
+            for (key, had, known) in had {
+                self.compare(&key, &known, now);
                 self.resting.note(&key, &had, &self.services, now);
             }
             if changed {
@@ -503,9 +535,10 @@ impl Index {
             }
             return changed;
         };
-        let had = self.present(&key);
+        let (had, known) = (self.present(&key), self.before(&key));
         let before = self.effective(&key);
         let changed = self.services.apply(event);
+        self.compare(&key, &known, now);
         self.resting.note(&key, &had, &self.services, now);
         if changed {
             self.service_changed(&key);
@@ -519,9 +552,10 @@ impl Index {
         self.services.get(key).map(|row| row.present.clone()).unwrap_or_default()
     }
 
-    /// Forgets at `now` what was freed long ago.
+    /// Forgets at `now` what was freed, or contested, long ago.
     pub fn forget(&mut self, now: Instant) {
         self.resting.forget(now);
+        self.rivals.forget(now);
         self.handed.forget(now);
     }
 

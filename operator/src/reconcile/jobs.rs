@@ -11,7 +11,7 @@ use super::index::Index;
 use super::leases::ClaimRow;
 use super::lists::{ListWrite, lists};
 use super::pool::PoolWrite;
-use super::service::ServiceWrite;
+use super::service::{Beside, ServiceWrite};
 use crate::allocate::{Decision, Plan, ServiceKey};
 use crate::clock::Instant;
 
@@ -120,8 +120,13 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
             decision => decision,
         };
         let telling = tellings.remove(key).unwrap_or(Telling::Nothing);
-        let apart = decision.map(|decision| index.by_address(row, decision)).unwrap_or_default();
-        if let Some(mut write) = row.write(key, version, decision, apart, telling, time) {
+        let by_address =
+            decision.map(|decision| index.by_address(row, decision)).unwrap_or_default();
+        let contest = index.rivals.contest(key);
+        let beside = Beside { by_address, announced: telling, contest };
+        let write = row.write(key, version, decision, beside, time);
+        if let Some(mut write) = write.filter(|it| !index.rivals.holds_back(key, &it.given(), now))
+        {
             if decision.is_some_and(|decision| index.restores(key, row, decision)) {
                 write.is_no_assignment();
             }

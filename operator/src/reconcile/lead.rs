@@ -292,7 +292,8 @@ impl Leader<'_> {
         let rested = begin + self.plan_cost * 8;
         let told = self.index.told_at(begin).map(|at| at.max(rested));
         let weighed = self.index.weigh_families(begin);
-        for at in replaced.into_iter().chain(told).chain(weighed) {
+        let contested = self.index.rivals.next(begin);
+        for at in replaced.into_iter().chain(told).chain(weighed).chain(contested) {
             self.plan_by(at);
         }
         let plan = self.index.plan();
@@ -300,6 +301,7 @@ impl Leader<'_> {
         self.index.settle(&plan, &jobs, begin);
         self.queue = jobs.into();
         self.context.metrics.show(&plan, self.index.settled(), self.index.malformed());
+        self.context.metrics.contested(self.index.rivals.contested());
         self.usage.clone_from(&plan.pools);
         self.postpone(begin);
         self.planned_at = clock::now();
@@ -392,8 +394,8 @@ impl Leader<'_> {
         let superseded = std::mem::take(&mut progress.superseded);
         progress.failures = if result.is_ok() { 0 } else { progress.failures.saturating_add(1) };
         progress.not_before = clock::now() + pause;
-        if let Target::Service(key) = &target {
-            self.service_finished(key, &result, service.map(|service| *service));
+        if let Job::Service { key, write, .. } = &job {
+            self.service_finished(key, write, &result, service.map(|service| *service));
         }
         if let Job::List(name, _) = &job {
             self.list_finished(name, &result, claim.map(|claim| *claim));
@@ -438,10 +440,15 @@ impl Leader<'_> {
     fn service_finished(
         &mut self,
         key: &crate::allocate::ServiceKey,
+        write: &ServiceWrite,
         result: &Result<(), CallError>,
         seen: Option<k8s_openapi::api::core::v1::Service>,
     ) {
+        let version = seen.as_ref().and_then(|it| it.resource_version()?.parse::<u64>().ok());
         let mut news = seen.is_some_and(|service| self.index.answered(key, service, clock::now()));
+        if result.is_ok() && self.index.written(key, write, version, clock::now()) {
+            self.context.metrics.restored.inc();
+        }
         match result {
             // An answer without news: what was written was so already.
             Ok(()) | Err(CallError::Conflict | CallError::NotFound(_) | CallError::Refused(_)) => {

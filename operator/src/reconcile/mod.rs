@@ -11,6 +11,9 @@
 //! | [`endpoints`] | which Services have endpoints |
 //! | [`announcing`] | who announces a Service, or why nobody does |
 //! | `governing` | which policy governs which Service |
+//! | `managers` | who wrote what of a Service |
+//! | `news` | what became of a Service, and by whom |
+//! | `rivals` | others who undo what we write, and how patient we are with them |
 //! | `wish` | what a Service asks for |
 //! | `tell` | what people are told about a Service |
 //! | `record` | what the claims say that Services have, if these do not say it any more |
@@ -30,10 +33,13 @@ pub mod jobs;
 pub mod lead;
 pub mod leases;
 pub mod lists;
+mod managers;
+mod news;
 pub mod policy;
 pub mod pool;
 mod record;
 mod resting;
+mod rivals;
 pub mod service;
 mod settled;
 pub mod table;

@@ -1,6 +1,7 @@
 //! Services: what one asks for and has, and the write that brings both together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, ObjectReference, Service, ServiceStatus};
@@ -16,11 +17,16 @@ use serde_json::json;
 
 use super::announcing::Telling;
 use super::condition;
+use super::managers::{self, INGRESS, Rival, wrote};
+use super::rivals::{Contest, Given, Mark};
 use super::table::Row;
 use super::tell;
 use super::wish::{recorded_claims, wish};
 use crate::allocate::{self, Decision, Failure, ServiceKey};
-use crate::report::events::{CONTROLLER, Notice};
+use crate::report::events::Notice;
+
+/// `ipMode` of an address that nodes answer for.
+const VIP: &str = "VIP";
 
 /// What is kept of a Service.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +44,12 @@ pub struct ServiceRow {
     /// Whether it bears an annotation or a condition that we wrote.
     pub marked: bool,
     claims: Option<Claims>,
+    /// The pool on record, whoever wrote it there.
+    noted: Option<String>,
+    /// Who changed last what we write, where that is not as we wrote it.
+    rival: Option<Rival>,
+    /// The entries of addresses to which somebody has added a name or ports.
+    decorated: Vec<LoadBalancerIngress>,
     condition: Option<Condition>,
     /// What it says of who announces it.
     announced: Option<Condition>,
@@ -50,7 +62,7 @@ pub struct ServiceRow {
 pub struct Written {
     /// By us, and nobody has changed them since.
     pub by_us: bool,
-    /// In the form in which we write them.
+    /// In the form in which we write them, but for what others add to them.
     pub plainly: bool,
 }
 
@@ -72,8 +84,17 @@ impl Row for ServiceRow {
         let spec = service.spec.as_ref()?;
         let key = Self::key(&service.metadata)?;
         let present: Vec<IpAddr> = ingress_ips(service).filter_map(|ip| ip.parse().ok()).collect();
-        let ours = wrote(service, &["f:status", "f:loadBalancer", "f:ingress"]);
+        let ours = wrote(service, &INGRESS);
         let pool = allocated_from(service);
+        let claims = recorded_claims(service);
+        let annotated = |name: &str| {
+            let field = format!("f:{name}");
+            wrote(service, &["f:metadata", "f:annotations", &field])
+        };
+        let intact = ours
+            && claims.is_some()
+            && pool.is_some()
+            && [CLAIM, ALLOCATED_FROM].into_iter().all(annotated);
         let wish = is_ours(service, true)
             .then(|| wish(service, spec, &key, &present, pool.filter(|_| ours)));
         let status = service.status.as_ref();
@@ -84,20 +105,23 @@ impl Row for ServiceRow {
         if wish.is_none() && present.is_empty() && !marked {
             return None;
         }
+        let decorated = |entry: &&LoadBalancerIngress| {
+            entry.ip.is_some() && (entry.hostname.is_some() || entry.ports.is_some())
+        };
         Some(Self {
             uid: service.metadata.uid.clone()?,
             classless: spec.load_balancer_class.is_none(),
             wish,
             written: Written {
                 by_us: ours,
-                plainly: ingress(status).iter().eq(present
-                    .iter()
-                    .map(vip)
-                    .collect::<Vec<_>>()
-                    .iter()),
+                plainly: ingress(status).len() == present.len()
+                    && ingress(status).iter().zip(&present).all(|(entry, ip)| is_vip(entry, *ip)),
             },
             marked,
-            claims: recorded_claims(service),
+            claims,
+            noted: pool.map(str::to_owned),
+            rival: if intact { None } else { managers::rival(service) },
+            decorated: ingress(status).iter().filter(decorated).cloned().collect(),
             present,
             condition: condition.cloned(),
             announced: said(ANNOUNCED).cloned(),
@@ -120,19 +144,6 @@ fn conditions(status: Option<&ServiceStatus>) -> &[Condition] {
 fn ingress(status: Option<&ServiceStatus>) -> &[LoadBalancerIngress] {
     let load_balancer = status.and_then(|status| status.load_balancer.as_ref());
     load_balancer.and_then(|load_balancer| load_balancer.ingress.as_deref()).unwrap_or_default()
-}
-
-/// Whether the field at `path` is as we wrote it: the API server takes it away from us as soon as
-/// anybody else changes it.
-fn wrote(service: &Service, path: &[&str]) -> bool {
-    let entries = service.metadata.managed_fields.iter().flatten();
-    let mut ours = entries.filter(|entry| entry.manager.as_deref() == Some(CONTROLLER));
-    ours.any(|entry| {
-        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-        fields
-            .and_then(|fields| path.iter().try_fold(fields, |fields, name| fields.get(name)))
-            .is_some()
-    })
 }
 
 /// When an object was created, in milliseconds since the epoch.
@@ -163,11 +174,36 @@ pub struct ServiceWrite {
     pub only_tells: bool,
 }
 
+/// What a write says beside what was decided.
+#[derive(Debug)]
+pub struct Beside<'a> {
+    /// The addresses that have claims of their own.
+    pub(super) by_address: BTreeSet<LeaseName>,
+    /// Who announces them.
+    pub(super) announced: Telling,
+    /// Who else writes to the Service.
+    pub(super) contest: Option<Contest<'a>>,
+}
+
 impl ServiceWrite {
     /// The addresses that it gives the Service had all the time: nobody is told that it was given them.
     pub fn is_no_assignment(&mut self) {
         self.notices.retain(|notice| notice.reason != tell::ASSIGNED);
         self.assigns = false;
+    }
+
+    /// What it gives.
+    pub(super) fn given(&self) -> Given {
+        Given {
+            addresses: self.addresses.clone(),
+            allocated_from: self.allocated_from.clone(),
+            claims: self.claims.clone(),
+        }
+    }
+
+    /// Whether it tells by an event that a rival writes to the Service.
+    pub(super) fn tells_of_contest(&self) -> bool {
+        self.notices.iter().any(|notice| notice.reason == tell::CONTESTED)
     }
 
     /// Whether `other` brings about the same.
@@ -207,19 +243,48 @@ impl ServiceRow {
         self.announced.as_ref().is_some_and(|condition| condition.reason == tell::NO_ENDPOINT)
     }
 
+    /// How the fields that we write read.
+    pub(super) fn mark(&self) -> Mark {
+        let mut shape = DefaultHasher::new();
+        let mut present = self.present.clone();
+        present.sort_unstable();
+        let claims = self.claims.as_ref().map(|claims| (&claims.claim, &claims.by_address));
+        (present, self.written.plainly, &self.noted, claims).hash(&mut shape);
+        let said = || [&self.condition, &self.announced].map(Option::as_ref);
+        said().map(|said| said.map(|condition| &condition.status)).hash(&mut shape);
+        let mut whole = shape.clone();
+        self.present.hash(&mut whole);
+        said().map(|said| said.map(|it| (&it.reason, &it.message))).hash(&mut whole);
+        Mark { whole: whole.finish(), shape: shape.finish() }
+    }
+
+    /// Who changed last what we write, as far as the API server tells.
+    pub(super) const fn rival(&self) -> Option<&Rival> {
+        self.rival.as_ref()
+    }
+
+    /// The pool on record, whoever wrote it there.
+    pub(super) fn noted(&self) -> Option<&str> {
+        self.noted.as_deref()
+    }
+
+    /// Whether it says that a rival writes to it.
+    pub(super) fn says_that_it_is_contested(&self) -> bool {
+        self.condition.as_ref().is_some_and(|condition| condition.reason == tell::CONTESTED)
+    }
+
     /// The write that makes the Service what `decision` says, or without one takes everything back
-    /// that is ours. `None` if it is so already. These addresses have claims of their own.
+    /// that is ours. `None` if it is so already.
     pub fn write(
         &self,
         key: &ServiceKey,
         version: u64,
         decision: Option<&Decision>,
-        by_address: BTreeSet<LeaseName>,
-        announced: Telling,
+        beside: Beside<'_>,
         now: Timestamp,
     ) -> Option<ServiceWrite> {
         match decision {
-            Some(decision) => self.assign(key, version, decision, by_address, announced, now),
+            Some(decision) => self.assign(key, version, decision, beside, now),
             None => self.take_back(key, version),
         }
     }
@@ -234,13 +299,13 @@ impl ServiceRow {
         key: &ServiceKey,
         version: u64,
         decision: &Decision,
-        by_address: BTreeSet<LeaseName>,
-        announced: Telling,
+        beside: Beside<'_>,
         now: Timestamp,
     ) -> Option<ServiceWrite> {
-        let wish = self.wish.as_ref()?;
+        self.wish.as_ref()?;
+        let Beside { by_address, announced, contest } = beside;
         let old = self.condition.as_ref();
-        let said = old.is_some_and(|old| tell::says(old, key, decision));
+        let said = old.is_some_and(|old| tell::says(old, key, decision, contest));
         let before = self.announced.as_ref();
         let told = match (before, &announced) {
             (_, Telling::Later) => true,
@@ -251,16 +316,20 @@ impl ServiceRow {
         // A name that somebody wrote to a Service without an address governs nothing, and is theirs.
         let claims = decision.claim.clone().map(|claim| Claims { claim, by_address });
         let governed = claims.is_none() || claims == self.claims;
+        let recorded = decision.allocated_from.is_none() || decision.allocated_from == self.noted;
         let decided = said
             && governed
+            && recorded
             && self.written.plainly
-            && self.present == decision.addresses
-            && wish.allocated_from == decision.allocated_from;
+            && self.present == decision.addresses;
         if decided && told {
             return None;
         }
         let mut notices = tell::notices(key, &self.present, decision, old, said);
-        let mut conditions = vec![condition::dated(tell::verdict(key, decision), old, now)];
+        let untold = contest.filter(|_| !self.says_that_it_is_contested());
+        notices.extend(untold.and_then(tell::of_contest));
+        let mut conditions =
+            vec![condition::dated(tell::verdict(key, decision, contest), old, now)];
         match announced {
             Telling::Nothing => {}
             Telling::Later => conditions.extend(before.cloned()),
@@ -271,7 +340,7 @@ impl ServiceRow {
         }
         let messages = conditions.iter().map(|condition| condition.message.as_str());
         let message = messages.collect::<Vec<_>>().join("; ");
-        let ingress: Vec<_> = decision.addresses.iter().map(vip).collect();
+        let ingress: Vec<_> = decision.addresses.iter().map(|ip| self.entry(*ip)).collect();
         let claim = claims.as_ref().map(|claims| claims.claim.as_str());
         let further = claims.as_ref().map(|claims| {
             claims.by_address.iter().map(LeaseName::as_str).collect::<Vec<_>>().join(",")
@@ -297,6 +366,15 @@ impl ServiceRow {
             failure: failure.map(Failure::reason),
             only_tells: decided,
         })
+    }
+
+    /// The entry of an address, with what others have added to it.
+    fn entry(&self, ip: IpAddr) -> LoadBalancerIngress {
+        let is_it = |entry: &&LoadBalancerIngress| is_vip(entry, ip);
+        self.decorated.iter().find(is_it).map_or_else(
+            || vip(ip),
+            |entry| LoadBalancerIngress { ip_mode: vip(ip).ip_mode, ..entry.clone() },
+        )
     }
 
     /// What is left out of a server-side apply is removed where it was ours.
@@ -348,10 +426,17 @@ impl ServiceRow {
     }
 }
 
-fn vip(ip: &IpAddr) -> LoadBalancerIngress {
+fn vip(ip: IpAddr) -> LoadBalancerIngress {
     LoadBalancerIngress {
         ip: Some(ip.to_string()),
-        ip_mode: Some("VIP".to_owned()),
+        ip_mode: Some(VIP.to_owned()),
         ..LoadBalancerIngress::default()
     }
+}
+
+/// Whether an entry of the status has `ip`, written as we write it, as an address that nodes answer for.
+/// A hostname or ports that somebody added change nothing about that.
+fn is_vip(entry: &LoadBalancerIngress, ip: IpAddr) -> bool {
+    entry.ip.as_ref().is_some_and(|text| *text == ip.to_string())
+        && entry.ip_mode.as_deref().is_none_or(|mode| mode == VIP)
 }

@@ -4,10 +4,13 @@ use std::fmt;
 use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use leasehold::explain::OTHER_WRITER;
 
 use super::announcing::Part;
 use super::condition::{self, Verdict};
 use super::governing::Silence;
+use super::managers::Rival;
+use super::rivals::{Contest, LONGEST};
 use super::service::{ALLOCATED, ANNOUNCED};
 use crate::allocate::{Decision, Failure, Lost, ServiceKey};
 use crate::report::events::Notice;
@@ -17,6 +20,10 @@ pub(super) const ASSIGNED: &str = "AddressAssigned";
 /// The reason of the condition, and of the event, while an address is kept that no pool would give
 /// out any more.
 pub(super) const KEPT: &str = "AddressKept";
+
+/// The reason of the condition, and of the event, while somebody else undoes again and again what we
+/// write.
+pub(super) const CONTESTED: &str = OTHER_WRITER;
 
 /// The reason of the condition while all addresses are announced.
 const ALL_ANNOUNCED: &str = "Announced";
@@ -38,8 +45,13 @@ pub(super) fn is_of_kept(condition: &Condition) -> bool {
 }
 
 /// What the condition says.
-pub(super) fn verdict(key: &ServiceKey, decision: &Decision) -> Verdict {
+pub(super) fn verdict(
+    key: &ServiceKey,
+    decision: &Decision,
+    contest: Option<Contest<'_>>,
+) -> Verdict {
     let kept = kept(key, decision);
+    let contested = contest.map(contested);
     let (status, reason, text) = match (&decision.failure, &decision.shortfall) {
         (Some(failure), _) => (false, failure.reason(), refused(key, decision)),
         (None, Some(shortfall)) => {
@@ -47,22 +59,64 @@ pub(super) fn verdict(key: &ServiceKey, decision: &Decision) -> Verdict {
         }
         (None, None) => (true, ASSIGNED, Some(Said(decision).to_string())),
     };
-    let reason = if status && kept.is_some() { KEPT } else { reason };
+    let reason = match (status, &kept, &contested) {
+        (true, _, Some(_)) => CONTESTED,
+        (true, Some(_), None) => KEPT,
+        _ => reason,
+    };
     let apart = decision.apart.as_ref().map(ToString::to_string);
-    let message = text.into_iter().chain(kept).chain(apart).collect::<Vec<_>>().join("; ");
+    let parts = text.into_iter().chain(kept).chain(apart).chain(contested);
+    let message = parts.collect::<Vec<_>>().join("; ");
     Verdict { type_: ALLOCATED, status, reason, message, generation: None }
 }
 
+/// Who undoes what we write, and what to do about it.
+fn contested(contest: Contest<'_>) -> String {
+    let names = contest.by.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let who = match names.as_slice() {
+        [] => "somebody whom metadata.managedFields does not name".to_owned(),
+        [one] => format!("field manager {one}"),
+        several => format!("field managers {}", several.join(", ")),
+    };
+    let mut advice: Vec<&str> = contest.by.iter().map(Rival::advice).collect();
+    advice.dedup();
+    if advice.is_empty() {
+        advice.push("the audit log of the API server tells who; have it leave this Service alone");
+    }
+    format!(
+        "{who} undoes what Leasehold writes to this Service, again and again: it is put right more and \
+         more slowly, at the latest after {} s; {}",
+        LONGEST.as_secs(),
+        advice.join("; ")
+    )
+}
+
+/// The event that tells of a rival, once.
+pub(super) fn of_contest(contest: Contest<'_>) -> Option<Notice> {
+    (!contest.told).then(|| Notice {
+        warning: true,
+        reason: CONTESTED,
+        action: "Restore",
+        note: contested(contest),
+    })
+}
+
 /// Whether `condition` says so already.
-pub(super) fn says(condition: &Condition, key: &ServiceKey, decision: &Decision) -> bool {
+pub(super) fn says(
+    condition: &Condition,
+    key: &ServiceKey,
+    decision: &Decision,
+    contest: Option<Contest<'_>>,
+) -> bool {
     let well = decision.failure.is_none() && decision.shortfall.is_none();
-    if well && decision.kept.is_empty() && decision.apart.is_none() {
+    let plain = decision.kept.is_empty() && decision.apart.is_none();
+    if well && plain && contest.is_none() {
         // That of most Services: compared without writing it down.
         condition.status == "True"
             && condition.reason == ASSIGNED
             && is_written(&condition.message, &Said(decision))
     } else {
-        condition::says(condition, &verdict(key, decision))
+        condition::says(condition, &verdict(key, decision, contest))
     }
 }
 

@@ -69,6 +69,10 @@ pub struct Metrics {
     pub pool_addresses: Family<PoolLabels, Gauge>,
     /// Writes to the API server.
     pub writes: Family<WriteLabels, Counter>,
+    /// Services that another controller writes to again and again.
+    pub contested_services: Gauge,
+    /// Writes to Services that put right what somebody else had changed.
+    pub restored: Counter,
     /// Objects that could not be read.
     pub malformed: Family<KindLabel, Counter>,
     /// What plans cost, in seconds.
@@ -84,6 +88,8 @@ impl Default for Metrics {
             services: Family::default(),
             pool_addresses: Family::default(),
             writes: Family::default(),
+            contested_services: Gauge::default(),
+            restored: Counter::default(),
             malformed: Family::default(),
             reconciled: Histogram::new(COST),
         }
@@ -116,10 +122,25 @@ impl Metrics {
         registry.register("pool_addresses", "Addresses of pools", self.pool_addresses.clone());
         registry.register("writes", "Writes to the API server", self.writes.clone());
         registry.register(
+            "contested_services",
+            "Services that another controller writes to again and again",
+            self.contested_services.clone(),
+        );
+        registry.register(
+            "restorations",
+            "Writes to Services that put right what somebody else had changed of late",
+            self.restored.clone(),
+        );
+        registry.register(
             "malformed_objects",
             "Objects that could not be read",
             self.malformed.clone(),
         );
+    }
+
+    /// Shows how many Services another controller writes to again and again.
+    pub fn contested(&self, services: usize) {
+        self.contested_services.set(i64::try_from(services).unwrap_or(i64::MAX));
     }
 
     /// Shows the state of a plan beside `settled` Services, and how many objects of each kind could not be

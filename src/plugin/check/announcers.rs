@@ -11,6 +11,7 @@ use kube::{Api, ResourceExt};
 use leasehold_crds::IPAddressPool;
 use leasehold_crds::names::NodeName;
 use leasehold_crds::range::IpRange;
+use leasehold_crds::service::ALLOCATED;
 use pnet_base::MacAddr;
 
 use super::super::connect::Cluster;
@@ -18,11 +19,12 @@ use super::super::error::PluginError;
 use super::super::output::listed;
 use super::super::read::list;
 use super::{Finding, or_none, skip};
-use crate::explain::View;
+use crate::explain::{OTHER_WRITER, View};
 
 const CHECK: &str = "announcers";
 const HEARD: &str = "heard";
 const STRANGERS: &str = "strangers";
+const WRITERS: &str = "writers";
 const SYSTEM: &str = "kube-system";
 
 /// What is read for the check.
@@ -155,12 +157,28 @@ pub(super) fn strangers(view: &View<'_>, pools: &[IPAddressPool]) -> Vec<Finding
         .collect()
 }
 
+/// Services of ours that somebody else writes to again and again, as the operator says in their conditions.
+pub(super) fn writers(view: &View<'_>) -> Vec<Finding> {
+    let contested = view.world().services.iter().filter_map(|(name, row)| {
+        let condition = row.condition(ALLOCATED).filter(|it| it.reason == OTHER_WRITER)?;
+        let text = format!("Service {name}: {}", condition.message);
+        Some(Finding::warn(WRITERS, text, "have the field manager that it names leave it alone"))
+    });
+    let findings: Vec<Finding> = contested.collect();
+    if findings.is_empty() {
+        let text = "nobody else undoes what the operator writes to Services";
+        return vec![Finding::ok(WRITERS, text)];
+    }
+    findings
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::super::Level;
     use super::*;
+    use crate::explain::{Objects, World};
 
     fn set(name: &str, labels: &serde_json::Value, image: &str) -> DaemonSet {
         serde_json::from_value(json!({
@@ -170,6 +188,27 @@ mod tests {
             } } },
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn services_that_somebody_else_writes_to_are_told_with_what_the_operator_says() {
+        let found = |reason: &str| {
+            let service = serde_json::from_value(json!({
+                "metadata": { "name": "shop", "namespace": "web" },
+                "spec": { "type": "LoadBalancer" },
+                "status": { "conditions": [{
+                    "type": ALLOCATED, "status": "True", "reason": reason,
+                    "message": "field manager k3s", "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }] },
+            }))
+            .unwrap();
+            let world = World::of(&Objects { services: vec![service], ..Objects::default() });
+            writers(&View::new(&world)).remove(0)
+        };
+        let finding = found(OTHER_WRITER);
+        assert_eq!(finding.level, Level::Warn);
+        assert_eq!(finding.message, "Service web/shop: field manager k3s");
+        assert_eq!(found("AddressAssigned").level, Level::Ok);
     }
 
     #[test]

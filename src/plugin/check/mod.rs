@@ -10,7 +10,7 @@
 //! | `webhooks` | webhooks that would delay or refuse leases |
 //! | `nodes` | kernels, and addresses of Services that a kubelet has taken for its node's |
 //! | `speakers` | sessions, interfaces for the addresses of the pools, and their MTUs |
-//! | `announcers` | others that announce addresses |
+//! | `announcers` | others that announce addresses, or write to our Services |
 
 mod announcers;
 mod nodes;
@@ -115,6 +115,7 @@ pub(super) async fn findings(cluster: &Cluster) -> Result<Vec<Finding>, PluginEr
     findings.extend(announcers::heard(&view));
     findings.extend(announcers::check(&announcers::read(cluster).await?));
     findings.extend(announcers::strangers(&view, &objects.pools));
+    findings.extend(announcers::writers(&view));
     Ok(findings)
 }
 

@@ -19,6 +19,7 @@ mod overlap;
 mod pools;
 mod requests;
 mod resting;
+mod rivals;
 mod scale;
 mod scopes;
 mod services;
@@ -63,6 +64,7 @@ const ROWS: &[Row] = &rows![
     services::a_service_that_is_being_deleted_gets_nothing_and_holds_nothing_back,
     foreign::a_status_written_by_hand_takes_nothing_from_anybody,
     foreign::addresses_of_others_are_adopted_where_a_pool_gives_them_and_replaced_elsewhere,
+    rivals::a_controller_that_rewrites_a_status_is_named_once_and_answered_ever_more_slowly,
     requests::services_get_the_addresses_that_they_ask_for,
     requests::requests_that_cannot_be_met_say_what_to_change_and_recover,
     requests::a_service_gets_its_addresses_from_the_pool_that_it_names,

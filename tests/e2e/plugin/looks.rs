@@ -72,6 +72,7 @@ pub async fn a_check_finds_pools_that_overlap_and_webhooks_on_leases() -> Result
         ("mtu", "the same on all"),
         ("heard", "no other host"),
         ("announcers", "no other load balancer"),
+        ("writers", "nobody else"),
     ] {
         let ok = found(&well, check, "ok", &[word]);
         let partly = check == "speakers" && found(&well, check, "warn", &["plugcheck-worker-1"]);

@@ -21,6 +21,7 @@ mod announcing;
 mod families;
 mod kept;
 mod record;
+mod rivals;
 mod settled;
 mod sharing;
 mod spread;
@@ -132,9 +133,15 @@ fn key(name: &str) -> ServiceKey {
 fn patched(mut service: Value, patch: &Value, version: u64) -> Value {
     service["metadata"]["annotations"] = patch["metadata"]["annotations"].clone();
     service["metadata"]["resourceVersion"] = json!(version.to_string());
+    let annotations = patch["metadata"]["annotations"].as_object().into_iter().flatten();
+    let annotations = annotations.map(|(name, _)| (format!("f:{name}"), json!({})));
+    let annotations: serde_json::Map<_, _> = annotations.collect();
     service["metadata"]["managedFields"] = json!([{
         "manager": "leasehold-operator", "operation": "Apply", "subresource": "status",
-        "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {"f:loadBalancer": {"f:ingress": {}}}},
+        "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {
+            "f:metadata": {"f:annotations": annotations},
+            "f:status": {"f:loadBalancer": {"f:ingress": {}}, "f:conditions": {}},
+        },
     }]);
     service["status"] = patch["status"].clone();
     service

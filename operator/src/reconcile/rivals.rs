@@ -1,0 +1,418 @@
+//! Others who undo what we write to Services, again and again, and how patient we are with them.
+//!
+//! What somebody has changed is put right at once: most who do it do it once, or now and then. A rival,
+//! another controller that is sure that the Service is its own, is told by what it does: it answers each
+//! write with the same again, and is content with that. Against a rival the pauses grow, from nothing to
+//! [`LONGEST`]; they get shorter as what was written stands, and end [`LEFT_ALONE`] after the last
+//! change. Each such Service says who its rival is, once.
+//!
+//! ```text
+//! written ──► stands ──► undone ── due? ──► written again
+//!               │           │
+//!               │           └─ a state known from before: more debt, else less
+//!               └─ pays the debt off, second by second
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use leasehold_crds::service::Claims;
+
+use super::managers::Rival;
+use crate::allocate::ServiceKey;
+use crate::clock::Instant;
+
+/// How long a write has to stand to make up for one that was undone.
+const STEP: Duration = Duration::from_secs(5);
+/// How many writes may be undone to a state that is known, one right after the other, before the first
+/// pause.
+const FREE: u32 = 5;
+/// The first pause; each further one is twice as long.
+const FIRST: Duration = Duration::from_secs(1);
+/// The longest pause: within this what a rival has changed is put right.
+pub(super) const LONGEST: Duration = Duration::from_secs(30);
+/// How many pauses there are, up to the longest.
+const PAUSES: u32 = 6;
+/// The least time between two writes to a Service that many have been undone of, whoever does it.
+const SPACING: Duration = Duration::from_millis(200);
+/// How often a rival may undo what is written, however slowly, before that is told.
+const MANY: u32 = 10;
+/// After this time without a change a Service is no longer contested.
+const LEFT_ALONE: Duration = Duration::from_secs(60);
+/// How many rivals of one Service are named.
+const NAMED: usize = 4;
+
+/// How the fields that we write read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// With all that they say.
+    pub(super) whole: u64,
+    /// Without messages: what tells the states apart that others leave behind.
+    pub(super) shape: u64,
+}
+
+/// What a write gives a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) allocated_from: Option<String>,
+    pub(super) claims: Option<Claims>,
+}
+
+/// The last write to a Service, and what became of those before.
+#[derive(Debug)]
+struct Bout {
+    given: Given,
+    /// How it reads as it was written.
+    ours: u64,
+    written: Instant,
+    /// Since when it is undone.
+    undone: Option<Instant>,
+    /// The last states that others left behind.
+    shapes: [Option<u64>; 2],
+    /// Whoever undid it was not content with that: no rival waits for an answer.
+    restless: bool,
+    /// What undone writes have to be made up for by standing.
+    debt: Duration,
+    /// How many writes were undone.
+    rounds: u32,
+    /// How many of them to a state that is known, less those to another.
+    again: u32,
+    by: BTreeSet<Rival>,
+    contested: bool,
+    told: bool,
+    /// When somebody last wrote to it, we or others.
+    touched: Instant,
+}
+
+/// A Service that a rival writes to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contest<'a> {
+    /// Who it is, as far as the API server tells.
+    pub(super) by: &'a BTreeSet<Rival>,
+    /// Whether an event has told of it.
+    pub(super) told: bool,
+}
+
+/// The Services that were written of late.
+#[derive(Debug, Default)]
+pub(super) struct Rivals {
+    bouts: BTreeMap<ServiceKey, Bout>,
+}
+
+impl Rivals {
+    /// A write was carried out at `now`, after which the Service reads as `mark`. Returns whether it
+    /// put right what others had changed. `told`: an event tells of the contest.
+    pub(super) fn written(
+        &mut self,
+        key: &ServiceKey,
+        given: Given,
+        mark: Mark,
+        told: bool,
+        now: Instant,
+    ) -> bool {
+        let bout = self.bouts.entry(key.clone()).or_insert_with(|| Bout {
+            given: given.clone(),
+            ours: mark.whole,
+            written: now,
+            undone: None,
+            shapes: [None; 2],
+            restless: false,
+            debt: Duration::ZERO,
+            rounds: 0,
+            again: 0,
+            by: BTreeSet::new(),
+            contested: false,
+            told: false,
+            touched: now,
+        });
+        let restored = bout.undone.take().is_some() && bout.given == given;
+        bout.told |= told;
+        bout.restless = false;
+        (bout.given, bout.ours, bout.written, bout.touched) = (given, mark.whole, now, now);
+        restored
+    }
+
+    /// Somebody else has written to a Service at `now`, which reads as `mark` since.
+    pub(super) fn changed(
+        &mut self,
+        key: &ServiceKey,
+        mark: Mark,
+        rival: Option<&Rival>,
+        now: Instant,
+    ) {
+        let Some(bout) = self.bouts.get_mut(key) else { return };
+        if mark.whole == bout.ours {
+            bout.undone = None;
+            return;
+        }
+        bout.touched = now;
+        if bout.by.len() < NAMED {
+            bout.by.extend(rival.cloned());
+        }
+        let known = bout.shapes.contains(&Some(mark.shape));
+        if bout.undone.is_none() {
+            bout.undone = Some(now);
+            bout.rounds = bout.rounds.saturating_add(1);
+            bout.debt = bout.debt.saturating_sub(now.saturating_sub(bout.written));
+            if known {
+                bout.again = bout.again.saturating_add(1);
+                bout.debt = (bout.debt + STEP).min(STEP * (FREE + PAUSES));
+            } else {
+                bout.again = bout.again.saturating_sub(1);
+                bout.debt = bout.debt.saturating_sub(STEP);
+            }
+        } else if !known {
+            bout.restless = true;
+        }
+        if !known {
+            let [latest, _] = bout.shapes;
+            bout.shapes = [Some(mark.shape), latest];
+        }
+        bout.contested |= !bout.pause().is_zero() || bout.again >= MANY;
+    }
+
+    /// A Service has gone, or is not ours any more.
+    pub(super) fn drop(&mut self, key: &ServiceKey) {
+        self.bouts.remove(key);
+    }
+
+    /// Whether a write that gives a Service this is to wait for a while at `now`: it was written, and a
+    /// rival has undone it.
+    pub(super) fn holds_back(&self, key: &ServiceKey, given: &Given, now: Instant) -> bool {
+        let bout = self.bouts.get(key).filter(|bout| bout.given == *given);
+        bout.and_then(Bout::due).is_some_and(|due| due > now)
+    }
+
+    /// Whether a rival writes to a Service, and which.
+    pub(super) fn contest(&self, key: &ServiceKey) -> Option<Contest<'_>> {
+        let bout = self.bouts.get(key).filter(|bout| bout.contested)?;
+        Some(Contest { by: &bout.by, told: bout.told })
+    }
+
+    /// How many Services rivals write to.
+    pub(super) fn contested(&self) -> usize {
+        self.bouts.values().filter(|bout| bout.contested).count()
+    }
+
+    /// When something is to be done about one of them next, after `now`.
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        let end = |bout: &Bout| bout.contested.then(|| bout.touched + LEFT_ALONE);
+        let times = self.bouts.values().flat_map(|bout| [bout.due(), end(bout)]).flatten();
+        times.filter(|at| *at > now).min()
+    }
+
+    /// Forgets at `now` those that were left alone for long enough.
+    pub(super) fn forget(&mut self, now: Instant) {
+        self.bouts.retain(|_, bout| bout.touched + LEFT_ALONE > now);
+    }
+}
+
+impl Bout {
+    /// When it may be written again; none while it stands.
+    fn due(&self) -> Option<Instant> {
+        self.undone?;
+        let spacing = if self.rounds > FREE { SPACING } else { Duration::ZERO };
+        let pause = if self.restless { Duration::ZERO } else { self.pause() };
+        Some(self.written + pause.max(spacing))
+    }
+
+    fn pause(&self) -> Duration {
+        let mut level = FREE;
+        let mut pause = Duration::ZERO;
+        while self.debt > STEP * level && pause < LONGEST {
+            pause = (pause * 2).clamp(FIRST, LONGEST);
+            level += 1;
+        }
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A Service that is written to at once when that is due, by a clock that stands still meanwhile.
+    struct World {
+        rivals: Rivals,
+        now: Instant,
+        /// When it was written.
+        writes: Vec<Instant>,
+    }
+
+    const OURS: Mark = Mark { whole: 1, shape: 1 };
+
+    fn key() -> ServiceKey {
+        ServiceKey { namespace: "web".to_owned(), name: "shop".to_owned() }
+    }
+
+    fn given(address: &str) -> Given {
+        let addresses = vec![address.parse().unwrap()];
+        Given { addresses, allocated_from: Some("lan".to_owned()), claims: None }
+    }
+
+    fn seconds(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    impl World {
+        fn new() -> Self {
+            let mut world =
+                Self { rivals: Rivals::default(), now: seconds(1000.0), writes: Vec::new() };
+            world.write();
+            world
+        }
+
+        fn write(&mut self) {
+            let told = self.rivals.contest(&key()).is_some();
+            self.rivals.written(&key(), given("10.0.0.0"), OURS, told, self.now);
+            self.writes.push(self.now);
+        }
+
+        /// Somebody leaves this state behind.
+        fn undo(&mut self, state: u64) {
+            let mark = Mark { whole: state, shape: state };
+            self.rivals.changed(&key(), mark, None, self.now);
+        }
+
+        /// Time passes, and what is due by then is written.
+        fn pass(&mut self, time: Duration) {
+            let until = self.now + time;
+            while self.undone() {
+                let due = self.rivals.bouts[&key()].due().unwrap().max(self.now);
+                if due > until {
+                    break;
+                }
+                self.now = due;
+                self.write();
+            }
+            self.now = until;
+            self.rivals.forget(self.now);
+        }
+
+        fn undone(&self) -> bool {
+            self.rivals.bouts.get(&key()).is_some_and(|bout| bout.undone.is_some())
+        }
+
+        fn contested(&self) -> bool {
+            self.rivals.contest(&key()).is_some()
+        }
+
+        /// How many writes there were within these seconds, counted from the first.
+        fn writes_within(&self, from: f64, to: f64) -> usize {
+            let span = seconds(1000.0 + from)..seconds(1000.0 + to);
+            self.writes.iter().filter(|at| span.contains(at)).count()
+        }
+    }
+
+    /// A rival that answers each write after `reply` with the same state, for `time`.
+    fn fight(world: &mut World, reply: Duration, time: Duration) {
+        let end = world.now + time;
+        while world.now < end {
+            if world.undone() {
+                let due = world.rivals.bouts[&key()].due().unwrap();
+                world.pass(due.saturating_sub(world.now).min(end.saturating_sub(world.now)));
+            } else {
+                world.pass(reply.min(end.saturating_sub(world.now)));
+                world.undo(9);
+            }
+        }
+    }
+
+    #[test]
+    fn against_a_rival_pauses_grow_from_nothing_to_half_a_minute() {
+        let mut world = World::new();
+        fight(&mut world, seconds(0.01), seconds(300.0));
+        assert!(world.contested());
+        // The first, the one after which the state is known, five that are free, and those after pauses
+        // of 1, 2 and 4 s.
+        assert_eq!(world.writes_within(0.0, 10.0), 10, "{:?}", world.writes);
+        assert_eq!(world.writes_within(10.0, 60.0), 2, "{:?}", world.writes);
+        assert_eq!(world.writes_within(120.0, 300.0), 6, "{:?}", world.writes);
+        let pauses = world.writes.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
+        assert!(pauses.max().unwrap() <= LONGEST);
+    }
+
+    #[test]
+    fn a_rival_that_takes_its_time_is_told_and_slowed_down_less() {
+        let mut world = World::new();
+        fight(&mut world, seconds(6.0), seconds(50.0));
+        assert!(!world.contested());
+        fight(&mut world, seconds(6.0), seconds(100.0));
+        assert!(world.contested(), "ten times the same");
+        let gaps = world.writes.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
+        assert!(gaps.max().unwrap() <= seconds(8.0), "each is put right at once");
+        let mut world = World::new();
+        fight(&mut world, seconds(1.0), seconds(120.0));
+        assert!(world.writes_within(0.0, 120.0) < 20, "{:?}", world.writes);
+    }
+
+    #[test]
+    fn what_is_undone_now_and_then_is_put_right_at_once() {
+        let mut world = World::new();
+        for _ in 0..20 {
+            world.pass(seconds(5.0));
+            world.undo(9);
+            assert!(!world.rivals.holds_back(&key(), &given("10.0.0.0"), world.now));
+            world.pass(seconds(0.0));
+        }
+        assert_eq!(world.writes.len(), 21);
+    }
+
+    #[test]
+    fn edits_of_many_kinds_are_no_rivalry_and_are_put_right_soon() {
+        let mut world = World::new();
+        // A sequence in which one state follows on itself seldom.
+        let mut state: u64 = 7;
+        for _ in 0..300 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            world.undo(2 + (state >> 33) % 8);
+            world.pass(seconds(0.25));
+        }
+        world.pass(seconds(2.0));
+        assert!(!world.undone());
+        let gaps = world.writes.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
+        assert!(gaps.max().unwrap() <= seconds(2.0), "{:?}", world.writes);
+    }
+
+    #[test]
+    fn a_state_that_differs_each_time_is_put_right_five_times_a_second_at_most() {
+        let mut world = World::new();
+        for state in 0..1000 {
+            world.undo(10 + state);
+            world.pass(seconds(0.01));
+        }
+        assert!(world.writes.len() <= 60, "{}", world.writes.len());
+    }
+
+    #[test]
+    fn left_alone_a_service_is_contested_no_longer_and_what_is_next_undone_is_put_right_at_once() {
+        let mut world = World::new();
+        fight(&mut world, seconds(0.01), seconds(20.0));
+        assert!(world.contested() && world.rivals.contested() == 1);
+        world.pass(LONGEST);
+        assert!(!world.undone(), "it is put right within the longest pause");
+        let end = *world.writes.last().unwrap() + LEFT_ALONE;
+        assert_eq!(world.rivals.next(world.now), Some(end));
+        world.pass(end.saturating_sub(world.now));
+        assert!(!world.contested());
+        let before = world.writes.len();
+        world.write();
+        world.undo(9);
+        world.pass(seconds(0.0));
+        assert_eq!(world.writes.len(), before + 2);
+    }
+
+    #[test]
+    fn another_decision_waits_for_nobody_and_nobody_is_told_twice() {
+        let mut world = World::new();
+        fight(&mut world, seconds(0.01), seconds(5.0));
+        assert!(world.undone());
+        assert!(world.rivals.holds_back(&key(), &given("10.0.0.0"), world.now));
+        assert!(!world.rivals.holds_back(&key(), &given("10.0.0.1"), world.now));
+        assert!(world.rivals.contest(&key()).unwrap().told);
+        world.undo(OURS.whole);
+        assert!(!world.undone(), "it was put right by who had undone it");
+    }
+}
