@@ -123,13 +123,10 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
         let by_address =
             decision.map(|decision| index.by_address(row, decision)).unwrap_or_default();
         let contest = index.rivals.contest(key);
-        let beside = Beside { by_address, announced: telling, contest };
+        let had = index.had(key, row);
+        let beside = Beside { by_address, announced: telling, contest, had };
         let write = row.write(key, version, decision, beside, time);
-        if let Some(mut write) = write.filter(|it| !index.rivals.holds_back(key, &it.given(), now))
-        {
-            if decision.is_some_and(|decision| index.restores(key, row, decision)) {
-                write.is_no_assignment();
-            }
+        if let Some(write) = write.filter(|it| !index.rivals.holds_back(key, &it.given(), now)) {
             let queue = if write.only_tells { &mut tell } else { &mut jobs };
             queue.push(Job::Service { key: key.clone(), version, write: Box::new(write) });
         }

@@ -12,7 +12,7 @@ use leasehold_crds::lease::LeaseName;
 use super::index::Index;
 use super::leases::ClaimRow;
 use super::service::ServiceRow;
-use crate::allocate::{self, Decision, ServiceKey};
+use crate::allocate::{self, ServiceKey};
 
 /// Which claims name which Services, but for those that are named after them.
 #[derive(Debug, Default)]
@@ -105,12 +105,15 @@ impl Index {
         named.any(|row| row.wish.is_some())
     }
 
-    /// Whether `decision` gives a Service no more than its claims list for it: it has lost that.
-    pub(super) fn restores(&self, key: &ServiceKey, row: &ServiceRow, decision: &Decision) -> bool {
-        let listed: Vec<IpAddr> =
-            self.listed_for(key, row).into_iter().flat_map(|(.., addresses)| addresses).collect();
-        row.present.iter().all(|ip| decision.addresses.contains(ip))
-            && decision.addresses.iter().all(|ip| listed.contains(ip))
+    /// The addresses that a Service had before a plan, also where others have written to its status: these
+    /// are what its claims list for it.
+    pub(super) fn had(&self, key: &ServiceKey, row: &ServiceRow) -> Vec<IpAddr> {
+        if row.written.by_us {
+            return row.present.clone();
+        }
+        let listed = self.listed_for(key, row).into_iter();
+        let listed: Vec<IpAddr> = listed.flat_map(|(.., addresses)| addresses).collect();
+        if listed.is_empty() { row.present.clone() } else { listed }
     }
 
     /// `service` with what it has lost; none where it has lost nothing.

@@ -183,15 +183,11 @@ pub struct Beside<'a> {
     pub(super) announced: Telling,
     /// Who else writes to the Service.
     pub(super) contest: Option<Contest<'a>>,
+    /// The addresses that it had, whatever others have written to its status.
+    pub(super) had: Vec<IpAddr>,
 }
 
 impl ServiceWrite {
-    /// The addresses that it gives the Service had all the time: nobody is told that it was given them.
-    pub fn is_no_assignment(&mut self) {
-        self.notices.retain(|notice| notice.reason != tell::ASSIGNED);
-        self.assigns = false;
-    }
-
     /// What it gives.
     pub(super) fn given(&self) -> Given {
         Given {
@@ -303,7 +299,7 @@ impl ServiceRow {
         now: Timestamp,
     ) -> Option<ServiceWrite> {
         self.wish.as_ref()?;
-        let Beside { by_address, announced, contest } = beside;
+        let Beside { by_address, announced, contest, had } = beside;
         let old = self.condition.as_ref();
         let said = old.is_some_and(|old| tell::says(old, key, decision, contest));
         let before = self.announced.as_ref();
@@ -325,7 +321,7 @@ impl ServiceRow {
         if decided && told {
             return None;
         }
-        let mut notices = tell::notices(key, &self.present, decision, old, said);
+        let mut notices = tell::notices(key, &had, decision, old, said);
         let untold = contest.filter(|_| !self.says_that_it_is_contested());
         notices.extend(untold.and_then(tell::of_contest));
         let mut conditions =

@@ -194,15 +194,15 @@ pub(super) fn of_announcement(
     })
 }
 
-/// The events for the change from what a Service has, and its condition says, to `decision`.
+/// The events for the change from what a Service had, and its condition says, to `decision`.
 pub(super) fn notices(
     key: &ServiceKey,
-    present: &[IpAddr],
+    had: &[IpAddr],
     decision: &Decision,
     condition: Option<&Condition>,
     said_already: bool,
 ) -> Vec<Notice> {
-    let mut notices: Vec<Notice> = addresses(present, decision).into_iter().collect();
+    let mut notices: Vec<Notice> = addresses(had, decision).into_iter().collect();
     let passes = decision.failure.as_ref().is_none_or(Failure::passes);
     if let Some(note) = refused(key, decision).filter(|_| !said_already && !passes) {
         notices.push(Notice {
@@ -229,14 +229,14 @@ pub(super) fn released(present: &[IpAddr]) -> Option<Notice> {
     })
 }
 
-fn addresses(present: &[IpAddr], decision: &Decision) -> Option<Notice> {
-    if decision.addresses == present {
+fn addresses(had: &[IpAddr], decision: &Decision) -> Option<Notice> {
+    let lost: Vec<IpAddr> =
+        had.iter().filter(|ip| !decision.addresses.contains(ip)).copied().collect();
+    if lost.is_empty() && decision.addresses.iter().all(|ip| had.contains(ip)) {
         return None;
     }
-    let lost: Vec<IpAddr> =
-        present.iter().filter(|ip| !decision.addresses.contains(ip)).copied().collect();
     let (reason, action, mut note) = match (decision.addresses.is_empty(), lost.is_empty()) {
-        (true, _) => ("AddressReleased", "Release", list(present)),
+        (true, _) => ("AddressReleased", "Release", list(had)),
         (false, true) => (ASSIGNED, "Allocate", Said(decision).to_string()),
         (false, false) => {
             (ASSIGNED, "Allocate", format!("{}, instead of {}", Said(decision), list(&lost)))

@@ -91,6 +91,10 @@ pub async fn a_controller_that_rewrites_a_status_is_named_once_and_answered_ever
     turn.says("web", "True", "OtherWriter", "--disable servicelb").await?;
     let told = turn.events("web", "Warning", "OtherWriter", "k3s").await?;
     ensure!(told == 1, "{told} events of it");
+    for reason in ["AddressReleased", "AddressAssigned"] {
+        let told = turn.events("web", "Normal", reason, "instead of").await?;
+        ensure!(told == 0, "{told} events {reason}");
+    }
     let now = turn.lease("rival.web").await?.and_then(|lease| lease.resource_version());
     ensure!(now == lease, "the claim was written");
 
