@@ -23,7 +23,7 @@ use super::leases::{ClaimRow, NamespaceRow, NodeRow, SessionRow};
 use super::lists::Listing;
 use super::policy::PolicyRow;
 use super::pool::PoolRow;
-use super::record::Naming;
+use super::record::{Memory, Naming};
 use super::resting::Resting;
 use super::rivals::{Mark, Rivals};
 use super::service::{ServiceRow, ServiceWrite};
@@ -96,6 +96,7 @@ pub struct Index {
     now: Instant,
     listed: Listed,
     pub(super) naming: Naming,
+    pub(super) memory: Memory,
     pub(super) ledger: Ledger,
     pub(super) families: Families,
     node_addresses: BTreeMap<IpAddr, String>,
@@ -262,7 +263,7 @@ impl Index {
         let before = self.effective(key);
         let (had, known) = (self.present(key), self.before(key));
         self.services.answered(service);
-        self.compare(key, &known, now);
+        self.compare(key, known, now);
         self.resting.note(key, &had, &self.services, now);
         self.service_changed(key);
         self.resolve(key);
@@ -527,7 +528,7 @@ impl Index {
             };
             let changed = self.services.apply(event);
             for (key, had, known) in had {
-                self.compare(&key, &known, now);
+                self.compare(&key, known, now);
                 self.resting.note(&key, &had, &self.services, now);
             }
             if changed {
@@ -538,7 +539,7 @@ impl Index {
         let (had, known) = (self.present(&key), self.before(&key));
         let before = self.effective(&key);
         let changed = self.services.apply(event);
-        self.compare(&key, &known, now);
+        self.compare(&key, known, now);
         self.resting.note(&key, &had, &self.services, now);
         if changed {
             self.service_changed(&key);

@@ -2,7 +2,8 @@
 //!
 //! Annotations and the status of a Service are taken off by tools that know nothing of them: `kubectl
 //! replace`, `helm upgrade --force`, Terraform. That is no wish. The lease of the claim lists the same: as
-//! long as it names a Service and lists an address that was not withdrawn, the Service has it.
+//! long as it names a Service and lists an address that was not withdrawn, the Service has it. Where the
+//! claim has lost that, too, it has what it was last seen to have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -52,6 +53,55 @@ impl Naming {
     /// Those that name this Service.
     pub(super) fn of(&self, key: &ServiceKey) -> impl Iterator<Item = &LeaseName> {
         self.claims.get(key).into_iter().flatten()
+    }
+}
+
+/// What a Service was last seen to have as we wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    addresses: Vec<IpAddr>,
+    pool: String,
+    claim: LeaseName,
+}
+
+impl Seen {
+    /// What a Service says, where nobody else has written that.
+    pub(super) fn of(row: &ServiceRow) -> Option<Self> {
+        let intact = row.written.intact && !row.present.is_empty();
+        Some(Self {
+            claim: row.claim().filter(|_| intact)?.clone(),
+            pool: row.noted()?.to_owned(),
+            addresses: row.present.clone(),
+        })
+    }
+}
+
+/// What those Services were last seen to have to which somebody else has written since: for the case
+/// that both they and the claims that list it have lost that.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    seen: BTreeMap<ServiceKey, Seen>,
+}
+
+impl Memory {
+    /// A Service is `row` now, by an own write or by somebody else's; `before`, if it was as we wrote it.
+    pub(super) fn note(
+        &mut self,
+        key: &ServiceKey,
+        row: &ServiceRow,
+        before: Option<Seen>,
+        own: bool,
+    ) {
+        if row.written.intact || own {
+            self.seen.remove(key);
+        } else if let Some(seen) = before {
+            self.seen.insert(key.clone(), seen);
+        }
+    }
+
+    /// A Service has gone, or is not ours any more.
+    pub(super) fn drop(&mut self, key: &ServiceKey) {
+        self.seen.remove(key);
     }
 }
 
@@ -113,7 +163,29 @@ impl Index {
         }
         let listed = self.listed_for(key, row).into_iter();
         let listed: Vec<IpAddr> = listed.flat_map(|(.., addresses)| addresses).collect();
-        if listed.is_empty() { row.present.clone() } else { listed }
+        match self.memory.seen.get(key) {
+            _ if !listed.is_empty() => listed,
+            Some(seen) => seen.addresses.clone(),
+            None => row.present.clone(),
+        }
+    }
+
+    /// `service`, for which no claim lists anything, with what it was last seen to have and nobody else has.
+    fn remembered(
+        &self,
+        key: &ServiceKey,
+        service: &allocate::Service,
+    ) -> Option<allocate::Service> {
+        let seen = self.memory.seen.get(key).filter(|_| !self.pending().contains_key(key))?;
+        let free =
+            |ip: &&IpAddr| !self.is_of_others(**ip) && self.listed().of(**ip).next().is_none();
+        let present: Vec<IpAddr> = seen.addresses.iter().filter(free).copied().collect();
+        (!present.is_empty()).then(|| allocate::Service {
+            present,
+            allocated_from: Some(seen.pool.clone()),
+            claim: Some(seen.claim.clone()),
+            ..service.clone()
+        })
     }
 
     /// `service` with what it has lost; none where it has lost nothing.
@@ -124,6 +196,11 @@ impl Index {
         service: &allocate::Service,
     ) -> Option<allocate::Service> {
         let listed = self.listed_for(key, row);
+        if listed.iter().all(|(.., addresses)| addresses.is_empty())
+            && let Some(remembered) = self.remembered(key, service)
+        {
+            return Some(remembered);
+        }
         let claim = listed.iter().map(|(name, ..)| *name).next()?;
         let pool = listed.iter().find_map(|(_, claim, _)| claim.record.pool.clone());
         let addresses = listed.iter().flat_map(|(.., addresses)| addresses).copied();

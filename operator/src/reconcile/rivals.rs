@@ -9,7 +9,7 @@
 //! ```text
 //! written ──► stands ──► undone ── due? ──► written again
 //!               │           │
-//!               │           └─ a state known from before: more debt, else less
+//!               │           └─ as after the write before, or the one before that: more debt, else none
 //!               └─ pays the debt off, second by second
 //! ```
 
@@ -27,7 +27,7 @@ use crate::clock::Instant;
 const STEP: Duration = Duration::from_secs(5);
 /// How many writes may be undone to a state that is known, one right after the other, before the first
 /// pause.
-const FREE: u32 = 5;
+const FREE: u32 = 8;
 /// The first pause; each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest pause: within this what a rival has changed is put right.
@@ -35,7 +35,7 @@ pub(super) const LONGEST: Duration = Duration::from_secs(30);
 /// How many pauses there are, up to the longest.
 const PAUSES: u32 = 6;
 /// The least time between two writes to a Service that many have been undone of, whoever does it.
-const SPACING: Duration = Duration::from_millis(200);
+const SPACING: Duration = Duration::from_millis(20);
 /// How often a rival may undo what is written, however slowly, before that is told.
 const MANY: u32 = 10;
 /// After this time without a change a Service is no longer contested.
@@ -48,7 +48,7 @@ const NAMED: usize = 4;
 pub(super) struct Mark {
     /// With all that they say.
     pub(super) whole: u64,
-    /// Without messages: what tells the states apart that others leave behind.
+    /// Without what conditions say: what tells the states apart that others leave behind.
     pub(super) shape: u64,
 }
 
@@ -69,15 +69,20 @@ struct Bout {
     written: Instant,
     /// Since when it is undone.
     undone: Option<Instant>,
-    /// The last states that others left behind.
+    /// What others made of the last two writes at first, the latest first.
     shapes: [Option<u64>; 2],
-    /// Whoever undid it was not content with that: no rival waits for an answer.
+    /// How many times in a row that was the same as after the write before, and as after the one before
+    /// that: a rival may write in two steps.
+    streaks: [u32; 2],
+    /// What others made of what they had undone already.
+    further: Option<u64>,
+    /// Whoever undid it was not content with that: no rival is there who waits for an answer.
     restless: bool,
     /// What undone writes have to be made up for by standing.
     debt: Duration,
     /// How many writes were undone.
     rounds: u32,
-    /// How many of them to a state that is known, less those to another.
+    /// How many of them in a row to a state that is known.
     again: u32,
     by: BTreeSet<Rival>,
     contested: bool,
@@ -118,6 +123,8 @@ impl Rivals {
             written: now,
             undone: None,
             shapes: [None; 2],
+            streaks: [0; 2],
+            further: None,
             restless: false,
             debt: Duration::ZERO,
             rounds: 0,
@@ -151,24 +158,12 @@ impl Rivals {
         if bout.by.len() < NAMED {
             bout.by.extend(rival.cloned());
         }
-        let known = bout.shapes.contains(&Some(mark.shape));
         if bout.undone.is_none() {
             bout.undone = Some(now);
-            bout.rounds = bout.rounds.saturating_add(1);
-            bout.debt = bout.debt.saturating_sub(now.saturating_sub(bout.written));
-            if known {
-                bout.again = bout.again.saturating_add(1);
-                bout.debt = (bout.debt + STEP).min(STEP * (FREE + PAUSES));
-            } else {
-                bout.again = bout.again.saturating_sub(1);
-                bout.debt = bout.debt.saturating_sub(STEP);
-            }
-        } else if !known {
-            bout.restless = true;
-        }
-        if !known {
-            let [latest, _] = bout.shapes;
-            bout.shapes = [Some(mark.shape), latest];
+            bout.undo(mark.shape, now);
+        } else if !bout.shapes.contains(&Some(mark.shape)) && bout.further != Some(mark.shape) {
+            bout.further = Some(mark.shape);
+            (bout.restless, bout.debt, bout.again) = (true, Duration::ZERO, 0);
         }
         bout.contested |= !bout.pause().is_zero() || bout.again >= MANY;
     }
@@ -210,6 +205,24 @@ impl Rivals {
 }
 
 impl Bout {
+    /// What was written is undone at `now`, and reads as `shape`.
+    fn undo(&mut self, shape: u64, now: Instant) {
+        let [latest, earlier] = self.shapes;
+        let [mut once, mut twice] = self.streaks;
+        let before = once.max(twice);
+        once = if latest == Some(shape) { once.saturating_add(1) } else { 0 };
+        twice = if earlier == Some(shape) { twice.saturating_add(1) } else { 0 };
+        (self.shapes, self.streaks) = ([Some(shape), latest], [once, twice]);
+        self.rounds = self.rounds.saturating_add(1);
+        self.debt = self.debt.saturating_sub(now.saturating_sub(self.written));
+        if once.max(twice) > before {
+            self.again = self.again.saturating_add(1);
+            self.debt = (self.debt + STEP).min(STEP * (FREE + PAUSES));
+        } else {
+            (self.again, self.debt) = (0, Duration::ZERO);
+        }
+    }
+
     /// When it may be written again; none while it stands.
     fn due(&self) -> Option<Instant> {
         self.undone?;
@@ -325,9 +338,9 @@ mod tests {
         let mut world = World::new();
         fight(&mut world, seconds(0.01), seconds(300.0));
         assert!(world.contested());
-        // The first, the one after which the state is known, five that are free, and those after pauses
+        // The first, the one after which the state is known, eight that are free, and those after pauses
         // of 1, 2 and 4 s.
-        assert_eq!(world.writes_within(0.0, 10.0), 10, "{:?}", world.writes);
+        assert_eq!(world.writes_within(0.0, 10.0), 13, "{:?}", world.writes);
         assert_eq!(world.writes_within(10.0, 60.0), 2, "{:?}", world.writes);
         assert_eq!(world.writes_within(120.0, 300.0), 6, "{:?}", world.writes);
         let pauses = world.writes.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
@@ -345,7 +358,7 @@ mod tests {
         assert!(gaps.max().unwrap() <= seconds(8.0), "each is put right at once");
         let mut world = World::new();
         fight(&mut world, seconds(1.0), seconds(120.0));
-        assert!(world.writes_within(0.0, 120.0) < 20, "{:?}", world.writes);
+        assert!(world.writes_within(0.0, 120.0) < 30, "{:?}", world.writes);
     }
 
     #[test]
@@ -377,13 +390,29 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_differs_each_time_is_put_right_five_times_a_second_at_most() {
+    fn edits_by_the_hundred_of_which_many_do_the_same_are_put_right_within_two_seconds() {
+        let (mut world, mut dice) = (World::new(), 7_u64);
+        for _ in 0..2_000 {
+            dice ^= dice << 13;
+            dice ^= dice >> 7;
+            dice ^= dice << 17;
+            // One in three takes all annotations off.
+            world.undo(if dice.is_multiple_of(3) { 2 } else { 3 + dice % 7 });
+            let due = world.rivals.bouts[&key()].due().unwrap();
+            assert!(due <= world.now + seconds(2.0), "at {:?}", world.now);
+            world.pass(seconds(0.06));
+        }
+        assert!(!world.contested());
+    }
+
+    #[test]
+    fn a_state_that_differs_each_time_is_put_right_fifty_times_a_second_at_most() {
         let mut world = World::new();
         for state in 0..1000 {
             world.undo(10 + state);
             world.pass(seconds(0.01));
         }
-        assert!(world.writes.len() <= 60, "{}", world.writes.len());
+        assert!(world.writes.len() <= 520, "{}", world.writes.len());
     }
 
     #[test]

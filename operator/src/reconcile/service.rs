@@ -64,6 +64,8 @@ pub struct Written {
     pub by_us: bool,
     /// In the form in which we write them, but for what others add to them.
     pub plainly: bool,
+    /// They and the annotations about them by us, and nobody has changed either since.
+    pub intact: bool,
 }
 
 /// From which nodes the endpoints of a Service are reached by its addresses.
@@ -116,6 +118,7 @@ impl Row for ServiceRow {
                 by_us: ours,
                 plainly: ingress(status).len() == present.len()
                     && ingress(status).iter().zip(&present).all(|(entry, ip)| is_vip(entry, *ip)),
+                intact,
             },
             marked,
             claims,
@@ -246,11 +249,12 @@ impl ServiceRow {
         present.sort_unstable();
         let claims = self.claims.as_ref().map(|claims| (&claims.claim, &claims.by_address));
         (present, self.written.plainly, &self.noted, claims).hash(&mut shape);
-        let said = || [&self.condition, &self.announced].map(Option::as_ref);
-        said().map(|said| said.map(|condition| &condition.status)).hash(&mut shape);
+        self.condition.is_some().hash(&mut shape);
         let mut whole = shape.clone();
         self.present.hash(&mut whole);
-        said().map(|said| said.map(|it| (&it.reason, &it.message))).hash(&mut whole);
+        for said in [&self.condition, &self.announced] {
+            said.as_ref().map(|it| (&it.status, &it.reason, &it.message)).hash(&mut whole);
+        }
         Mark { whole: whole.finish(), shape: shape.finish() }
     }
 

@@ -17,7 +17,7 @@ use super::{Turn, addresses, condition};
 const FIGHT: Duration = Duration::from_secs(6);
 /// How many writes of the operator there are within that at most: those that are free, those after pauses
 /// of one and two seconds, and one that tells who announces the address.
-const WRITES: u64 = 10;
+const WRITES: u64 = 13;
 /// The operator's longest pause.
 const BOUND: Duration = Duration::from_secs(30);
 const NODES: [&str; 2] = ["172.31.255.11", "172.31.255.12"];

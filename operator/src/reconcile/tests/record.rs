@@ -140,6 +140,29 @@ fn what_a_service_has_lost_is_written_again_as_the_claim_lists_it() {
 }
 
 #[test]
+fn what_a_service_and_its_claim_have_both_lost_is_written_again_as_it_was_last_seen() {
+    for (what, damage) in DAMAGES {
+        for key in ["addresses", "services", "all"] {
+            let (mut index, mut shop) = recorded(vec![pool("lan", &["10.0.0.0/30"])]);
+            let mut lease = listing("web.shop", &["shop"], "10.0.0.2", 12);
+            let annotations = lease["metadata"]["annotations"].as_object_mut().unwrap();
+            annotations.retain(|name, _| key != "all" && !name.ends_with(key));
+            index.apply(Change::Claim(applied(lease.clone())), START);
+            damage(&mut shop);
+            shop["metadata"]["resourceVersion"] = json!("13");
+            index.apply(Change::Service(applied(shop)), START);
+            let expected = ["shop: 10.0.0.2 from lan under web.shop"];
+            assert_eq!(given(&index), expected, "{what}, {key}");
+            let (_, patch, notices) = service_jobs(&index).remove(0);
+            assert!(notices.is_empty(), "{what}, {key}: {notices:?}");
+            let shop = patched(service("shop", 14), &patch, 14);
+            index.apply(Change::Service(applied(shop)), START);
+            assert_eq!(lists(&index), ["web.shop: 10.0.0.2 - "], "{what}, {key}");
+        }
+    }
+}
+
+#[test]
 fn another_service_of_the_same_name_has_nothing_of_what_the_claim_lists() {
     let (mut index, shop) = recorded(Vec::new());
     index.apply(Change::Service(deleted(shop)), START);

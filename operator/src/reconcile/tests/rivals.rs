@@ -193,7 +193,7 @@ fn a_rival_is_named_once_and_answered_more_and_more_slowly() {
         }
         index.forget(now);
     }
-    assert_eq!(writes, 9, "ten seconds of a rival that answers at once");
+    assert_eq!(writes, 12, "ten seconds of a rival that answers at once");
     let note = "field manager k3s (subresource status) undoes what Leasehold writes to this Service, \
                 again and again: it is put right more and more slowly, at the latest after 30 s; start \
                 its servers with --disable servicelb";
