@@ -48,6 +48,20 @@ pub struct Config {
     )]
     pub lease_duration: Duration,
 
+    /// Also announce from Nodes with the label node.kubernetes.io/exclude-from-external-load-balancers, as
+    /// kubeadm and Talos put it on control planes: the same for all speakers of a cluster.
+    #[arg(
+        long,
+        env = "LEASEHOLD_IGNORE_EXCLUDE_LABEL",
+        num_args = 0..=1,
+        default_value_t = false,
+        default_missing_value = "true",
+        require_equals = true,
+        value_name = "true|false",
+        action = clap::ArgAction::Set
+    )]
+    pub ignore_exclude_label: bool,
+
     /// The `DaemonSet` that runs this process, in the namespace of the claim leases. If it is gone, or being
     /// deleted, when the process is asked to end, Leasehold is being uninstalled: the addresses are given
     /// up at once, and `arp_ignore` and `arp_announce` are set back. Without it another process may follow.

@@ -89,7 +89,8 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     let (sender, events) = mpsc::channel(EVENTS);
     let leases =
         Leases::new(&lease_client, &config.session_namespace, &config.namespace, REQUEST_TIMEOUT);
-    let watches = watches::start(&client, &leases, &sender, &health, &delivered);
+    let watches =
+        watches::start(&client, &leases, &sender, &health, &delivered, config.ignore_exclude_label);
     let daemon_set = config
         .daemon_set
         .map(|name| OwnDaemonSet::new(&client, &config.namespace, name, config.pod_name));
@@ -102,6 +103,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
         lease_duration: config.lease_duration,
         request_timeout: REQUEST_TIMEOUT,
         restart_grace: RESTART_GRACE,
+        ignores_exclude_label: config.ignore_exclude_label,
     };
     tracing::info!(node = %settings.node, version = version::line(), "speaker started");
     let driver = Driver {

@@ -76,6 +76,9 @@ pub mod annotation {
     /// Session: the nodes that own addresses and do not answer this one as they would have to answer clients,
     /// separated by commas.
     pub const UNANSWERING: &str = "leasehold.dev/unanswering-owners";
+    /// Session: `true` where the speaker announces although its Node has the label
+    /// `node.kubernetes.io/exclude-from-external-load-balancers`.
+    pub const IGNORES_EXCLUDE_LABEL: &str = "leasehold.dev/ignores-exclude-label";
     /// Session, and the operator's election lease: what is logged instead of what the process was started
     /// with, as tracing filters; written and removed by people.
     pub const LOG: &str = "leasehold.dev/log";
@@ -262,6 +265,7 @@ mod tests {
             proxy_silent: true,
             fences: 2,
             drain: true,
+            ignores_exclude_label: true,
             log: Some("debug".to_owned()),
             foreign: vec![
                 ("192.0.2.1".parse().unwrap(), "02:00:00:00:00:03".parse().unwrap()),

@@ -200,7 +200,7 @@ impl Allowed<'_> {
         let snapshot = self.snapshot;
         let make = || {
             let allows = |node: &NodeObject| {
-                !node.excluded && policy.is_none_or(|policy| policy.allows_node(&node.labels))
+                !node.is_excluded() && policy.is_none_or(|policy| policy.allows_node(&node.labels))
             };
             let nodes = snapshot.nodes.iter().filter(|(_, node)| allows(node));
             Arc::new(nodes.map(|(name, _)| name.clone()).collect())

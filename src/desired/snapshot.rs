@@ -68,8 +68,10 @@ impl AsRef<Record> for ServiceFacts {
 pub struct NodeObject {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) state: NodeState,
-    /// Whether it announces nothing at all.
-    pub(super) excluded: bool,
+    /// Whether a label excludes it from load balancing.
+    labelled: bool,
+    /// Whether a taint says that it is shut down for good.
+    out_of_service: bool,
 }
 
 impl Snapshot {
@@ -180,7 +182,18 @@ impl NodeObject {
 
     /// Whether it announces nothing at all.
     pub const fn is_excluded(&self) -> bool {
-        self.excluded
+        self.labelled || self.out_of_service
+    }
+
+    /// Whether a taint says that it is shut down for good.
+    pub const fn is_out_of_service(&self) -> bool {
+        self.out_of_service
+    }
+
+    /// The same, of a node that announces although a label excludes it from load balancing.
+    #[must_use]
+    pub fn ignoring_label(self) -> Self {
+        Self { labelled: false, ..self }
     }
 
     /// The facts of a Node; `None` where its name is none.
@@ -204,8 +217,9 @@ impl NodeObject {
         } else {
             NodeState::Ready
         };
-        let excluded = object.labels().contains_key(EXCLUDE) || tainted(&[OUT_OF_SERVICE]);
+        let labelled = object.labels().contains_key(EXCLUDE);
+        let out_of_service = tainted(&[OUT_OF_SERVICE]);
         let name = object.name_any().parse().ok()?;
-        Some((name, Self { labels: object.labels().clone(), state, excluded }))
+        Some((name, Self { labels: object.labels().clone(), state, labelled, out_of_service }))
     }
 }

@@ -128,6 +128,19 @@ fn policies_and_the_exclusion_label_narrow_the_nodes() {
 }
 
 #[test]
+fn where_the_exclusion_label_is_passed_over_the_taint_of_a_dead_node_still_excludes() {
+    let mut dead = node("n2", json!({EXCLUDE: ""}));
+    let taint = json!({"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"});
+    dead["spec"] = json!({ "taints": [taint] });
+    let mut all =
+        snapshot(&[service("a", "192.0.2.1", json!({})), node("n1", json!({EXCLUDE: ""})), dead]);
+    for node in all.nodes.values_mut() {
+        *node = node.clone().ignoring_label();
+    }
+    assert_eq!(nodes_of(&build(&all, None).0, "web.a"), ["n1"]);
+}
+
+#[test]
 fn the_weights_of_all_entries_that_select_a_node_add_up() {
     let policy = json!({
         "kind": "AnnouncementPolicy", "apiVersion": "leasehold.dev/v1alpha1",

@@ -106,7 +106,7 @@ fn verdict_of(story: &Story, node: &str) -> (Verdict, String) {
 #[expect(clippy::too_many_lines, reason = "a table with a row for each verdict")]
 fn each_node_has_a_verdict_with_its_reason() {
     type Change = fn(&mut Objects);
-    let rows: [(&str, Change, Verdict, &str); 15] = [
+    let rows: [(&str, Change, Verdict, &str); 16] = [
         ("as it is", |_| {}, Verdict::Candidate, "has 0 addresses now"),
         (
             "cordoned",
@@ -119,6 +119,16 @@ fn each_node_has_a_verdict_with_its_reason() {
             |it| it.nodes[1] = of(node("n2", json!({}), json!({ EXCLUDE: "" }))),
             Verdict::Excluded,
             "excluded from load balancing",
+        ),
+        (
+            "excluded, which its speaker passes over",
+            |it| {
+                it.nodes[1] = of(node("n2", json!({}), json!({ EXCLUDE: "" })));
+                let ignores = [(annotation::IGNORES_EXCLUDE_LABEL, "true")];
+                it.sessions[1] = of(session("n2", &ignores));
+            },
+            Verdict::Candidate,
+            "has 0 addresses now",
         ),
         (
             "not ready",

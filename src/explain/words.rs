@@ -31,7 +31,8 @@ pub fn obstacle(
             Verdict::Excluded,
             text(
                 "excluded from load balancing, by the label \
-                 node.kubernetes.io/exclude-from-external-load-balancers or the taint out-of-service",
+                 node.kubernetes.io/exclude-from-external-load-balancers (which speakers with \
+                 --ignore-exclude-label pass over) or the taint out-of-service",
             ),
         ),
         Obstacle::LeftOut(LeftOut::NotSelected(policy)) => {

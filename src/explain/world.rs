@@ -168,7 +168,14 @@ impl World {
                 row.ours = true;
             }
         }
-        let sessions = objects.sessions.iter().filter_map(SessionRow::of).collect();
+        let sessions: BTreeMap<_, _> = objects.sessions.iter().filter_map(SessionRow::of).collect();
+        for (name, session) in &sessions {
+            if let Some(node) = snapshot.nodes.get_mut(name)
+                && session.stored.record.ignores_exclude_label
+            {
+                *node = node.clone().ignoring_label();
+            }
+        }
         Self { snapshot, services, sessions, claims }
     }
 }

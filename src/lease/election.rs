@@ -51,6 +51,9 @@ pub struct Config {
     pub request_timeout: Duration,
     /// For how long the addresses of a speaker stay whose pod is being replaced, at least; whole seconds.
     pub restart_grace: Duration,
+    /// Whether nodes announce that a label excludes from load balancing: told in the session, for all that
+    /// look at nodes without being speakers.
+    pub ignores_exclude_label: bool,
 }
 
 /// How much longer than the session the kernel is to keep an address. It is told whole seconds,

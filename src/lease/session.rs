@@ -154,6 +154,7 @@ impl Election {
             proxy_silent: self.proxy.is_silent(),
             fences: self.own.fences,
             drain: self.own_stored().is_some_and(|stored| stored.record.drain),
+            ignores_exclude_label: self.config.ignores_exclude_label,
             log: self.log_filter().map(str::to_owned),
             foreign: self.conflicts.foreign(),
             unanswering: self.voices.unanswering.iter().map(|id| id.node.clone()).collect(),

@@ -34,6 +34,7 @@ pub fn start(
     events: &mpsc::Sender<Event>,
     health: &watch::Sender<Health>,
     delivered: &Arc<Delivered>,
+    ignore_exclude_label: bool,
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let (events, health) = (|| events.clone(), || health.clone());
@@ -41,6 +42,13 @@ pub fn start(
     tasks.spawn(leases::sessions(leases.sessions(), events(), health(), delivered()));
     let (listed, lists) = mpsc::channel(leases::LISTED);
     tasks.spawn(leases::claims(leases.claims(), events(), listed, health(), delivered()));
-    tasks.spawn(objects::desired(client.clone(), lists, events(), health(), delivered()));
+    tasks.spawn(objects::desired(
+        client.clone(),
+        lists,
+        events(),
+        health(),
+        delivered(),
+        ignore_exclude_label,
+    ));
     tasks
 }

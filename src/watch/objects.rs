@@ -50,6 +50,7 @@ pub(super) async fn desired(
     events: mpsc::Sender<Event>,
     health: watch::Sender<Health>,
     delivered: Arc<Delivered>,
+    ignore_exclude_label: bool,
 ) {
     let delivered = &*delivered;
     let mut changes = stream::select_all([
@@ -60,7 +61,7 @@ pub(super) async fn desired(
         observe(Api::all(client), Part::Pools, Change::Pool, delivered),
         claims(lists),
     ]);
-    let mut state = State::default();
+    let mut state = State { ignore_exclude_label, ..State::default() };
     let mut sent: Option<Arc<Desired>> = None;
     let mut rested = tokio::time::Instant::now();
     while let Some(change) = changes.next().await {
@@ -122,11 +123,12 @@ where
 }
 
 /// The snapshot, and the parts of it that are being listed anew.
-#[expect(clippy::struct_excessive_bools, reason = "which of the six lists are in")]
+#[expect(clippy::struct_excessive_bools, reason = "a setting, and which of the six lists are in")]
 #[derive(Default)]
 struct State {
     snapshot: Snapshot,
     listing: Snapshot,
+    ignore_exclude_label: bool,
     services: bool,
     slices: bool,
     nodes: bool,
@@ -160,7 +162,8 @@ impl State {
                 Part::EndpointSlices,
             ),
             Change::Node(event) => {
-                let merged = merge_nodes(event, &mut snapshot.nodes, &mut listing.nodes);
+                let ignore = self.ignore_exclude_label;
+                let merged = merge_nodes(event, &mut snapshot.nodes, &mut listing.nodes, ignore);
                 snapshot.note_nodes();
                 (merged, &mut self.nodes, Part::Nodes)
             }
@@ -293,8 +296,12 @@ fn merge_nodes(
     event: Watched<DeserializeGuard<Node>>,
     kept: &mut std::collections::BTreeMap<leasehold_crds::names::NodeName, NodeObject>,
     listing: &mut std::collections::BTreeMap<leasehold_crds::names::NodeName, NodeObject>,
+    ignore_exclude_label: bool,
 ) -> Merged {
-    let read = |object: &DeserializeGuard<Node>| object.0.as_ref().ok().and_then(NodeObject::of);
+    let read = |object: &DeserializeGuard<Node>| {
+        let (name, node) = NodeObject::of(object.0.as_ref().ok()?)?;
+        Some((name, if ignore_exclude_label { node.ignoring_label() } else { node }))
+    };
     match event {
         Watched::Init => {
             listing.clear();

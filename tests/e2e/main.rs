@@ -115,6 +115,7 @@ fn elections() -> Vec<Trial> {
         nodes::a_node_that_is_not_ready_out_of_service_or_without_a_network_gives_its_addresses_away,
         nodes::a_service_without_an_endpoint_is_announced_by_nobody_and_says_so,
         moves::a_policy_or_a_label_that_excludes_the_owner_moves_its_addresses,
+        moves::nodes_that_a_label_excludes_announce_where_their_speakers_pass_over_it,
         moves::a_service_with_the_local_policy_is_owned_where_its_pods_are,
         outage::where_the_policy_says_so_addresses_go_before_anybody_else_could_own_them,
         outage::an_api_server_that_is_away_for_long_moves_nothing_and_nor_does_its_return,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use leasehold_lab::Lab;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -59,6 +60,33 @@ pub async fn a_policy_or_a_label_that_excludes_the_owner_moves_its_addresses() -
     sleep(AFTERWARDS).await;
     scene.moved_smoothly("label that excludes the owner", probe).await?;
     ensure!(third.name() != first.name(), "the policy does not select {}", first.name());
+    Ok(())
+}
+
+pub async fn nodes_that_a_label_excludes_announce_where_their_speakers_pass_over_it() -> Result<()>
+{
+    let plan = Lab::shared().await?.cluster("passed-over");
+    let scene = Scene::before(plan, |cluster| {
+        for node in cluster.nodes() {
+            let flag = "--ignore-exclude-label".to_owned();
+            node.speaker()?.reconfigure(|options| options.arguments.push(flag));
+        }
+        Ok(())
+    })
+    .await?;
+    let before = scene.claim().await?;
+    let probe = scene.watch().await?;
+    let label = "node.kubernetes.io/exclude-from-external-load-balancers";
+    for node in scene.cluster.nodes() {
+        node.patch(json!({ "metadata": { "labels": { label: "" } } })).await?;
+    }
+    sleep(AFTERWARDS).await;
+    scene.nothing_was_felt("labels that exclude all nodes", probe).await?;
+    scene.not_moved(&before).await?;
+    // They also take what others give away.
+    let first = scene.owner().await?;
+    cordon(first, true).await?;
+    scene.moved_from(first).await?;
     Ok(())
 }
 

@@ -42,6 +42,8 @@ pub struct Session {
     pub fences: u32,
     /// The node is to own nothing, as people asked.
     pub drain: bool,
+    /// The speaker announces although its Node has the label that excludes it from load balancing.
+    pub ignores_exclude_label: bool,
     /// What the speaker logs instead of what it was started with, as people asked: tracing filters.
     pub log: Option<String>,
     /// Addresses of services that hosts announced that are no speakers, and their MAC addresses: those
@@ -127,6 +129,7 @@ impl Record for Session {
             proxy_silent: text(annotation::SERVICE_PROXY) == Some(SILENT),
             fences: text(annotation::FENCES).and_then(|count| count.parse().ok()).unwrap_or(0),
             drain: text(annotation::DRAIN) == Some("true"),
+            ignores_exclude_label: text(annotation::IGNORES_EXCLUDE_LABEL) == Some("true"),
             foreign: text(annotation::FOREIGN)
                 .into_iter()
                 .flat_map(|list| list.split(','))
@@ -180,6 +183,9 @@ impl Record for Session {
         }
         if self.drain {
             set(annotation::DRAIN, "true".to_owned());
+        }
+        if self.ignores_exclude_label {
+            set(annotation::IGNORES_EXCLUDE_LABEL, "true".to_owned());
         }
         if !self.foreign.is_empty() {
             let entries = self.foreign.iter().map(|(ip, mac)| format!("{ip} {mac}"));

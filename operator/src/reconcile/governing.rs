@@ -7,7 +7,7 @@ use leasehold_crds::policy::{
     AnnouncementMode, AnnouncementPolicySpec, Governance, Policies, Policy, PoolLabels,
 };
 
-use super::leases::NodeRow;
+use super::leases::{NodeRow, SessionRow};
 use super::policy::PolicyRow;
 use super::pool::PoolRow;
 use super::table::Table;
@@ -46,6 +46,7 @@ impl Governing {
         policies: &Table<PolicyRow>,
         pools: &Table<PoolRow>,
         nodes: &Table<NodeRow>,
+        sessions: &Table<SessionRow>,
     ) -> bool {
         let specs: Vec<_> =
             policies.iter().map(|(name, row)| (name.clone(), row.object.spec.clone())).collect();
@@ -58,8 +59,12 @@ impl Governing {
             (self.specs, self.pools) = (specs, pools);
         }
         let facts = || nodes.iter().map(|(_, node)| &node.facts);
-        let announcing: Vec<&Labels> =
-            facts().filter(|node| !node.is_excluded()).map(NodeObject::labels).collect();
+        let announces = |name: &str, node: &NodeRow| {
+            let session = name.parse().ok().and_then(|name| sessions.get(&name));
+            !node.is_excluded(session)
+        };
+        let announcing = nodes.iter().filter(|(name, node)| announces(name, node));
+        let announcing: Vec<&Labels> = announcing.map(|(_, node)| node.facts.labels()).collect();
         let deserted = self.policies.iter().filter(|policy| {
             policy.mode == AnnouncementMode::Layer2
                 && !announcing.iter().any(|labels| policy.allows_node(labels))

@@ -217,7 +217,15 @@ impl Index {
             Some((row.live.clone(), unanswered.collect::<Vec<_>>()))
         };
         let before = one.as_ref().map(|name| live(self, name));
+        let announces = |index: &Self, name| {
+            index.sessions.get(name).is_some_and(|row| row.record.ignores_exclude_label)
+        };
+        let ignored = one.as_ref().map(|name| announces(self, name));
         let changed = self.sessions.apply(event);
+        let same = one.is_some() && one.as_ref().map(|name| announces(self, name)) == ignored;
+        if changed && !same {
+            self.update_governing();
+        }
         match (&one, before) {
             (Some(name), Some(before)) if live(self, name) != before => {
                 let theirs = self.claims.iter().filter(|(_, claim)| {
@@ -331,10 +339,10 @@ impl Index {
 
     // === what is open ===
 
-    /// Policies, pools or nodes have changed.
+    /// Policies, pools or nodes have changed, or what sessions say of these.
     fn update_governing(&mut self) {
         self.families.doubt();
-        if self.governing.update(&self.policies, &self.pools, &self.nodes) {
+        if self.governing.update(&self.policies, &self.pools, &self.nodes, &self.sessions) {
             self.note_unowned();
             self.open_all();
         }

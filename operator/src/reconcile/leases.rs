@@ -24,6 +24,17 @@ pub struct NodeRow {
     pub facts: NodeObject,
 }
 
+impl NodeRow {
+    /// Whether it announces nothing at all, where its speaker has this session.
+    pub fn is_excluded(&self, session: Option<&SessionRow>) -> bool {
+        if session.is_some_and(|session| session.record.ignores_exclude_label) {
+            self.facts.is_out_of_service()
+        } else {
+            self.facts.is_excluded()
+        }
+    }
+}
+
 impl Row for NodeRow {
     type Key = String;
     type Object = Node;

@@ -190,7 +190,8 @@ fn nodes(index: &Index, now: Instant) -> BTreeMap<String, Node> {
     }
     for (name, row) in index.nodes.iter() {
         if let Some(node) = nodes.get_mut(name) {
-            node.remarks.extend(row.facts.is_excluded().then_some("excluded"));
+            let session = name.parse().ok().and_then(|name| index.sessions.get(&name));
+            node.remarks.extend(row.is_excluded(session).then_some("excluded"));
         }
     }
     nodes

@@ -117,6 +117,7 @@ impl Cluster {
             lease_duration: Duration::from_secs(5),
             request_timeout: Duration::from_secs(1),
             restart_grace: Duration::from_secs(60),
+            ignores_exclude_label: false,
         };
         let mut core =
             Core { election: Election::new(now, config, None), now, actions: Vec::new() };

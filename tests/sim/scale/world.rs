@@ -300,6 +300,7 @@ impl<'a> World<'a> {
             lease_duration: Duration::from_secs(5),
             request_timeout: Duration::from_millis(1500),
             restart_grace: Duration::from_secs(30),
+            ignores_exclude_label: false,
         };
         let until = self.now + Duration::from_secs(cluster.lease_seconds());
         let kernel =

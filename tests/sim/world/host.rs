@@ -221,6 +221,7 @@ impl Host {
             lease_duration: Duration::from_secs(5),
             request_timeout: TIMEOUT,
             restart_grace: Duration::from_secs(30),
+            ignores_exclude_label: false,
         };
         self.forget_process();
         self.exited = false;

@@ -599,9 +599,14 @@ fn a_service_that_stays_without_an_endpoint_says_so_and_one_whose_pods_are_repla
     let says = "NoNode: no node announces its addresses: policy all selects no node that may announce: \
                 change its nodeSelectors";
     assert_eq!(silence(&service_jobs_at(&index, after(30))).unwrap().0, says);
+    // Nor does one that a label excludes, unless its speaker passes over that.
+    let excluded = json!({"node.kubernetes.io/exclude-from-external-load-balancers": ""});
     let node = json!({"apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": "n", "resourceVersion": "31"}});
+        "metadata": {"name": "n", "resourceVersion": "31", "labels": excluded}});
     index.apply(Change::Node(applied(node)), after(31));
+    assert_eq!(silence(&service_jobs_at(&index, after(31))).unwrap().0, says);
+    let ignores = json!({"leasehold.dev/ignores-exclude-label": "true"});
+    index.apply(Change::Session(applied(lease("n", 31, Some("n"), 1, &ignores))), after(31));
     own(&mut index, "web.shop", "10.0.0.0", 31, after(31));
     let announced = ("Announced: node-1 announces 10.0.0.0".to_owned(), vec![]);
     assert_eq!(silence(&service_jobs_at(&index, after(32))), Some(announced.clone()));
