@@ -18,6 +18,7 @@ const SILENT: &str = "silent";
 
 /// A speaker's sign of life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each says one thing of the node")]
 pub struct Session {
     /// The node; none while the session is over (released or fenced).
     pub holder: Option<NodeName>,

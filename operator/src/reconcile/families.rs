@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use leasehold::lease::{Carried, carries, has_subnet_of};
 use leasehold_crds::addresses::AddressSet;
-use leasehold_crds::lease::{LeaseName, Session};
+use leasehold_crds::lease::LeaseName;
 use leasehold_crds::policy::{Governance, Spread};
 
 use super::index::Index;
+use super::leases::SessionRow;
 use super::service::ServiceRow;
 use crate::allocate::{Decision, ServiceKey};
 use crate::clock::Instant;
@@ -142,18 +143,19 @@ impl Index {
             Governance::Default | Governance::None => None,
         };
         let interfaces = policy.map(|policy| policy.interfaces.as_slice()).unwrap_or_default();
-        let allowed = |session: &Session| {
-            let node = session.holder.as_ref().and_then(|node| self.nodes.get(&node.to_string()));
+        let allowed = |session: &SessionRow| {
+            let holder = session.record.holder.as_ref();
+            let node = holder.and_then(|node| self.nodes.get(&node.to_string()));
             node.is_some_and(|node| {
-                !node.facts.is_excluded()
+                !node.is_excluded(Some(session))
                     && policy.is_none_or(|policy| policy.allows_node(node.facts.labels()))
             })
         };
         let can = |addresses: &AddressSet| {
             let what = Carried { addresses, interfaces };
             let live = self.sessions.iter().filter(|(_, row)| row.live.is_some());
-            live.map(|(_, row)| &row.record).any(|session| {
-                allowed(session) && carries(what, session, |ip| self.is_in_a_subnet(ip))
+            live.map(|(_, session)| session).any(|session| {
+                allowed(session) && carries(what, &session.record, |ip| self.is_in_a_subnet(ip))
             })
         };
         if can(addresses) {
