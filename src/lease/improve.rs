@@ -30,8 +30,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const MADE: Duration = Duration::from_secs(3);
 /// For how long what was given out for the first time goes to nodes that join.
 const GIVEN_OUT: Duration = Duration::from_secs(60);
-/// Who joined so shortly before had no part in it, either.
-const TOGETHER: Duration = Duration::from_millis(500);
+/// Who joined so shortly before speakers that started together gave something out had no part in it, either.
+pub(super) const TOGETHER: Duration = Duration::from_millis(500);
 /// Within which time moves are counted.
 const MINUTE: Duration = Duration::from_secs(60);
 /// What a claim says of why it moves.
@@ -76,6 +76,12 @@ impl Improving {
     pub(super) fn note_desired(&mut self, desired: &Desired) {
         let asks = |mode| mode != FailbackMode::Never;
         self.asked = desired.claims.values().any(|claim| asks(claim.failback.mode));
+        // Whom people took out for a while has not joined when they put it back.
+        let out = |node: &NodeName| {
+            let state = desired.nodes.get(node);
+            matches!(state, Some(NodeState::Cordoned | NodeState::Draining))
+        };
+        self.joined.retain(|node, _| !out(node));
     }
 
     /// A claim was given out that nobody had.
@@ -141,9 +147,9 @@ impl<'a> Joined<'a> {
         Self { nodes, loads, least: least.unwrap_or(usize::MAX), heaviest }
     }
 
-    /// Whether `node` joined after what was given out at `at`.
+    /// Whether `node` joined after something was given out at `at`.
     fn since(&self, node: &NodeName, at: Instant) -> bool {
-        self.nodes.get(node).is_some_and(|joined| *joined + TOGETHER >= at)
+        self.nodes.get(node).is_some_and(|joined| *joined >= at)
     }
 
     /// Whether one that joined after `at` would do better with `claim` than its owner.
@@ -198,14 +204,9 @@ impl Election {
 
     /// Notes since when each node could have been given something.
     fn note_ready(&mut self, now: Instant, desired: &Desired) {
-        let (mut ready, mut idle) = (BTreeMap::new(), Vec::new());
+        let mut ready = BTreeMap::new();
         for (node, stored) in self.live_sessions() {
-            let state = self.state_of(node, desired);
-            let willing = state == Some(NodeState::Ready);
-            // What people take a node out for is over when they say so, and it has not joined then.
-            if matches!(state, Some(NodeState::Cordoned | NodeState::Draining)) {
-                idle.push(node.clone());
-            }
+            let willing = self.state_of(node, desired) == Some(NodeState::Ready);
             if willing && !stored.record.restarting && !stored.record.interfaces.is_empty() {
                 let session = id_of(stored);
                 let before = self.improving.ready.get(node).filter(|(id, _)| *id == session);
@@ -214,7 +215,6 @@ impl Election {
             }
         }
         self.improving.ready = ready;
-        self.improving.joined.retain(|node, _| !idle.contains(node));
     }
 
     /// Counts the moves that were made, by anybody, since the last look.

@@ -13,6 +13,7 @@ use super::claims::released_by;
 use super::conflict::Probing;
 use super::eligible::{Ineligible, Missing};
 use super::handover::{Handover, Yielding};
+use super::improve::TOGETHER;
 use super::joining::Origin;
 use super::listed::List;
 use super::old_owners::Former;
@@ -192,7 +193,9 @@ impl Tenure {
         let first = self.former.is_none() && self.origin != Origin::Unknown;
         let given_out = self.last.is_none() && owner.is_some() && (first || anew);
         if given_out {
-            self.given_out = Some(now);
+            // Of those that started together nobody knew all.
+            let together = anew || self.origin == Origin::Awaiting;
+            self.given_out = Some(if together { now - TOGETHER } else { now });
         }
         self.given_up = None;
         self.last = owner;
