@@ -409,6 +409,9 @@ impl Election {
         listed: bool,
     ) {
         let stored = self.sessions.get(name);
+        if before.zip(stored).is_some_and(|(before, now)| is_renewal(before, now)) {
+            return;
+        }
         if let Some(before) = before {
             self.unlisted.note(before, stored.map(|stored| &**stored));
         }
@@ -535,6 +538,14 @@ impl Election {
     pub(super) fn report(fact: Fact, actions: &mut Vec<Action>) {
         actions.push(Action::Report(fact));
     }
+}
+
+/// Whether a session is as it was `before`, as far as other speakers remember it.
+fn is_renewal(before: &Stored<Session>, now: &Stored<Session>) -> bool {
+    now.record.transitions == before.record.transitions
+        && now.record.holder == before.record.holder
+        && now.uid == before.uid
+        && now.record.interfaces == before.record.interfaces
 }
 
 /// Whether `node` has begun a session after `former`, and nobody had ended that one: it was started anew.

@@ -41,8 +41,10 @@ pub enum Late {
     Gone,
 }
 
-/// How many of those that come before a node are named.
+/// How many of those that come before a node are named, and before how many none is: one whose turn comes so
+/// late waits for others than the first.
 const NAMED: usize = 3;
+const MANY: usize = 16;
 
 /// When it is whose turn to take an orphan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +53,7 @@ pub struct Turn<'a> {
     pub first: Option<&'a NodeName>,
     /// How many act before the node that was asked for; none where it is no candidate.
     pub place: Option<usize>,
-    /// The first of them, in their order.
+    /// The first of them, in their order; none where they are many.
     pub ahead: Vec<&'a NodeName>,
 }
 
@@ -259,19 +261,16 @@ impl<'a> List<'a> {
         self.candidates.iter().min_by(|one, other| one.compare(other, hash))
     }
 
-    /// How many come before `own`, and the first of them.
+    /// How many come before `own`, and, where they are not many, the first of them.
     fn before(&self, own: &Candidate<'_>, hash: u64) -> (usize, Vec<&'a NodeName>) {
-        let mut count = 0;
-        let mut first: Vec<&Candidate<'a>> = Vec::new();
-        for other in self.candidates.iter().filter(|other| other.compare(own, hash).is_lt()) {
-            count += 1;
-            let at = first.partition_point(|known| known.compare(other, hash).is_lt());
-            if at < NAMED {
-                first.truncate(NAMED - 1);
-                first.insert(at, other);
-            }
+        let ahead = || self.candidates.iter().filter(|it| it.compare(own, hash).is_lt());
+        let count = ahead().count();
+        if count > MANY {
+            return (count, Vec::new());
         }
-        (count, first.into_iter().map(|candidate| candidate.node).collect())
+        let mut first: Vec<_> = ahead().collect();
+        first.sort_unstable_by(|one, other| one.compare(other, hash));
+        (count, first.into_iter().take(NAMED).map(|candidate| candidate.node).collect())
     }
 }
 

@@ -262,6 +262,9 @@ impl Election {
 
     /// Ends the waits that are over, and asks for what is waited for.
     pub(super) fn advance_rules(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.proxy.waits.is_empty() && !self.proxy.stale {
+            return;
+        }
         let names: Vec<LeaseName> = self.proxy.waits.keys().cloned().collect();
         for name in names {
             if self.tenures.get(&name).is_some_and(|tenure| tenure.unproxied) {

