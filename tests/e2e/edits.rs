@@ -178,6 +178,8 @@ pub async fn edits_by_the_hundred_are_not_felt_move_nothing_and_are_mended_withi
     let minute = env::var(SECONDS).ok().map(|text| text.parse()).transpose()?;
     let (lasts, count) =
         minute.map_or((Duration::from_secs(6), 6), |seconds| (Duration::from_secs(seconds), 20));
+    // In the suite for whatever machine it is.
+    let (soon, least) = if minute.is_some() { (SOON, 50.0) } else { (PATIENCE, 5.0) };
     let lab = Lab::start().await?;
     lab.start_operator(&[])?;
     let cluster = lab.cluster("edits").start().await?;
@@ -235,7 +237,7 @@ pub async fn edits_by_the_hundred_are_not_felt_move_nothing_and_are_mended_withi
     let (ended, rate) = (Instant::now(), f64::from(number) / begin.elapsed().as_secs_f64());
     println!("    {number} edits, {rate:.0} per second: {done:?}");
     let mut now = Vec::new();
-    while ended.elapsed() < SOON {
+    while ended.elapsed() < soon {
         now.clear();
         for (service, vip) in services.iter().zip(&vips) {
             now.push(owner(&cluster, service, *vip).await?);
@@ -259,6 +261,6 @@ pub async fn edits_by_the_hundred_are_not_felt_move_nothing_and_are_mended_withi
             "{moved} moved or are not whole: {now:?} instead of {owners:?}; {felt:?}\n{dump}"
         );
     }
-    ensure!(rate > 50.0, "only {rate:.0} edits per second: the machine is too busy for this");
+    ensure!(rate > least, "only {rate:.0} edits per second: the machine is too busy for this");
     Ok(())
 }
