@@ -16,7 +16,7 @@ use pnet_base::MacAddr;
 use super::candidates::Candidates;
 use super::election::{Election, id_of};
 use super::event::{Action, Target};
-use super::place::{Late, Orphan as Ranked, turns};
+use super::place::{Orphan as Ranked, turns};
 use super::proxy::LATE_LOCAL;
 use super::requests::Purpose;
 use super::story::Cause;
@@ -231,8 +231,7 @@ impl Election {
         // Nor from one whose kube-proxy is silent to another.
         let own_proxy = !self.proxy.is_silent() || self.own.is_leaving();
         let mut lists = Candidates::new(self, desired);
-        let last = self.last_in_line(desired);
-        let silent = self.with_silent_proxies();
+        let unfit = self.last_in_line(desired);
         let orphans: Vec<Ranked<'_>> = moving
             .iter()
             .enumerate()
@@ -255,14 +254,12 @@ impl Election {
                     (true, false) => UNPROXIED,
                     (false, _) => number + 1,
                 };
-                let silent = silent.iter().copied().filter(|_| claim.proxied.asks());
-                let silent = silent.map(|node| (node, Late::Unfit));
                 Ranked {
                     name,
                     addresses: claim.addresses.len(),
                     candidates: lists.of(claim, sieve, willing),
                     preference: &claim.preference,
-                    last: last.iter().copied().chain(silent).collect(),
+                    last: unfit.of(claim).collect(),
                     apart: self.apart(claim),
                 }
             })

@@ -69,6 +69,22 @@ struct Unranked<'a> {
     hear_since: Instant,
 }
 
+/// Nodes that take an orphan only after all others.
+#[derive(Debug)]
+pub(super) struct Unfit<'a> {
+    for_all: Vec<&'a NodeName>,
+    /// Those that do so where the Services of a claim need kube-proxy.
+    unproxied: Vec<&'a NodeName>,
+}
+
+impl<'a> Unfit<'a> {
+    /// Those for `claim`.
+    pub(super) fn of(&self, claim: &DesiredClaim) -> impl Iterator<Item = (&'a NodeName, Late)> {
+        let unproxied = self.unproxied.iter().filter(|_| claim.proxied.asks());
+        self.for_all.iter().chain(unproxied).map(|node| (*node, Late::Unfit))
+    }
+}
+
 /// Who is left out of the candidates: nobody, …
 const ALL: usize = 0;
 /// … who is not heard, …
@@ -101,13 +117,10 @@ impl Election {
             .collect();
         let mut lists = Candidates::new(self, desired);
         let mut forsakers = Forsakers::default();
-        let after_all = self.last_in_line(desired);
-        let silent = self.with_silent_proxies();
+        let unfit = self.last_in_line(desired);
         let last = |claim: &DesiredClaim, owner: Option<_>| {
-            let silent = silent.iter().copied().filter(|_| claim.proxied.asks());
-            let unfit = silent.map(|node| (node, Late::Unfit));
             let gone = owner.map(|node| (node, Late::Gone));
-            after_all.iter().copied().chain(unfit).chain(gone).collect()
+            unfit.of(claim).chain(gone).collect()
         };
         let mut orphans: Vec<Ranked<'_>> = new
             .iter()
@@ -253,11 +266,13 @@ impl Election {
         new
     }
 
-    /// Who takes any orphan only after all others: nodes that are fenced again and again, and those that are
-    /// not ready. The last owner of an orphan comes after them.
-    pub(super) fn last_in_line<'a>(&'a self, desired: &'a Desired) -> Vec<(&'a NodeName, Late)> {
-        let unfit = self.unsteady().into_iter().chain(desired.not_ready());
-        unfit.map(|node| (node, Late::Unfit)).collect()
+    /// Who takes an orphan only after all others: nodes that are fenced again and again, those that are not
+    /// ready, and those whose kube-proxy is silent. The last owner of an orphan comes after them.
+    pub(super) fn last_in_line<'a>(&'a self, desired: &'a Desired) -> Unfit<'a> {
+        Unfit {
+            for_all: self.unsteady().into_iter().chain(desired.not_ready()).collect(),
+            unproxied: self.with_silent_proxies(),
+        }
     }
 
     /// The claims that are better not where `claim` is, with the owners of those that have one.

@@ -164,9 +164,7 @@ impl Election {
             (valid && stored.record.holder.as_ref() == Some(node)).then_some(())
         };
         let mut lists = Candidates::new(self, desired);
-        let last = self.last_in_line(desired).into_iter().chain([(node, Late::Gone)]);
-        let last: Vec<(&NodeName, Late)> = last.collect();
-        let silent = self.with_silent_proxies();
+        let unfit = self.last_in_line(desired);
         let orphans: Vec<Ranked<'_>> = desired
             .claims
             .iter()
@@ -176,10 +174,7 @@ impl Election {
                 addresses: claim.addresses.len(),
                 candidates: lists.of(claim, 0, |candidate| candidate != node),
                 preference: &claim.preference,
-                last: {
-                    let silent = silent.iter().copied().filter(|_| claim.proxied.asks());
-                    last.iter().copied().chain(silent.map(|node| (node, Late::Unfit))).collect()
-                },
+                last: unfit.of(claim).chain([(node, Late::Gone)]).collect(),
                 apart: self.apart(claim),
             })
             .collect();

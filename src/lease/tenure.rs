@@ -181,14 +181,13 @@ impl Tenure {
                 owner.session != before.session && before.successor.as_ref() != Some(&owner.node)
             })
         };
-        if let Some(before) = self.last.take_if(|before| changed(before)) {
-            self.former = Some(Box::new(before));
-            self.given_out = None;
-            self.origin = Origin::Unknown;
-        }
         let owners = self.last.as_ref().zip(owner.as_ref());
         if owners.is_some_and(|(before, owner)| before.session != owner.session) {
             self.given_out = None;
+        }
+        if let Some(before) = self.last.take_if(|before| changed(before)) {
+            self.former = Some(Box::new(before));
+            self.origin = Origin::Unknown;
         }
         let first = self.former.is_none() && self.origin != Origin::Unknown;
         let given_out = self.last.is_none() && owner.is_some() && (first || anew);
