@@ -327,7 +327,7 @@ fn flushed(world: &World) -> Result<()> {
         let before = without_times(&rules(node)?);
         let mut slowest = Duration::ZERO;
         for round in 1..=3 {
-            feed(node, &format!("flush ruleset\n{OTHER}"))?;
+            node.nft(&[&format!("flush ruleset\n{OTHER}")])?;
             let start = Instant::now();
             let repaired = format!("repaired {round} times");
             guarded(&speaker, &repaired, |guarded| guarded.repairs == round).await?;
@@ -350,14 +350,6 @@ fn flushed(world: &World) -> Result<()> {
     })
 }
 
-fn feed(node: &Namespace, rules: &str) -> Result<()> {
-    let file = std::env::temp_dir().join(format!("{}.nft", std::process::id()));
-    std::fs::write(&file, rules)?;
-    let fed = node.nft(&["-f", &file.display().to_string()]);
-    std::fs::remove_file(&file)?;
-    fed.map(drop)
-}
-
 fn added_by_somebody(world: &World) -> Result<()> {
     let _servers = servers(&world.node)?;
     let (node, client) = (&world.node, &world.client);
@@ -373,7 +365,7 @@ fn added_by_somebody(world: &World) -> Result<()> {
             "add table inet leasehold { flags dormant; }",
         ];
         for (edit, round) in edits.into_iter().zip(1..) {
-            feed(node, edit)?;
+            node.nft(&[edit])?;
             guarded(&speaker, edit, |guarded| guarded.repairs == round).await?;
             let what = format!("mended after `{edit}`");
             eventually(&what, SOON, || Ok(without_times(&rules(node)?) == before)).await?;
@@ -389,11 +381,8 @@ fn renewed(world: &World) -> Result<()> {
         serve_protected(&speaker).await?;
         let fresh = |text: &str| text.matches("timeout 20m").count() == 2;
         ensure!(fresh(&rules(node)?), "{}", rules(node)?);
-        feed(
-            node,
-            "delete element inet leasehold addresses6 { fd00::100 }\n\
-             add element inet leasehold addresses6 { fd00::100 timeout 9m }",
-        )?;
+        node.nft(&["delete element inet leasehold addresses6 { fd00::100 }\n\
+             add element inet leasehold addresses6 { fd00::100 timeout 9m }"])?;
         eventually("renewed", SOON, || Ok(fresh(&rules(node)?))).await?;
         Ok(())
     })
