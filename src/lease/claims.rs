@@ -50,7 +50,7 @@ impl Election {
                 && self.desired_claim(name).is_some()
             {
                 deadlines.push(self.turn(orphan, tenure).max(tenure.retry));
-                deadlines.push(Self::round_ends(orphan));
+                deadlines.push(self.round_ends(orphan, tenure));
                 deadlines.push(self.api_given_up(orphan.since));
                 deadlines.extend(tenure.ineligible.as_ref().map(|ineligible| ineligible.until));
             }

@@ -265,7 +265,7 @@ impl Election {
             return (!listed).then_some(For::News);
         };
         let turn = self.turn(orphan, tenure).max(tenure.retry);
-        let round_ends = Self::round_ends(orphan);
+        let round_ends = self.round_ends(orphan, tenure);
         let due = turn.min(round_ends);
         if now < due {
             return Some(For::Time(due));

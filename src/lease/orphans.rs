@@ -254,7 +254,7 @@ impl Election {
             let any_gone = || candidates.iter().any(|node| self.live_session(node).is_none());
             if *gone.entry(candidates.as_ptr()).or_insert_with(any_gone) {
                 new.push(Unranked { name, claim, before: Some(orphan), hear_since: now });
-            } else if now >= Self::round_ends(orphan) {
+            } else if now >= self.round_ends(orphan, tenure) {
                 new.push(Unranked {
                     name,
                     claim,
@@ -398,18 +398,31 @@ impl Election {
 
     /// When it is this node's turn to take the orphan.
     pub(super) fn turn(&self, orphan: &Orphan, tenure: &Tenure) -> Instant {
-        let Some(place) = orphan.place else { return Self::round_ends(orphan) };
+        let Some(place) = orphan.place else { return self.round_ends(orphan, tenure) };
         let mut steps = u32::try_from(place).unwrap_or(u32::MAX);
         let last = tenure.last.as_ref().map(|last| &last.node);
-        if orphan.edited && last != Some(&self.config.node) {
-            steps = steps.saturating_add(2);
+        if last != Some(&self.config.node) {
+            steps = steps.saturating_add(self.left_to_its_owner(orphan, tenure));
         }
         orphan.since + orphan.step.saturating_mul(steps)
     }
 
     /// When everybody has had a turn.
-    pub(super) fn round_ends(orphan: &Orphan) -> Instant {
-        let steps = u32::try_from(orphan.candidates.len()).unwrap_or(u32::MAX).saturating_add(3);
+    pub(super) fn round_ends(&self, orphan: &Orphan, tenure: &Tenure) -> Instant {
+        let steps = u32::try_from(orphan.candidates.len()).unwrap_or(u32::MAX);
+        let steps = steps.saturating_add(1 + self.left_to_its_owner(orphan, tenure).max(2));
         orphan.since + orphan.step.saturating_mul(steps)
+    }
+
+    /// For how many steps what was edited is left to its last owner to restore, which serves it meanwhile
+    /// while its session lives.
+    fn left_to_its_owner(&self, orphan: &Orphan, tenure: &Tenure) -> u32 {
+        let last = tenure.last.as_ref().filter(|_| orphan.edited);
+        let lives = last.map(|last| self.live_session(&last.node).is_some());
+        match lives {
+            Some(true) => 6,
+            Some(false) => 2,
+            None => 0,
+        }
     }
 }

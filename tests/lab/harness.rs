@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::process::ExitCode;
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -29,7 +30,12 @@ where
 {
     let name = name.replace(' ', "");
     Trial::test(name.clone(), move || {
-        runtime()?.block_on(function()).map_err(|error| {
+        let begun = Instant::now();
+        let done = runtime()?.block_on(function());
+        let mut took = TOOK.lock().unwrap_or_else(PoisonError::into_inner);
+        took.push((begun.elapsed(), name.clone()));
+        drop(took);
+        done.map_err(|error| {
             if let Ok(scratch) = sandbox::scratch() {
                 sandbox::keep_logs(&scratch);
             }
@@ -44,6 +50,12 @@ where
 
 /// Which tests failed, and the first line of why: their errors show whole clusters.
 static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// What each test took.
+static TOOK: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
+
+/// How many of the slowest tests are named at the end.
+const SLOWEST: usize = 10;
 
 /// The runtime of all tests: clients that are shared belong to it.
 fn runtime() -> Result<&'static Runtime> {
@@ -75,6 +87,12 @@ fn run(trials: Vec<Trial>) -> Result<ExitCode> {
         Side::Outside(code) => Ok(code),
         Side::Inside(_) => {
             let code = libtest_mimic::run(&arguments, trials).exit_code();
+            let mut took = TOOK.lock().unwrap_or_else(PoisonError::into_inner);
+            took.sort_unstable_by(|one, other| other.cmp(one));
+            for (time, name) in took.iter().take(SLOWEST) {
+                println!("slowest: {:>3} s {name}", time.as_secs());
+            }
+            drop(took);
             for failure in FAILURES.lock().unwrap_or_else(PoisonError::into_inner).iter() {
                 eprintln!("failed: {failure}");
             }
