@@ -271,11 +271,27 @@ impl Election {
         }
     }
 
+    /// How many addresses each live node owns: all that are asked for count, also where a claim was edited
+    /// and does not list them for a moment.
+    fn loads_as_asked(&self, desired: &Desired) -> BTreeMap<NodeName, usize> {
+        let mut loads = self.loads();
+        for (name, claim) in &desired.claims {
+            let Some(stored) = self.claims.get(name) else { continue };
+            let unlisted = claim.addresses.len().saturating_sub(stored.record.addresses.len());
+            let owner = stored.record.holder.as_ref().filter(|_| unlisted > 0);
+            let owner = owner.filter(|_| self.owner(stored) != Owner::Nobody);
+            if let Some(load) = owner.and_then(|owner| loads.get_mut(owner)) {
+                *load += unlisted;
+            }
+        }
+        loads
+    }
+
     /// The next move, if it is one of a claim of this node.
     fn best_move(&self, now: Instant, desired: &Desired) -> Option<Chosen> {
         let mut held = Vec::new();
         let mut lists = Candidates::new(self, desired);
-        let loads = self.loads();
+        let loads = self.loads_as_asked(desired);
         let joined = Joined::new(now, &self.improving, &loads);
         for (name, claim) in &desired.claims {
             let Failback { mode, delay, moves_per_minute } = claim.failback;

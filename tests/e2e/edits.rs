@@ -25,7 +25,7 @@ const SECONDS: &str = "LEASEHOLD_CHAOS_EDITS";
 /// From one edit to the next.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How many edits are under way at a time.
-const LANES: u32 = 4;
+const LANES: u32 = 16;
 /// How often each address is asked.
 const PERIOD: Duration = Duration::from_millis(20);
 /// Within which time all is as it was.

@@ -67,9 +67,13 @@ pub(super) struct Seen {
 impl Seen {
     /// What a Service says, where nobody else has written that.
     pub(super) fn of(row: &ServiceRow) -> Option<Self> {
-        let intact = row.written.intact && !row.present.is_empty();
+        Self::all_of(row).filter(|_| row.written.intact)
+    }
+
+    /// What a Service says, if it says all of it.
+    fn all_of(row: &ServiceRow) -> Option<Self> {
         Some(Self {
-            claim: row.claim().filter(|_| intact)?.clone(),
+            claim: row.claim().filter(|_| !row.present.is_empty())?.clone(),
             pool: row.noted()?.to_owned(),
             addresses: row.present.clone(),
         })
@@ -92,9 +96,9 @@ impl Memory {
         before: Option<Seen>,
         own: bool,
     ) {
-        if row.written.intact || own {
+        if row.written.intact || own && row.present.is_empty() {
             self.seen.remove(key);
-        } else if let Some(seen) = before {
+        } else if let Some(seen) = Seen::all_of(row).filter(|_| own).or(before) {
             self.seen.insert(key.clone(), seen);
         }
     }
@@ -177,8 +181,9 @@ impl Index {
         service: &allocate::Service,
     ) -> Option<allocate::Service> {
         let seen = self.memory.seen.get(key).filter(|_| !self.pending().contains_key(key))?;
-        let free =
-            |ip: &&IpAddr| !self.is_of_others(**ip) && self.listed().of(**ip).next().is_none();
+        let free = |ip: &&IpAddr| {
+            !self.is_of_others(**ip) && self.listed().of(**ip).all(|it| *it == seen.claim)
+        };
         let present: Vec<IpAddr> = seen.addresses.iter().filter(free).copied().collect();
         (!present.is_empty()).then(|| allocate::Service {
             present,

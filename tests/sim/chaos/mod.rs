@@ -277,6 +277,13 @@ fn innocent(world: &mut World, dice: &mut Dice) {
         world.tell_all(&format!("begins: {fault:?}"));
         sickness.begin(world, &fault);
         world.run(lasts);
+        // The next process starts when the one before has ended.
+        if let Fault::Terminated(host, _) = fault {
+            let by = world.now + Duration::from_secs(10);
+            while world.hosts[host].is_running() && world.now < by {
+                world.run(Duration::from_millis(10));
+            }
+        }
         world.tell_all(&format!("ends: {fault:?}"));
         sickness.end(world, &fault);
         world.run(secs(dice, 9, 14));

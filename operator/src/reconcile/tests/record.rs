@@ -245,3 +245,140 @@ fn a_claim_that_has_lost_what_it_says_of_its_services_is_told_again() {
         assert_eq!(record.addresses, ["10.0.0.2".parse().unwrap()].into(), "{key}");
     }
 }
+
+/// What becomes of a Service and its claim under random edits, with writes of ours that are carried out, lose
+/// against another or are not answered.
+struct Edited {
+    index: Index,
+    shop: Value,
+    lease: Value,
+    version: u64,
+    /// What is under way: the patch of a Service, and the record of a claim.
+    sent: Option<Value>,
+    listed: Option<(Option<u64>, AddressSet)>,
+}
+
+impl Edited {
+    fn apply(&mut self, part: &str) {
+        self.version += 1;
+        let version = json!(self.version.to_string());
+        if part == "service" {
+            self.shop["metadata"]["resourceVersion"] = version;
+            self.index.apply(Change::Service(applied(self.shop.clone())), START);
+            self.index.resolve(&key("shop"));
+        } else {
+            self.lease["metadata"]["resourceVersion"] = version;
+            self.index.apply(Change::Claim(applied(self.lease.clone())), START);
+        }
+    }
+
+    fn damage_claim(&mut self, without: &str) {
+        let annotations = self.lease["metadata"]["annotations"].as_object_mut().unwrap();
+        annotations.retain(|name, _| without != "all" && !name.ends_with(without));
+        self.apply("claim");
+    }
+
+    /// Sends what is to be written now; what it would do to the Service has to be nothing.
+    fn send(&mut self, story: &[String]) {
+        for job in all_jobs(&self.index) {
+            match job {
+                Job::Service { write, .. } => {
+                    let given = write.addresses.iter().map(ToString::to_string);
+                    assert_eq!(given.collect::<Vec<_>>(), ["10.0.0.2"], "{story:#?}");
+                    let notices: Vec<_> = write.notices.iter().map(|it| it.reason).collect();
+                    assert!(notices.is_empty(), "{notices:?} after {story:#?}");
+                    let pending = Pending {
+                        version: self.index.services.version(&key("shop")).unwrap(),
+                        addresses: write.addresses.clone(),
+                        allocated_from: write.allocated_from.clone(),
+                        claims: write.claims.clone(),
+                    };
+                    self.index.sent(&key("shop"), pending);
+                    self.sent = Some(write.patch);
+                }
+                Job::List(name, write) => {
+                    let withdrawn = &write.record.withdrawn;
+                    assert!(withdrawn.iter().next().is_none(), "{withdrawn:?} after {story:#?}");
+                    let version = self.index.claims.version(&name);
+                    let listing = Listing {
+                        version,
+                        addresses: write.record.addresses.clone(),
+                        unanswered: false,
+                    };
+                    self.index.list_sent(&name, listing);
+                    self.listed = Some((version, write.record.addresses));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What was sent is carried out, if nobody was faster, or is lost.
+    fn end(&mut self, is_lost: bool) {
+        if let Some(patch) = self.sent.take() {
+            let pending = self.index.pending().get(&key("shop")).map(|it| it.version);
+            if pending.is_some() && pending == self.index.services.version(&key("shop")) && !is_lost
+            {
+                self.shop = patched(self.shop.clone(), &patch, 0);
+                self.apply("service");
+            } else {
+                self.index.failed(&key("shop"));
+            }
+        }
+        let name = "web.shop".parse().unwrap();
+        if let Some((version, _)) = self.listed.take() {
+            if version == self.index.claims.version(&name) && !is_lost {
+                self.lease = listing("web.shop", &["shop"], "10.0.0.2", 0);
+                self.apply("claim");
+            } else {
+                self.index.list_failed(&name);
+            }
+        }
+    }
+}
+
+#[test]
+fn random_edits_of_a_service_and_its_claim_take_nothing_from_it() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = |count: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % count).unwrap()
+    };
+    let mut lan = pool("lan", &["10.0.0.0/30"]);
+    lan["spec"]["autoAssign"] = json!(false);
+    for _ in 0..4_000 {
+        let (index, shop) = recorded(vec![lan.clone()]);
+        let lease = listing("web.shop", &["shop"], "10.0.0.2", 9);
+        let mut edited = Edited { index, shop, lease, version: 20, sent: None, listed: None };
+        let mut story = Vec::new();
+        for _ in 0..12 {
+            match below(5) {
+                0 => {
+                    let (what, damage) = DAMAGES[below(6)];
+                    story.push(format!("the Service loses {what}"));
+                    damage(&mut edited.shop);
+                    edited.apply("service");
+                }
+                1 => {
+                    let without = ["addresses", "services", "service-uids", "all"][below(4)];
+                    story.push(format!("the claim loses {without}"));
+                    edited.damage_claim(without);
+                }
+                2 => {
+                    story.push("what is to be written is sent".to_owned());
+                    edited.send(&story);
+                }
+                3 => {
+                    story.push("what was sent is carried out".to_owned());
+                    edited.end(false);
+                }
+                _ => {
+                    story.push("what was sent is lost".to_owned());
+                    edited.end(true);
+                }
+            }
+        }
+    }
+}
