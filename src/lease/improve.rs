@@ -24,8 +24,10 @@ use super::validity::Owner;
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim, Failback, FailbackMode, NodeState};
 
-/// How often the next move is looked for.
+/// How often the next move is looked for, …
 const LOOK: Duration = Duration::from_secs(1);
+/// … and while what has just been given out is spread: nobody has used it for long.
+const SPREAD: Duration = Duration::from_millis(200);
 /// After which time a move that was not made is given up; another is looked for.
 const MADE: Duration = Duration::from_secs(3);
 /// For how long what was given out for the first time goes to nodes that join.
@@ -52,6 +54,8 @@ pub(super) struct Improving {
     seen: BTreeSet<NodeName>,
     joined: BTreeMap<NodeName, Instant>,
     looked: Option<Instant>,
+    /// Whether that found that something of this node is to be spread.
+    spreads: bool,
     /// Since when each node could have been given something.
     ready: BTreeMap<NodeName, (SessionId, Instant)>,
     /// What each claim said when it was moved last, by anybody, for this.
@@ -117,7 +121,12 @@ impl Improving {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.looked.filter(|looked| self.is_asked(*looked)).map(|looked| looked + LOOK)
+        self.looked.filter(|looked| self.is_asked(*looked)).map(|looked| looked + self.pace())
+    }
+
+    /// From one look to the next.
+    const fn pace(&self) -> Duration {
+        if self.spreads { SPREAD } else { LOOK }
     }
 }
 
@@ -152,13 +161,17 @@ impl<'a> Joined<'a> {
         self.nodes.get(node).is_some_and(|joined| *joined >= at)
     }
 
-    /// Whether one that joined after `at` would do better with `claim` than its owner.
-    fn may_relieve(&self, owner: &NodeName, claim: &DesiredClaim, at: Instant) -> bool {
+    /// Whether one that joined after `at` would have fewer addresses with `claim` than its owner has.
+    fn is_lighter(&self, owner: &NodeName, claim: &DesiredClaim, at: Instant) -> bool {
         let load = self.loads.get(owner).copied().unwrap_or(0);
-        let heaviest = self.heaviest == Some(owner);
-        let lighter = heaviest && self.least.saturating_add(claim.addresses.len()) < load;
-        (lighter || !claim.preference.is_empty())
+        self.least.saturating_add(claim.addresses.len()) < load
             && self.nodes.keys().any(|node| self.since(node, at))
+    }
+
+    /// Whether one that joined after `at` would do better with `claim` than its owner, whose turn it is.
+    fn may_relieve(&self, owner: &NodeName, claim: &DesiredClaim, at: Instant) -> bool {
+        self.heaviest == Some(owner) && self.is_lighter(owner, claim, at)
+            || !claim.preference.is_empty() && self.nodes.keys().any(|node| self.since(node, at))
     }
 }
 
@@ -176,7 +189,8 @@ impl Election {
 
     /// Looks for the next move, and begins it if it is this node's.
     pub(super) fn improve(&mut self, now: Instant, desired: &Desired) {
-        let due = self.improving.looked.is_none_or(|looked| now >= looked + LOOK);
+        let pace = self.improving.pace();
+        let due = self.improving.looked.is_none_or(|looked| now >= looked + pace);
         if !self.improving.is_asked(now) || !due {
             return;
         }
@@ -196,9 +210,9 @@ impl Election {
         if !self.is_calm(now, desired) {
             return;
         }
-        if let Some(chosen) = self.best_move(now, desired) {
+        (self.improving.chosen, self.improving.spreads) = self.best_move(now, desired);
+        if let Some(chosen) = &self.improving.chosen {
             self.open.note(&chosen.name);
-            self.improving.chosen = Some(chosen);
         }
     }
 
@@ -224,7 +238,10 @@ impl Election {
             .stored()
             .filter(|stored| {
                 let cause = &stored.record.cause;
-                [PREFERRED, BALANCE, APART, JOINED].iter().any(|improved| cause.ends_with(improved))
+                stored.record.successor.is_none()
+                    && [PREFERRED, BALANCE, APART, JOINED]
+                        .iter()
+                        .any(|improved| cause.ends_with(improved))
             })
             .map(|stored| (stored.name.clone(), stored.record.transitions))
             .collect();
@@ -287,9 +304,10 @@ impl Election {
         loads
     }
 
-    /// The next move, if it is one of a claim of this node.
-    fn best_move(&self, now: Instant, desired: &Desired) -> Option<Chosen> {
+    /// The next move, if it is one of a claim of this node; and whether any of them is to be spread.
+    fn best_move(&self, now: Instant, desired: &Desired) -> (Option<Chosen>, bool) {
         let mut held = Vec::new();
+        let mut uneven = false;
         let mut lists = Candidates::new(self, desired);
         let loads = self.loads_as_asked(desired);
         let joined = Joined::new(now, &self.improving, &loads);
@@ -306,6 +324,7 @@ impl Election {
             let given_out =
                 tenure.filter(|_| own).and_then(|tenure| self.given_out(tenure, stored));
             let given_out = given_out.filter(|at| now < *at + GIVEN_OUT);
+            uneven |= given_out.is_some_and(|at| joined.is_lighter(owner, claim, at));
             let spreads = given_out.is_some_and(|at| joined.may_relieve(owner, claim, at));
             if mode == FailbackMode::Never && !spreads {
                 continue;
@@ -334,7 +353,17 @@ impl Election {
                 apart: self.apart(claim).into_iter().filter_map(|(_, owner)| owner).collect(),
             });
         }
-        let (name, to) = next_move(&held, &loads)?;
+        (self.chosen(now, &held, &loads), uneven)
+    }
+
+    /// The next move among those of `held`, if it is one of a claim of this node.
+    fn chosen(
+        &self,
+        now: Instant,
+        held: &[Held<'_>],
+        loads: &BTreeMap<NodeName, usize>,
+    ) -> Option<Chosen> {
+        let (name, to) = next_move(held, loads)?;
         let claim = held.iter().find(|claim| claim.name == name)?;
         if *claim.owner != self.config.node {
             return None;

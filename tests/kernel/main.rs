@@ -28,8 +28,12 @@ use crate::world::World;
 /// Set inside the sandbox.
 const SANDBOX: &str = "LEASEHOLD_KERNEL_TEST_SANDBOX";
 
+/// How many tests run at once unless `--test-threads` says otherwise: most of the time they wait.
+const THREADS: usize = 4;
+
 fn main() -> Result<ExitCode> {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(THREADS);
     if !arguments.list && std::env::var_os(SANDBOX).is_none() {
         eprintln!("{}", enter_sandbox());
         return Ok(ExitCode::FAILURE);

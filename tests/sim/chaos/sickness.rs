@@ -278,6 +278,10 @@ impl Sickness {
         for node in nodes {
             world.desired.nodes.insert(node, NodeState::default());
         }
+        // What heals them comes in time.
+        for host in 0..world.hosts.len() {
+            world.hosts[host].watch_delay = Duration::from_millis(10);
+        }
         world.publish_desired();
         for host in 0..world.hosts.len() {
             self.heal_host(world, host);
@@ -287,7 +291,6 @@ impl Sickness {
 
     fn heal_host(&mut self, world: &mut World, host: usize) {
         world.hosts[host].lag = Duration::ZERO;
-        world.hosts[host].watch_delay = Duration::from_millis(10);
         world.set_proxy_silent(host, false);
         world.set_rules_late(host, false);
         if world.hosts[host].watch_hung {
