@@ -56,12 +56,15 @@ SIMULATOR = $(dir $(TARGET))release/leasehold-sim
 
 .PHONY: bench
 RESULTS := tests/bench/results
-STARTS_AND_ENDS = failover --repeat 50 --systems leasehold --faults node-in-pieces,node-in-pieces-5,cold-start
+IN_PIECES = failover --repeat 50 --systems leasehold --faults node-in-pieces,node-in-pieces-5
+# All speakers of a cluster start at once: few clusters beside each other.
+COLD = failover --repeat 50 --systems leasehold --faults cold-start --lanes 4
 bench: bench-build bench-simulator ## Measures everything anew, into tests/bench/results and the README
 	@rm -f $(RESULTS)/*.json
 	@$(BENCH) --out $(RESULTS) failover
 	@$(BENCH) --out $(RESULTS) failover --profile fast --systems leasehold --faults node-dead
-	@$(BENCH) --out $(RESULTS) $(STARTS_AND_ENDS)
+	@$(BENCH) --out $(RESULTS) $(IN_PIECES)
+	@$(BENCH) --out $(RESULTS) $(COLD)
 	@$(BENCH) --out $(RESULTS) cost --nodes 3 --services 1,10,100,1000,10000 --seconds 20 --repeat 2
 	@$(BENCH) --out $(RESULTS) cost --nodes 5 --seconds 20 --repeat 0
 	@$(BENCH) --out $(RESULTS) data-path --seconds 3 --repeat 5

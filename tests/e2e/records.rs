@@ -183,7 +183,8 @@ pub async fn what_tools_take_off_a_service_while_no_operator_works_is_not_missed
     ensure!(scene.holders()? == [owner.name()], "held by {:?}", scene.holders()?);
     let report = watched.stop().await?;
     say("status removed while the operator is stopped", &report)?;
-    ensure!(report.owners()?.no_owner().is_zero(), "nobody answered ARP");
+    let silent = report.owners()?.no_owner();
+    ensure!(silent < Duration::from_millis(100), "nobody answered ARP for {silent:?}");
 
     // Another operator finds all of it as it is.
     lab.operator()?.process().kill().await?;

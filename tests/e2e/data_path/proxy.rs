@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use leasehold_lab::{Cluster, Node};
 use tokio::time::sleep;
 
@@ -92,8 +92,6 @@ pub async fn who_asked_before_there_was_a_service_is_answered_as_soon_as_its_add
 -> Result<()> {
     let scene = Scene::open("proxyfirst").await?;
     let cluster = &scene.cluster;
-    let vip = IpAddr::from(cluster.addresses().vip(2).0);
-    let probe = cluster.client().probe(vip).udp(UDP).tcp(80, Duration::from_millis(20)).owners();
     // What never answered is not waited for.
     let answers = "leasehold_speaker_kube_proxy_answers 1\n";
     scene
@@ -102,19 +100,41 @@ pub async fn who_asked_before_there_was_a_service_is_answered_as_soon_as_its_add
             metrics.try_fold(true, |all, text| Ok(all && text?.contains(answers)))
         })
         .await?;
+    for number in 2..5 {
+        if is_answered_at_once(&scene, number).await? {
+            return Ok(());
+        }
+    }
+    bail!("three times the machine was too busy to stop a kube-proxy for less than {WAITED:?}")
+}
+
+/// For how long an address waits for its rules, less what a look takes.
+const WAITED: Duration = Duration::from_millis(2500);
+
+/// Asks for an address before a Service has it, whose kube-proxies stand still at first; no, where that took
+/// so long that its address did without their rules.
+async fn is_answered_at_once(scene: &Scene, number: u8) -> Result<bool> {
+    let cluster = &scene.cluster;
+    let vip = IpAddr::from(cluster.addresses().vip(number).0);
+    let probe = cluster.client().probe(vip).udp(UDP).tcp(80, Duration::from_millis(20)).owners();
     let probe = probe.start()?;
     freeze_all(cluster)?;
-    let service = cluster.service("new").vip(2).pods_of(&scene.service).create().await?;
+    let frozen = Instant::now();
+    let new = cluster.service(&format!("new-{number}")).vip(number);
+    let service = new.pods_of(&scene.service).create().await?;
     scene
         .until("the claim has an owner", async || Ok(cluster.owner(&service).await?.is_some()))
         .await?;
-    sleep(Duration::from_millis(500)).await;
+    sleep(Duration::from_millis(300)).await;
     let early = cluster.holders(vip)?;
     let thawed = Instant::now();
     thaw_all(cluster)?;
     cluster.ready(&service).await?;
     sleep(Duration::from_millis(500)).await;
     let report = probe.stop().await?;
+    if thawed - frozen > WAITED {
+        return Ok(false);
+    }
     let (udp, tcp) = (report.udp()?, report.tcp()?);
     let announced = report.owners()?.changes().into_iter().find(|(_, macs)| !macs.is_empty());
     let (announced, _) = announced.context("nobody ever had it")?;
@@ -129,5 +149,5 @@ pub async fn who_asked_before_there_was_a_service_is_answered_as_soon_as_its_add
     // A tenth of a second of either, for a busy machine: without rules it would be all.
     ensure!(datagrams <= 20 && connections <= 5, "{udp}; {tcp}");
     ensure!(udp.answered_since(announced), "it is answered: {udp}");
-    Ok(())
+    Ok(true)
 }
