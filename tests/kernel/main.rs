@@ -29,7 +29,7 @@ use crate::world::World;
 const SANDBOX: &str = "LEASEHOLD_KERNEL_TEST_SANDBOX";
 
 /// How many tests run at once unless `--test-threads` says otherwise: most of the time they wait.
-const THREADS: usize = 4;
+const THREADS: usize = 3;
 
 fn main() -> Result<ExitCode> {
     let mut arguments = Arguments::from_args();

@@ -176,17 +176,18 @@ fn all_the_time(world: &World) -> Result<()> {
         speaker.have(&VIPS, true).await?;
         let removals = Removals::count()?;
         let start = Instant::now();
-        let mut times = 0;
+        let mut times = 0_u32;
         while Instant::now() < start + Duration::from_millis(2_500) {
             node.ip("addr del 192.0.2.1/24 dev eth0")?;
             node.ip("addr add 192.0.2.1/24 dev eth0")?;
             times += 1;
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let moved = removals.so_far();
+        let (moved, took) = (removals.so_far(), Instant::now().saturating_since(start));
         println!("own address set {times} times, ours moved {moved} times");
-        // At 0, 1 and 2 s, each of them.
-        ensure!(times > 20 && (VIPS.len()..=3 * VIPS.len()).contains(&moved), "{times}, {moved}");
+        // At 0, 1 and 2 s, each of them; for longer on a busy machine.
+        let most = (usize::try_from(took.as_secs())? + 1) * VIPS.len();
+        ensure!(times > 5 && (VIPS.len()..=most).contains(&moved), "{times}, {moved} in {took:?}");
         is_first(node, "192.0.2.1/24").await
     })
 }
