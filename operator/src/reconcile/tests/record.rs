@@ -1,5 +1,7 @@
 //! Records that somebody takes off Services.
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// The lease of a claim that is held under a live session and lists this.
@@ -253,9 +255,8 @@ struct Edited {
     shop: Value,
     lease: Value,
     version: u64,
-    /// What is under way: the patch of a Service, and the record of a claim.
+    /// The patch of the Service that is under way.
     sent: Option<Value>,
-    listed: Option<(Option<u64>, AddressSet)>,
 }
 
 impl Edited {
@@ -300,13 +301,9 @@ impl Edited {
                     let withdrawn = &write.record.withdrawn;
                     assert!(withdrawn.iter().next().is_none(), "{withdrawn:?} after {story:#?}");
                     let version = self.index.claims.version(&name);
-                    let listing = Listing {
-                        version,
-                        addresses: write.record.addresses.clone(),
-                        unanswered: false,
-                    };
+                    let addresses = write.record.addresses;
+                    let listing = Listing { version, addresses, unanswered: false };
                     self.index.list_sent(&name, listing);
-                    self.listed = Some((version, write.record.addresses));
                 }
                 _ => {}
             }
@@ -326,7 +323,8 @@ impl Edited {
             }
         }
         let name = "web.shop".parse().unwrap();
-        if let Some((version, _)) = self.listed.take() {
+        let listed = self.index.listings().get(&name).map(|listing| listing.version);
+        if let Some(version) = listed {
             if version == self.index.claims.version(&name) && !is_lost {
                 self.lease = listing("web.shop", &["shop"], "10.0.0.2", 0);
                 self.apply("claim");
@@ -337,48 +335,50 @@ impl Edited {
     }
 }
 
-#[test]
-fn random_edits_of_a_service_and_its_claim_take_nothing_from_it() {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut below = |count: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        usize::try_from(state % count).unwrap()
-    };
-    let mut lan = pool("lan", &["10.0.0.0/30"]);
-    lan["spec"]["autoAssign"] = json!(false);
-    for _ in 0..4_000 {
-        let (index, shop) = recorded(vec![lan.clone()]);
+/// What happens next, by number; with the number of a damage.
+fn step(edited: &mut Edited, story: &mut Vec<String>, kind: u8, which: usize) {
+    match kind {
+        0 => {
+            let (what, damage) = DAMAGES[which];
+            story.push(format!("the Service loses {what}"));
+            damage(&mut edited.shop);
+            edited.apply("service");
+        }
+        1 => {
+            let without = ["addresses", "services", "service-uids", "all"][which % 4];
+            story.push(format!("the claim loses {without}"));
+            edited.damage_claim(without);
+        }
+        2 => {
+            story.push("what is to be written is sent".to_owned());
+            edited.send(story);
+        }
+        3 => {
+            story.push("what was sent is carried out".to_owned());
+            edited.end(false);
+        }
+        _ => {
+            story.push("what was sent is lost".to_owned());
+            edited.end(true);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_edits_of_a_service_and_its_claim_take_nothing_from_it(
+        steps in prop::collection::vec((0..5_u8, 0..DAMAGES.len()), 12),
+    ) {
+        let mut lan = pool("lan", &["10.0.0.0/30"]);
+        lan["spec"]["autoAssign"] = json!(false);
+        let (index, shop) = recorded(vec![lan]);
         let lease = listing("web.shop", &["shop"], "10.0.0.2", 9);
-        let mut edited = Edited { index, shop, lease, version: 20, sent: None, listed: None };
+        let mut edited = Edited { index, shop, lease, version: 20, sent: None };
         let mut story = Vec::new();
-        for _ in 0..12 {
-            match below(5) {
-                0 => {
-                    let (what, damage) = DAMAGES[below(6)];
-                    story.push(format!("the Service loses {what}"));
-                    damage(&mut edited.shop);
-                    edited.apply("service");
-                }
-                1 => {
-                    let without = ["addresses", "services", "service-uids", "all"][below(4)];
-                    story.push(format!("the claim loses {without}"));
-                    edited.damage_claim(without);
-                }
-                2 => {
-                    story.push("what is to be written is sent".to_owned());
-                    edited.send(&story);
-                }
-                3 => {
-                    story.push("what was sent is carried out".to_owned());
-                    edited.end(false);
-                }
-                _ => {
-                    story.push("what was sent is lost".to_owned());
-                    edited.end(true);
-                }
-            }
+        for (kind, which) in steps {
+            step(&mut edited, &mut story, kind, which);
         }
     }
 }
