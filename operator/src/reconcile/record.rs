@@ -67,13 +67,9 @@ pub(super) struct Seen {
 impl Seen {
     /// What a Service says, where nobody else has written that.
     pub(super) fn of(row: &ServiceRow) -> Option<Self> {
-        Self::all_of(row).filter(|_| row.written.intact)
-    }
-
-    /// What a Service says, if it says all of it.
-    fn all_of(row: &ServiceRow) -> Option<Self> {
+        let intact = row.written.intact && !row.present.is_empty();
         Some(Self {
-            claim: row.claim().filter(|_| !row.present.is_empty())?.clone(),
+            claim: row.claim().filter(|_| intact)?.clone(),
             pool: row.noted()?.to_owned(),
             addresses: row.present.clone(),
         })
@@ -96,9 +92,9 @@ impl Memory {
         before: Option<Seen>,
         own: bool,
     ) {
-        if row.written.intact || own && row.present.is_empty() {
+        if row.written.intact || own {
             self.seen.remove(key);
-        } else if let Some(seen) = Seen::all_of(row).filter(|_| own).or(before) {
+        } else if let Some(seen) = before {
             self.seen.insert(key.clone(), seen);
         }
     }
@@ -181,9 +177,15 @@ impl Index {
         service: &allocate::Service,
     ) -> Option<allocate::Service> {
         let seen = self.memory.seen.get(key).filter(|_| !self.pending().contains_key(key))?;
-        let free = |ip: &&IpAddr| {
-            !self.is_of_others(**ip) && self.listed().of(**ip).all(|it| *it == seen.claim)
+        let shared = |ip: &IpAddr| {
+            self.services.iter().any(|(other, row)| other != key && row.present.contains(ip))
         };
+        // A list of its claim may be under way.
+        let its = |ip: &IpAddr| {
+            let mut listing = self.listed().of(*ip).peekable();
+            listing.peek().is_none() || listing.all(|it| *it == seen.claim) && !shared(ip)
+        };
+        let free = |ip: &&IpAddr| !self.is_of_others(**ip) && its(ip);
         let present: Vec<IpAddr> = seen.addresses.iter().filter(free).copied().collect();
         (!present.is_empty()).then(|| allocate::Service {
             present,
