@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::http::{Answer, get};
+use super::http::{Answer, get, get_text};
 use super::state::{Check, after};
 use crate::clock::{Instant, sleep_until};
 use crate::lease::{ProxyHealth, ProxyView};
@@ -19,14 +20,36 @@ const EAGER: Duration = Duration::from_millis(200);
 const LIVEZ: &str = "/livez";
 /// … and where others do.
 const HEALTHZ: &str = "/healthz";
+/// Where kube-proxy says its mode, by default on the same address (`metricsBindAddress`), …
+const METRICS_PORT: u16 = 10249;
+const MODE: &str = "/proxyMode";
+/// … and the one that has tables which can be looked at.
+const NFTABLES: &str = "nftables";
 /// `Not Found` (RFC 9110, section 15.5.5).
 const NOT_FOUND: u16 = 404;
 
-/// Asks until the end of the process.
-pub(super) async fn run(at: SocketAddr, view: Arc<watch::Sender<ProxyView>>) {
+/// Asks until the end of the process. `has_tables` is set where kube-proxy says that it makes tables of nf_tables,
+/// before it is first said to answer.
+pub(super) async fn run(
+    at: SocketAddr,
+    view: Arc<watch::Sender<ProxyView>>,
+    has_tables: Arc<AtomicBool>,
+) {
+    let mut mode = None;
     loop {
         let sent = Instant::now();
         let check = check(at).await;
+        match check {
+            // It may have another one after a restart.
+            Check::Silent => mode = None,
+            Check::Well | Check::Ill if mode.is_none() => {
+                mode = get_text(SocketAddr::new(at.ip(), METRICS_PORT), MODE, INTERVAL).await;
+                if let Some(mode) = &mode {
+                    has_tables.store(mode == NFTABLES, Ordering::Relaxed);
+                }
+            }
+            Check::Well | Check::Ill => {}
+        }
         let mut interval = INTERVAL;
         view.send_if_modified(|view| {
             let health = after(view.health, sent, check);

@@ -1,4 +1,4 @@
-//! The status of an answer to a request, and nothing else of it.
+//! What is answered to a request.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,6 +9,9 @@ use tokio::time::timeout;
 
 /// `HTTP/1.1 200` and as much as an answer has before the rest of its first line.
 const STATUS_LINE: usize = 12;
+
+/// The longest answer of which the body is read.
+const SHORT: usize = 1024;
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,36 +24,52 @@ pub(super) enum Answer {
     Silent,
 }
 
-/// The answer to `GET path` from a server on this host, within `patience`.
+/// The status of the answer to `GET path` from a server on this host, within `patience`.
 pub(super) async fn get(at: SocketAddr, path: &str, patience: Duration) -> Answer {
-    match timeout(patience, ask(at, path)).await {
-        Ok(Ok(Some(status))) => Answer::Status(status),
+    match timeout(patience, ask(at, path, STATUS_LINE)).await {
+        Ok(Ok(answer)) => status(&answer).map_or(Answer::Silent, Answer::Status),
         Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Answer::Refused,
-        Ok(Ok(None) | Err(_)) | Err(_) => Answer::Silent,
+        Ok(Err(_)) | Err(_) => Answer::Silent,
     }
 }
 
-/// A server closes the connection after an answer to HTTP/1.0 (RFC 9112, section 9.3).
-async fn ask(at: SocketAddr, path: &str) -> io::Result<Option<u16>> {
+/// The body of the same answer, if its status is 200 and it is a short text.
+pub(super) async fn get_text(at: SocketAddr, path: &str, patience: Duration) -> Option<String> {
+    let answer = timeout(patience, ask(at, path, SHORT)).await.ok()?.ok()?;
+    if answer.len() >= SHORT || status(&answer) != Some(200) {
+        return None;
+    }
+    let text = String::from_utf8(answer).ok()?;
+    text.split_once("\r\n\r\n").map(|(_, body)| body.trim().to_owned())
+}
+
+fn status(answer: &[u8]) -> Option<u16> {
+    let line = String::from_utf8_lossy(answer.get(..STATUS_LINE)?);
+    line.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()
+}
+
+/// The first `most` bytes of an answer, or all of it. A server closes the connection after an answer to HTTP/1.0
+/// (RFC 9112, section 9.3).
+async fn ask(at: SocketAddr, path: &str, most: usize) -> io::Result<Vec<u8>> {
     let stream = TcpStream::connect(at).await?;
     let request = format!("GET {path} HTTP/1.0\r\n\r\n");
     stream.writable().await?;
     // It is shorter than any send buffer.
     stream.try_write(request.as_bytes())?;
-    let mut answer = Vec::with_capacity(STATUS_LINE);
-    let mut bytes = [0; STATUS_LINE];
-    while answer.len() < STATUS_LINE {
+    let mut answer = Vec::with_capacity(most);
+    while answer.len() < most {
         stream.readable().await?;
-        match stream.try_read(&mut bytes) {
-            Ok(0) => return Ok(None),
-            Ok(count) => answer.extend(bytes.iter().take(count)),
+        let mut bytes = [0; 256];
+        let room = bytes.len().min(most - answer.len());
+        let Some(room) = bytes.get_mut(..room) else { break };
+        match stream.try_read(room) {
+            Ok(0) => break,
+            Ok(count) => answer.extend(room.iter().take(count)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
     }
-    let line = String::from_utf8_lossy(&answer);
-    let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
-    Ok(status.and_then(|status| status.parse().ok()))
+    Ok(answer)
 }
 
 #[cfg(test)]
@@ -62,8 +81,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(200);
 
-    /// What is made of a server that answers so.
-    async fn answered(text: &'static str) -> Answer {
+    /// What is made by `get` of a server that answers so.
+    async fn answered<T>(text: &'static str, get: impl AsyncFn(SocketAddr) -> T) -> T {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
@@ -73,17 +92,31 @@ mod tests {
             stream.write_all(text.as_bytes()).unwrap();
             String::from_utf8_lossy(&request[..count]).into_owned()
         });
-        let answer = get(at, "/livez", PATIENCE).await;
+        let answer = get(at).await;
         assert_eq!(server.join().unwrap(), "GET /livez HTTP/1.0\r\n\r\n");
         answer
     }
 
     #[tokio::test]
     async fn an_answer_is_its_status() {
+        let answered =
+            async |text| answered(text, async |at| get(at, "/livez", PATIENCE).await).await;
         assert_eq!(answered("HTTP/1.0 200 OK\r\n\r\n{}").await, Answer::Status(200));
         assert_eq!(answered("HTTP/1.1 503 Service").await, Answer::Status(503));
         for other in ["HTTP/2 200 OK\r\n", "SSH-2.0-OpenSSH\r\n", "HTTP/1.1 abc", "HTTP"] {
             assert_eq!(answered(other).await, Answer::Silent, "{other}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_text_is_what_follows_the_head_of_a_good_answer() {
+        let answered =
+            async |text| answered(text, async |at| get_text(at, "/livez", PATIENCE).await).await;
+        let good = "HTTP/1.0 200 OK\r\nContent-Length: 8\r\n\r\nnftables";
+        assert_eq!(answered(good).await.as_deref(), Some("nftables"));
+        let long: &'static str = format!("HTTP/1.0 200 OK\r\n\r\n{}", "n".repeat(SHORT)).leak();
+        for other in ["HTTP/1.0 404 Not Found\r\n\r\nnftables", "HTTP/1.0 200 OK\r\n", "", long] {
+            assert_eq!(answered(other).await, None, "{other}");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -32,6 +33,7 @@ pub(super) struct Look {
     links: watch::Receiver<Links>,
     view: Arc<watch::Sender<ProxyView>>,
     tables: Tables,
+    has_tables: Arc<AtomicBool>,
 }
 
 impl Look {
@@ -39,8 +41,9 @@ impl Look {
         watched: watch::Receiver<RulesWatch>,
         links: watch::Receiver<Links>,
         view: Arc<watch::Sender<ProxyView>>,
+        has_tables: Arc<AtomicBool>,
     ) -> Self {
-        Self { watched, links, view, tables: Tables::default() }
+        Self { watched, links, view, tables: Tables::default(), has_tables }
     }
 
     /// Runs until nobody asks any more.
@@ -83,7 +86,7 @@ impl Look {
         let (local, others): (Vec<_>, Vec<_>) =
             open.partition(|(_, question)| !question.health_checks.is_empty());
         for (name, question) in others {
-            let found = self.tables.look(&question.ports);
+            let found = self.tables.look(&question.ports, self.has_tables.load(Ordering::Relaxed));
             rules.insert(name.clone(), (question.number, found));
         }
         let addresses: Arc<[IpAddr]> = self.addresses().into();

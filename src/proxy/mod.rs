@@ -13,8 +13,9 @@
 //!   such as Cilium, have `/healthz` only.
 //! * kube-proxy in the mode nftables has the maps `service-ips` and `no-endpoint-services` in the tables
 //!   `ip kube-proxy` and `ip6 kube-proxy`, with a key for each address and port: one is asked for in a few
-//!   microseconds, however many there are. Its other modes have nothing that is found so cheaply: there nothing
-//!   is known of the rules, and nothing waits for them.
+//!   microseconds, however many there are. Where they are missing the rules are, if `GET /proxyMode` (port 10249)
+//!   once said that this is its mode: it has just started, or something flushed the ruleset. Its other modes have
+//!   nothing that is found so cheaply: there nothing is known of the rules, and nothing waits for them.
 //! * `healthCheckNodePort` says, in each mode, whether the rules for a Service with `externalTrafficPolicy: Local`
 //!   lead to a pod of this node. kube-proxy listens where it serves node ports, which may be on one address only.
 //!
@@ -27,7 +28,7 @@
 //! | `health` | the task that asks for them |
 //! | `look` | the task that looks for rules |
 //! | `rules` | whether nf_tables has them |
-//! | `http` | the status of an answer to a request |
+//! | `http` | what is answered to a request |
 
 mod health;
 mod http;
@@ -38,6 +39,7 @@ mod state;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -67,8 +69,9 @@ impl Proxy {
         let sender = Arc::new(sender);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, ended) = oneshot::channel::<()>();
-        let health = health::run(health_address, Arc::clone(&sender));
-        let look = look::Look::new(watching, links, sender).run();
+        let has_tables = Arc::new(AtomicBool::new(false));
+        let health = health::run(health_address, Arc::clone(&sender), Arc::clone(&has_tables));
+        let look = look::Look::new(watching, links, sender, has_tables).run();
         let work = move || {
             runtime.block_on(async { tokio::select!(() = health => {}, () = look => {}) });
             drop(end);

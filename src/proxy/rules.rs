@@ -23,10 +23,10 @@ const MAPS: [&str; 2] = ["service-ips", "no-endpoint-services"];
 pub struct Tables(Option<Nfnetlink>);
 
 impl Tables {
-    /// Whether there are rules for all of `ports`. Unknown where kube-proxy has no tables: it has another
-    /// mode, or there is none.
-    pub fn look(&mut self, ports: &[(IpAddr, ServicePort)]) -> Rules {
-        match self.has_all(ports) {
+    /// Whether there are rules for all of `ports`. Where there are no tables, that is unknown (kube-proxy has another
+    /// mode, or there is none) unless `expected` says that it makes some.
+    pub fn look(&mut self, ports: &[(IpAddr, ServicePort)], expected: bool) -> Rules {
+        match self.has_all(ports, expected) {
             Ok(rules) => rules,
             Err(error) => {
                 tracing::debug!(error = crate::api::causes(&error), "rules cannot be looked at");
@@ -36,7 +36,11 @@ impl Tables {
         }
     }
 
-    fn has_all(&mut self, ports: &[(IpAddr, ServicePort)]) -> Result<Rules, NfnetlinkError> {
+    fn has_all(
+        &mut self,
+        ports: &[(IpAddr, ServicePort)],
+        expected: bool,
+    ) -> Result<Rules, NfnetlinkError> {
         if ports.is_empty() {
             return Ok(Rules::Unknown);
         }
@@ -56,7 +60,7 @@ impl Tables {
             }
             if !any {
                 let [map, _] = MAPS;
-                let there = connection.has(family, "a map", set(map))?;
+                let there = expected || connection.has(family, "a map", set(map))?;
                 return Ok(if there { Rules::Absent } else { Rules::Unknown });
             }
         }

@@ -79,6 +79,7 @@ fn elections() -> Vec<Trial> {
         data_path::proxy::a_node_whose_kube_proxy_died_is_no_successor_and_says_so,
         data_path::proxy::a_local_service_stays_where_its_pod_ends_until_the_rules_are_where_it_begins,
         data_path::proxy::who_asked_before_there_was_a_service_is_answered_as_soon_as_its_address_is_there,
+        data_path::proxy::an_address_waits_for_its_rules_where_the_tables_of_kube_proxy_are_gone,
         data_path::ipv6::an_ipv6_address_is_usable_at_once_and_never_the_source_of_what_the_node_sends,
         data_path::ipv6::ipv6_addresses_that_were_flushed_by_hand_are_back_at_once,
         data_path::ipv6::ipv6_addresses_are_back_after_the_link_was_down,

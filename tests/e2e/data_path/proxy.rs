@@ -90,7 +90,28 @@ pub async fn a_local_service_stays_where_its_pod_ends_until_the_rules_are_where_
 
 pub async fn who_asked_before_there_was_a_service_is_answered_as_soon_as_its_address_is_there()
 -> Result<()> {
-    let scene = Scene::open("proxyfirst").await?;
+    is_answered_at_once("proxyfirst", |_| Ok(())).await
+}
+
+pub async fn an_address_waits_for_its_rules_where_the_tables_of_kube_proxy_are_gone() -> Result<()>
+{
+    is_answered_at_once("proxyflushed", |cluster| {
+        cluster.nodes().iter().try_for_each(|node| {
+            let gone = |family| {
+                format!("add table {family} kube-proxy; delete table {family} kube-proxy;")
+            };
+            let rules = [gone("ip"), gone("ip6")].concat();
+            let done = node.namespace().command("nft").arg(rules).status()?;
+            ensure!(done.success(), "nft: {done}");
+            Ok(())
+        })
+    })
+    .await
+}
+
+/// Somebody asks for an address before a Service has it. Once all kube-proxies stand still, `then` is done.
+async fn is_answered_at_once(name: &str, then: impl Fn(&Cluster) -> Result<()>) -> Result<()> {
+    let scene = Scene::open(name).await?;
     let cluster = &scene.cluster;
     // What never answered is not waited for.
     let answers = "leasehold_speaker_kube_proxy_answers 1\n";
@@ -101,7 +122,7 @@ pub async fn who_asked_before_there_was_a_service_is_answered_as_soon_as_its_add
         })
         .await?;
     for number in 2..5 {
-        if is_answered_at_once(&scene, number).await? {
+        if waits_for_rules(&scene, number, &then).await? {
             return Ok(());
         }
     }
@@ -111,14 +132,19 @@ pub async fn who_asked_before_there_was_a_service_is_answered_as_soon_as_its_add
 /// For how long an address waits for its rules, less what a look takes.
 const WAITED: Duration = Duration::from_millis(2500);
 
-/// Asks for an address before a Service has it, whose kube-proxies stand still at first; no, where that took
-/// so long that its address did without their rules.
-async fn is_answered_at_once(scene: &Scene, number: u8) -> Result<bool> {
+/// Whether that holds for a new Service; no, where its kube-proxies stood still for so long that its address did
+/// without their rules.
+async fn waits_for_rules(
+    scene: &Scene,
+    number: u8,
+    then: impl Fn(&Cluster) -> Result<()>,
+) -> Result<bool> {
     let cluster = &scene.cluster;
     let vip = IpAddr::from(cluster.addresses().vip(number).0);
     let probe = cluster.client().probe(vip).udp(UDP).tcp(80, Duration::from_millis(20)).owners();
     let probe = probe.start()?;
     freeze_all(cluster)?;
+    then(cluster)?;
     let frozen = Instant::now();
     let new = cluster.service(&format!("new-{number}")).vip(number);
     let service = new.pods_of(&scene.service).create().await?;
