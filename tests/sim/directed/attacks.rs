@@ -145,6 +145,44 @@ fn s04_a_claim_is_taken_by_who_has_not_seen_that_its_address_is_anothers() {
     }
 }
 
+fn s04_a_claim_is_taken_by_who_sees_late_that_another_lists_its_address() {
+    // As before, and neither is the list of either claim seen in time: its conflict has the taker read the lease.
+    for stale in ALL {
+        for number in 1..=3 {
+            let mut world = World::listening(&ALL, 3);
+            let owner = world.owner(number).unwrap();
+            if owner == stale {
+                continue;
+            }
+            let third = ALL.into_iter().find(|name| *name != owner && *name != stale).unwrap();
+            let late = |name: &str| if name == stale { secs(30) } else { millis(2) };
+            let name = claim(number);
+            let nodes = [owner.as_str(), stale].map(|node| node.parse().unwrap());
+            let mut new = DesiredClaim::clone(&world.desired.claims[&name]);
+            let both = Arc::make_mut(world.desired.claims.get_mut(&name).unwrap());
+            both.nodes = Arc::new(nodes.into());
+            both.addresses.extend([vip(11)]);
+            world.publish_desired();
+            world.run(secs(2));
+            let id = world.hosts.id(stale);
+            world.hosts.iter_mut().nth(id).unwrap().watch_delay = secs(1);
+            Arc::make_mut(world.desired.claims.get_mut(&name).unwrap()).addresses =
+                [vip(11)].into();
+            new.services = vec!["web/s009".to_owned()];
+            new.nodes = Arc::new([third.parse().unwrap()].into());
+            world.desired.claims.insert(claim(9), new.into());
+            world.publish_desired_to(late);
+            world.run_until(|world| world.having(vip(number)) == [third.to_owned()].into());
+            world.kill_node(&owner);
+            world.run(secs(4));
+            let holder = world.store.claims[&name].record.holder.clone();
+            assert_eq!(holder.map(|holder| holder.to_string()).as_deref(), Some(stale));
+            world.run(secs(40));
+            world.assert_served();
+        }
+    }
+}
+
 fn s05_one_name_two_hosts() {
     let mut world = World::listening(&["a", "b"], 6);
     world.add_host("a2", "a");
@@ -419,6 +457,7 @@ pub(super) const RUNS: &[Run] = runs![
     s04_the_operator_is_away,
     s04_a_deleted_lease_while_its_address_goes_to_another_claim,
     s04_a_claim_is_taken_by_who_has_not_seen_that_its_address_is_anothers,
+    s04_a_claim_is_taken_by_who_sees_late_that_another_lists_its_address,
     s05_one_name_two_hosts,
     s06_a_vip_equals_a_nodes_address,
     s07_a_read_only_api,
