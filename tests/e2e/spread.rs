@@ -80,10 +80,9 @@ pub async fn a_speaker_that_ends_while_its_node_is_drained_leaves_nothing_behind
     scene.policy_for(&[node]).await?;
     let all = shares(&scene, &services, 1).await?;
     ensure!(all.get(node.name()) == Some(&20), "{all:?}");
-    scene.cluster.policy().await?;
-    let claim = scene.claim().await?;
     let probe = scene.watch().await?;
-    scene.not_moved(&claim).await?;
+    // Where a node's speaker came late, some of what was just given out may go to it from now on.
+    scene.cluster.policy().await?;
 
     // Asked to end in the midst of the moves.
     cordon(node, true).await?;
