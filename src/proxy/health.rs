@@ -28,7 +28,7 @@ const NFTABLES: &str = "nftables";
 /// `Not Found` (RFC 9110, section 15.5.5).
 const NOT_FOUND: u16 = 404;
 
-/// Asks until the end of the process. `has_tables` is set where kube-proxy says that it makes tables of nf_tables,
+/// Asks until the end of the process. `has_tables` is set where kube-proxy says that it makes tables of `nf_tables`,
 /// before it is first said to answer.
 pub(super) async fn run(
     at: SocketAddr,

@@ -112,6 +112,40 @@ fn s04_a_deleted_lease_while_its_address_goes_to_another_claim() {
     }
 }
 
+/// The claim `number` asks for a second address, and only its owner and `stale` may have it; what it asked for
+/// before, for a claim of a new service.
+fn second_address(world: &mut World, number: u8, owner: &str, stale: &str) -> DesiredClaim {
+    let nodes = [owner, stale].map(|node| node.parse().unwrap());
+    let new = DesiredClaim {
+        services: vec!["web/s009".to_owned()],
+        ..DesiredClaim::clone(&world.desired.claims[&claim(number)])
+    };
+    let both = Arc::make_mut(world.desired.claims.get_mut(&claim(number)).unwrap());
+    both.nodes = Arc::new(nodes.into());
+    both.addresses.extend([vip(11)]);
+    world.publish_desired();
+    world.run(secs(2));
+    new
+}
+
+/// It keeps only that, and the first one is asked for by the `new` claim: `stale` does not see it for long.
+fn first_address_goes(world: &mut World, number: u8, new: DesiredClaim, stale: &str) {
+    let both = Arc::make_mut(world.desired.claims.get_mut(&claim(number)).unwrap());
+    both.addresses = [vip(11)].into();
+    world.desired.claims.insert(claim(9), new.into());
+    world.publish_desired_to(|name| if name == stale { secs(30) } else { millis(2) });
+}
+
+/// Its owner dies, and `stale` takes it.
+fn taken_by(world: &mut World, number: u8, owner: &str, stale: &str) {
+    world.kill_node(owner);
+    world.run(secs(4));
+    let holder = world.store.claims[&claim(number)].record.holder.clone();
+    assert_eq!(holder.map(|holder| holder.to_string()).as_deref(), Some(stale));
+    world.run(secs(40));
+    world.assert_served();
+}
+
 fn s04_a_claim_is_taken_by_who_has_not_seen_that_its_address_is_anothers() {
     // Of two addresses of its service one is listed by the claim of a new service now.
     for stale in ALL {
@@ -121,26 +155,10 @@ fn s04_a_claim_is_taken_by_who_has_not_seen_that_its_address_is_anothers() {
             if owner == stale {
                 continue;
             }
-            let name = claim(number);
-            let nodes = [owner.as_str(), stale].map(|node| node.parse().unwrap());
-            let mut new = DesiredClaim::clone(&world.desired.claims[&name]);
-            let both = Arc::make_mut(world.desired.claims.get_mut(&name).unwrap());
-            both.nodes = Arc::new(nodes.into());
-            both.addresses.extend([vip(11)]);
-            world.publish_desired();
-            world.run(secs(2));
-            Arc::make_mut(world.desired.claims.get_mut(&name).unwrap()).addresses =
-                [vip(11)].into();
-            new.services = vec!["web/s009".to_owned()];
-            world.desired.claims.insert(claim(9), new.into());
-            world.publish_desired_to(|name| if name == stale { secs(30) } else { millis(2) });
+            let new = second_address(&mut world, number, &owner, stale);
+            first_address_goes(&mut world, number, new, stale);
             world.run(secs(4));
-            world.kill_node(&owner);
-            world.run(secs(4));
-            let holder = world.store.claims[&name].record.holder.clone();
-            assert_eq!(holder.map(|holder| holder.to_string()).as_deref(), Some(stale));
-            world.run(secs(40));
-            world.assert_served();
+            taken_by(&mut world, number, &owner, stale);
         }
     }
 }
@@ -155,30 +173,13 @@ fn s04_a_claim_is_taken_by_who_sees_late_that_another_lists_its_address() {
                 continue;
             }
             let third = ALL.into_iter().find(|name| *name != owner && *name != stale).unwrap();
-            let late = |name: &str| if name == stale { secs(30) } else { millis(2) };
-            let name = claim(number);
-            let nodes = [owner.as_str(), stale].map(|node| node.parse().unwrap());
-            let mut new = DesiredClaim::clone(&world.desired.claims[&name]);
-            let both = Arc::make_mut(world.desired.claims.get_mut(&name).unwrap());
-            both.nodes = Arc::new(nodes.into());
-            both.addresses.extend([vip(11)]);
-            world.publish_desired();
-            world.run(secs(2));
+            let mut new = second_address(&mut world, number, &owner, stale);
+            new.nodes = Arc::new([third.parse().unwrap()].into());
             let id = world.hosts.id(stale);
             world.hosts.iter_mut().nth(id).unwrap().watch_delay = secs(1);
-            Arc::make_mut(world.desired.claims.get_mut(&name).unwrap()).addresses =
-                [vip(11)].into();
-            new.services = vec!["web/s009".to_owned()];
-            new.nodes = Arc::new([third.parse().unwrap()].into());
-            world.desired.claims.insert(claim(9), new.into());
-            world.publish_desired_to(late);
+            first_address_goes(&mut world, number, new, stale);
             world.run_until(|world| world.having(vip(number)) == [third.to_owned()].into());
-            world.kill_node(&owner);
-            world.run(secs(4));
-            let holder = world.store.claims[&name].record.holder.clone();
-            assert_eq!(holder.map(|holder| holder.to_string()).as_deref(), Some(stale));
-            world.run(secs(40));
-            world.assert_served();
+            taken_by(&mut world, number, &owner, stale);
         }
     }
 }
