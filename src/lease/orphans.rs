@@ -420,7 +420,7 @@ impl Election {
         let last = tenure.last.as_ref().filter(|_| orphan.edited);
         let lives = last.map(|last| self.live_session(&last.node).is_some());
         match lives {
-            Some(true) => 16,
+            Some(true) => 6,
             Some(false) => 2,
             None => 0,
         }
