@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use leasehold_lab::{Cluster, Node};
+use leasehold_lab::{Cluster, Node, Service};
 use tokio::time::sleep;
 
 use crate::plugin::named;
@@ -90,69 +90,91 @@ pub async fn a_local_service_stays_where_its_pod_ends_until_the_rules_are_where_
 
 pub async fn who_asked_before_there_was_a_service_is_answered_as_soon_as_its_address_is_there()
 -> Result<()> {
-    is_answered_at_once("proxyfirst", |_| Ok(())).await
-}
-
-pub async fn an_address_waits_for_its_rules_where_the_tables_of_kube_proxy_are_gone() -> Result<()>
-{
-    is_answered_at_once("proxyflushed", |cluster| {
-        cluster.nodes().iter().try_for_each(|node| {
-            let gone = |family| {
-                format!("add table {family} kube-proxy; delete table {family} kube-proxy;")
-            };
-            let rules = [gone("ip"), gone("ip6")].concat();
-            let done = node.namespace().command("nft").arg(rules).status()?;
-            ensure!(done.success(), "nft: {done}");
-            Ok(())
-        })
-    })
-    .await
-}
-
-/// Somebody asks for an address before a Service has it. Once all kube-proxies stand still, `then` is done.
-async fn is_answered_at_once(name: &str, then: impl Fn(&Cluster) -> Result<()>) -> Result<()> {
-    let scene = Scene::open(name).await?;
-    let cluster = &scene.cluster;
-    // What never answered is not waited for.
-    let answers = "leasehold_speaker_kube_proxy_answers 1\n";
-    scene
-        .until("each speaker has seen its kube-proxy", async || {
-            let mut metrics = cluster.nodes().iter().map(|node| node.speaker_http("/metrics"));
-            metrics.try_fold(true, |all, text| Ok(all && text?.contains(answers)))
-        })
-        .await?;
+    let scene = Scene::open("proxyfirst").await?;
+    all_proxies_answer(&scene).await?;
     for number in 2..5 {
-        if waits_for_rules(&scene, number, &then).await? {
+        if is_answered_at_once(&scene, number).await? {
             return Ok(());
         }
     }
     bail!("three times the machine was too busy to stop a kube-proxy for less than {WAITED:?}")
 }
 
+pub async fn an_address_waits_for_its_rules_where_the_tables_of_kube_proxy_are_gone() -> Result<()>
+{
+    let scene = Scene::open("proxyflushed").await?;
+    let cluster = &scene.cluster;
+    all_proxies_answer(&scene).await?;
+    for number in 2..5 {
+        freeze_all(cluster)?;
+        for node in cluster.nodes() {
+            flush(node)?;
+        }
+        let gone = Instant::now();
+        let service = cluster.service(&format!("new-{number}")).vip(number);
+        let service = service.pods_of(&scene.service).create().await?;
+        let early = without_rules(&scene, &service, number).await?;
+        let in_time = gone.elapsed() <= WAITED;
+        // One that goes on may take half a minute to see that they are gone.
+        for node in cluster.nodes() {
+            node.kill_proxy().await?;
+            node.start_proxy()?;
+        }
+        cluster.ready(&service).await?;
+        if in_time {
+            ensure!(early.is_empty(), "an address without rules is on {early:?}");
+            return Ok(());
+        }
+    }
+    bail!("three times the machine was too busy to look within {WAITED:?}")
+}
+
+/// As somebody does who loads a ruleset anew.
+fn flush(node: &Node) -> Result<()> {
+    let gone = |family| format!("add table {family} kube-proxy; delete table {family} kube-proxy;");
+    let done = node.namespace().command("nft").arg([gone("ip"), gone("ip6")].concat()).status()?;
+    ensure!(done.success(), "nft: {done}");
+    Ok(())
+}
+
+/// What never answered is not waited for.
+async fn all_proxies_answer(scene: &Scene) -> Result<()> {
+    let answers = "leasehold_speaker_kube_proxy_answers 1\n";
+    scene
+        .until("each speaker has seen its kube-proxy", async || {
+            let nodes = scene.cluster.nodes().iter();
+            let mut metrics = nodes.map(|node| node.speaker_http("/metrics"));
+            metrics.try_fold(true, |all, text| Ok(all && text?.contains(answers)))
+        })
+        .await
+}
+
+/// The nodes that have the address of a new Service a moment after one of them has taken its claim.
+async fn without_rules(scene: &Scene, service: &Service, number: u8) -> Result<Vec<String>> {
+    let cluster = &scene.cluster;
+    scene
+        .until("the claim has an owner", async || Ok(cluster.owner(service).await?.is_some()))
+        .await?;
+    sleep(Duration::from_millis(300)).await;
+    let holders = cluster.holders(IpAddr::from(cluster.addresses().vip(number).0))?;
+    Ok(holders.into_iter().map(|node| node.name().to_owned()).collect())
+}
+
 /// For how long an address waits for its rules, less what a look takes.
 const WAITED: Duration = Duration::from_millis(2500);
 
-/// Whether that holds for a new Service; no, where its kube-proxies stood still for so long that its address did
-/// without their rules.
-async fn waits_for_rules(
-    scene: &Scene,
-    number: u8,
-    then: impl Fn(&Cluster) -> Result<()>,
-) -> Result<bool> {
+/// Asks for an address before a Service has it, whose kube-proxies stand still at first; no, where that took
+/// so long that its address did without their rules.
+async fn is_answered_at_once(scene: &Scene, number: u8) -> Result<bool> {
     let cluster = &scene.cluster;
     let vip = IpAddr::from(cluster.addresses().vip(number).0);
     let probe = cluster.client().probe(vip).udp(UDP).tcp(80, Duration::from_millis(20)).owners();
     let probe = probe.start()?;
     freeze_all(cluster)?;
-    then(cluster)?;
     let frozen = Instant::now();
     let new = cluster.service(&format!("new-{number}")).vip(number);
     let service = new.pods_of(&scene.service).create().await?;
-    scene
-        .until("the claim has an owner", async || Ok(cluster.owner(&service).await?.is_some()))
-        .await?;
-    sleep(Duration::from_millis(300)).await;
-    let early = cluster.holders(vip)?;
+    let early = without_rules(scene, &service, number).await?;
     let thawed = Instant::now();
     thaw_all(cluster)?;
     cluster.ready(&service).await?;
@@ -170,7 +192,6 @@ async fn waits_for_rules(
          {connections} connections were lost",
         announced.saturating_duration_since(thawed)
     );
-    let early: Vec<_> = early.into_iter().map(Node::name).collect();
     ensure!(early.is_empty(), "an address without rules is on {early:?}");
     // A tenth of a second of either, for a busy machine: without rules it would be all.
     ensure!(datagrams <= 20 && connections <= 5, "{udp}; {tcp}");
