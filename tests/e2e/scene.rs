@@ -20,6 +20,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const UDP: u16 = 5005;
 /// The lease duration that speakers have by default.
 pub const LEASE: Duration = Duration::from_secs(5);
+/// Longer than after a speaker's start what is given out counts as given out without it.
+const AFTER_SPEAKERS: Duration = Duration::from_secs(1);
 
 /// One cluster with one Service.
 pub struct Scene {
@@ -59,11 +61,31 @@ impl Scene {
         Self::served(cluster).await
     }
 
+    /// In the lab of all, with a service that comes long after the last speaker: none of them has joined since, and
+    /// nothing is evened out.
+    pub async fn late(name: &str) -> Result<Self> {
+        let cluster = Lab::shared().await?.cluster(name).start().await?;
+        cluster.pool(0, 29).await?;
+        cluster.policy().await?;
+        for node in cluster.nodes() {
+            let what = format!("the speaker of {} is ready", node.name());
+            let ready = async || Ok(node.speaker_http("/readyz").is_ok());
+            cluster.eventually(&what, PATIENCE, ready).await?;
+        }
+        sleep(AFTER_SPEAKERS).await;
+        Self::with_service(cluster).await
+    }
+
     /// Of a cluster with a pool, whose speakers are yet to start.
     pub async fn served(cluster: Cluster) -> Result<Self> {
         for node in cluster.nodes() {
             node.start_speaker()?;
         }
+        Self::with_service(cluster).await
+    }
+
+    /// Of a cluster whose speakers run.
+    async fn with_service(cluster: Cluster) -> Result<Self> {
         let service = cluster.service("web").vip(0).create().await?;
         let (vip, _) = cluster.ready(&service).await?;
         Ok(Self { service, vip, cluster })

@@ -14,7 +14,10 @@ use crate::scene::{Scene, annotation, cordon, holder_and_transitions};
 
 /// A Scene with services beside its own, of the same pods, since what counts is who owns them.
 pub async fn crowd(name: &str, services: u8) -> Result<(Scene, Vec<Service>)> {
-    let scene = Scene::open(name).await?;
+    crowd_in(Scene::open(name).await?, services).await
+}
+
+async fn crowd_in(scene: Scene, services: u8) -> Result<(Scene, Vec<Service>)> {
     let mut more = Vec::new();
     for number in 1..=services {
         let plan =
@@ -75,14 +78,15 @@ pub async fn services_are_spread_evenly_and_those_of_a_dead_node_over_all_surviv
 }
 
 pub async fn a_speaker_that_ends_while_its_node_is_drained_leaves_nothing_behind() -> Result<()> {
-    let (scene, services) = crowd("drain", 20).await?;
+    let (scene, services) = crowd_in(Scene::late("drain").await?, 20).await?;
     let node = scene.owner().await?;
     scene.policy_for(&[node]).await?;
     let all = shares(&scene, &services, 1).await?;
     ensure!(all.get(node.name()) == Some(&20), "{all:?}");
-    let probe = scene.watch().await?;
-    // Where a node's speaker came late, some of what was just given out may go to it from now on.
     scene.cluster.policy().await?;
+    let claim = scene.claim().await?;
+    let probe = scene.watch().await?;
+    scene.not_moved(&claim).await?;
 
     // Asked to end in the midst of the moves.
     cordon(node, true).await?;
