@@ -35,16 +35,17 @@ pub(super) async fn run(
     view: Arc<watch::Sender<ProxyView>>,
     has_tables: Arc<AtomicBool>,
 ) {
-    let mut mode = None;
+    let mut is_mode_known = false;
     loop {
         let sent = Instant::now();
         let check = check(at).await;
         match check {
             // It may have another one after a restart.
-            Check::Silent => mode = None,
-            Check::Well | Check::Ill if mode.is_none() => {
-                mode = get_text(SocketAddr::new(at.ip(), METRICS_PORT), MODE, INTERVAL).await;
-                if let Some(mode) = &mode {
+            Check::Silent => is_mode_known = false,
+            Check::Well | Check::Ill if !is_mode_known => {
+                let mode = get_text(SocketAddr::new(at.ip(), METRICS_PORT), MODE, INTERVAL).await;
+                is_mode_known = mode.is_some();
+                if let Some(mode) = mode {
                     has_tables.store(mode == NFTABLES, Ordering::Relaxed);
                 }
             }

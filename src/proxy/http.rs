@@ -48,23 +48,21 @@ fn status(answer: &[u8]) -> Option<u16> {
     line.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()
 }
 
-/// The first `most` bytes of an answer, or all of it. A server closes the connection after an answer to HTTP/1.0
+/// An answer, until `enough` bytes of it or more are there. A server closes the connection after an answer to HTTP/1.0
 /// (RFC 9112, section 9.3).
-async fn ask(at: SocketAddr, path: &str, most: usize) -> io::Result<Vec<u8>> {
+async fn ask(at: SocketAddr, path: &str, enough: usize) -> io::Result<Vec<u8>> {
     let stream = TcpStream::connect(at).await?;
     let request = format!("GET {path} HTTP/1.0\r\n\r\n");
     stream.writable().await?;
     // It is shorter than any send buffer.
     stream.try_write(request.as_bytes())?;
-    let mut answer = Vec::with_capacity(most);
-    while answer.len() < most {
+    let mut answer = Vec::new();
+    let mut bytes = [0; 256];
+    while answer.len() < enough {
         stream.readable().await?;
-        let mut bytes = [0; 256];
-        let room = bytes.len().min(most - answer.len());
-        let Some(room) = bytes.get_mut(..room) else { break };
-        match stream.try_read(room) {
+        match stream.try_read(&mut bytes) {
             Ok(0) => break,
-            Ok(count) => answer.extend(room.iter().take(count)),
+            Ok(count) => answer.extend(bytes.iter().take(count)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }

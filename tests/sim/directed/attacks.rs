@@ -136,52 +136,46 @@ fn first_address_goes(world: &mut World, number: u8, new: DesiredClaim, stale: &
     world.publish_desired_to(|name| if name == stale { secs(30) } else { millis(2) });
 }
 
-/// Its owner dies, and `stale` takes it.
-fn taken_by(world: &mut World, number: u8, owner: &str, stale: &str) {
-    world.kill_node(owner);
-    world.run(secs(4));
-    let holder = world.store.claims[&claim(number)].record.holder.clone();
-    assert_eq!(holder.map(|holder| holder.to_string()).as_deref(), Some(stale));
-    world.run(secs(40));
-    world.assert_served();
+/// Each owner of a claim dies in turn, and each other node takes it, once `before` has been done in the world.
+fn each_is_taken(before: impl Fn(&mut World, u8, &str, &str)) {
+    for stale in ALL {
+        for number in 1..=3 {
+            let mut world = World::listening(&ALL, 3);
+            let owner = world.owner(number).unwrap();
+            if owner == stale {
+                continue;
+            }
+            before(&mut world, number, &owner, stale);
+            world.kill_node(&owner);
+            world.run(secs(4));
+            let holder = world.store.claims[&claim(number)].record.holder.clone();
+            assert_eq!(holder.map(|holder| holder.to_string()).as_deref(), Some(stale));
+            world.run(secs(40));
+            world.assert_served();
+        }
+    }
 }
 
 fn s04_a_claim_is_taken_by_who_has_not_seen_that_its_address_is_anothers() {
     // Of two addresses of its service one is listed by the claim of a new service now.
-    for stale in ALL {
-        for number in 1..=3 {
-            let mut world = World::listening(&ALL, 3);
-            let owner = world.owner(number).unwrap();
-            if owner == stale {
-                continue;
-            }
-            let new = second_address(&mut world, number, &owner, stale);
-            first_address_goes(&mut world, number, new, stale);
-            world.run(secs(4));
-            taken_by(&mut world, number, &owner, stale);
-        }
-    }
+    each_is_taken(|world, number, owner, stale| {
+        let new = second_address(world, number, owner, stale);
+        first_address_goes(world, number, new, stale);
+        world.run(secs(4));
+    });
 }
 
 fn s04_a_claim_is_taken_by_who_sees_late_that_another_lists_its_address() {
     // As before, and neither is the list of either claim seen in time: its conflict has the taker read the lease.
-    for stale in ALL {
-        for number in 1..=3 {
-            let mut world = World::listening(&ALL, 3);
-            let owner = world.owner(number).unwrap();
-            if owner == stale {
-                continue;
-            }
-            let third = ALL.into_iter().find(|name| *name != owner && *name != stale).unwrap();
-            let mut new = second_address(&mut world, number, &owner, stale);
-            new.nodes = Arc::new([third.parse().unwrap()].into());
-            let id = world.hosts.id(stale);
-            world.hosts.iter_mut().nth(id).unwrap().watch_delay = secs(1);
-            first_address_goes(&mut world, number, new, stale);
-            world.run_until(|world| world.having(vip(number)) == [third.to_owned()].into());
-            taken_by(&mut world, number, &owner, stale);
-        }
-    }
+    each_is_taken(|world, number, owner, stale| {
+        let third = ALL.into_iter().find(|name| *name != owner && *name != stale).unwrap();
+        let mut new = second_address(world, number, owner, stale);
+        new.nodes = Arc::new([third.parse().unwrap()].into());
+        let id = world.hosts.id(stale);
+        world.hosts.iter_mut().nth(id).unwrap().watch_delay = secs(1);
+        first_address_goes(world, number, new, stale);
+        world.run_until(|world| world.having(vip(number)) == [third.to_owned()].into());
+    });
 }
 
 fn s05_one_name_two_hosts() {
