@@ -175,7 +175,8 @@ impl Election {
         voices: &mut Voiced,
         places: &mut BTreeMap<(NodeName, InterfaceName), Option<Place>>,
     ) -> Option<()> {
-        let Owner::Other(node) = self.owner(stored) else { return None };
+        // What was set back is left to its owner for a while, which serves it meanwhile.
+        let Owner::Other(node) = self.named_owner(stored) else { return None };
         if self.is_in_doubt(stored) {
             voices.doubtful.insert(stored.name.clone());
         }

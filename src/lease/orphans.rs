@@ -85,6 +85,11 @@ impl<'a> Unfit<'a> {
     }
 }
 
+/// How long after its last renewal an owner is believed to be about to restore what was edited.
+const LIVES: Duration = Duration::from_secs(3);
+/// How long it may take for that: on a busy API server its writes lose against those of who edits on, and of
+/// the operator, again and again.
+const RESTORED: Duration = Duration::from_secs(8);
 /// Who is left out of the candidates: nobody, …
 const ALL: usize = 0;
 /// … who is not heard, …
@@ -399,30 +404,30 @@ impl Election {
     /// When it is this node's turn to take the orphan.
     pub(super) fn turn(&self, orphan: &Orphan, tenure: &Tenure) -> Instant {
         let Some(place) = orphan.place else { return self.round_ends(orphan, tenure) };
-        let mut steps = u32::try_from(place).unwrap_or(u32::MAX);
+        let steps = u32::try_from(place).unwrap_or(u32::MAX);
         let last = tenure.last.as_ref().map(|last| &last.node);
-        if last != Some(&self.config.node) {
-            steps = steps.saturating_add(self.left_to_its_owner(orphan, tenure));
-        }
-        orphan.since + orphan.step.saturating_mul(steps)
+        let others = last != Some(&self.config.node);
+        let left = if others { self.left_to_its_owner(orphan, tenure) } else { Duration::ZERO };
+        orphan.since + orphan.step.saturating_mul(steps) + left
     }
 
     /// When everybody has had a turn.
     pub(super) fn round_ends(&self, orphan: &Orphan, tenure: &Tenure) -> Instant {
         let steps = u32::try_from(orphan.candidates.len()).unwrap_or(u32::MAX);
-        let steps = steps.saturating_add(1 + self.left_to_its_owner(orphan, tenure).max(2));
-        orphan.since + orphan.step.saturating_mul(steps)
+        let left = self.left_to_its_owner(orphan, tenure).max(orphan.step.saturating_mul(2));
+        orphan.since + orphan.step.saturating_mul(steps.saturating_add(1)) + left
     }
 
-    /// For how many steps what was edited is left to its last owner to restore, which serves it meanwhile
-    /// while its session lives.
-    fn left_to_its_owner(&self, orphan: &Orphan, tenure: &Tenure) -> u32 {
-        let last = tenure.last.as_ref().filter(|_| orphan.edited);
-        let lives = last.map(|last| self.live_session(&last.node).is_some());
-        match lives {
-            Some(true) => 6,
-            Some(false) => 2,
-            None => 0,
-        }
+    /// For how long what was edited is left to its last owner to restore, which serves it meanwhile
+    /// while its session lives and this node hears it.
+    fn left_to_its_owner(&self, orphan: &Orphan, tenure: &Tenure) -> Duration {
+        let Some(last) = tenure.last.as_ref().filter(|_| orphan.edited) else {
+            return Duration::ZERO;
+        };
+        let least = orphan.step.saturating_mul(2);
+        let session = self.live_session(&last.node).filter(|_| !self.is_silent(&last.node));
+        let renewed = session.and_then(|session| self.sessions.entry(&session.name));
+        let lives = renewed.map_or(orphan.since, |renewed| renewed.changed + LIVES);
+        lives.saturating_since(orphan.since).clamp(least, RESTORED.max(least))
     }
 }

@@ -174,7 +174,10 @@ impl Election {
         self.with(name, |tenure| {
             let served = tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
             let in_use = released.is_some_and(|base| tenure.was_in_use(now, base));
-            vacant = !served && (released.is_some() && !in_use || tenure.last.is_none());
+            // What somebody deleted or edited its owner serves until another has it.
+            let edited = tenure.orphan.as_deref().is_some_and(|orphan| orphan.edited);
+            let given_up = released.is_some() && !in_use && !edited;
+            vacant = !served && (given_up || tenure.last.is_none());
             tenure.vacant = vacant;
             if !tenure.mine && tenure.provisional.is_none() {
                 tenure.story = Some(Box::new(Story { cause: why.cause, from, began: why.began }));

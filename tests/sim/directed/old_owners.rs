@@ -162,7 +162,8 @@ fn an_old_owner_is_told_of_what_somebody_deleted_or_edited() {
         world.laws.overlap = Some(millis(4500));
         world.set_api_of("a", false);
         edit(&mut world, number);
-        world.run(millis(1500));
+        // For so long an owner that does not renew is waited for.
+        world.run(millis(3500));
         assert_ne!(world.owner(number).as_deref(), Some("a"));
         world.set_api(false);
         world.run(secs(10));

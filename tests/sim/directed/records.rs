@@ -98,6 +98,21 @@ fn the_lease_may_go_together_with_the_record() {
     }
 }
 
+/// The lease is listed anew without an owner, and the one that serves it cannot reach the API server: another
+/// takes it at last, and nothing is dark meanwhile.
+fn what_was_deleted_is_taken_from_an_owner_that_cannot_restore_it_without_a_moment_in_the_dark() {
+    let mut world = World::listening(&ALL, 3);
+    let number = world.owned_by("a")[0];
+    // Until who took it has told the old owner.
+    world.laws.overlap = Some(secs(1));
+    world.set_api_of("a", false);
+    world.run(millis(100));
+    world.delete(&Target::Claim(claim(number)));
+    run_answered(&mut world, secs(15));
+    let owner = world.owner(number);
+    assert!(owner.is_some() && owner.as_deref() != Some("a"));
+}
+
 fn an_address_that_the_operator_takes_from_a_service_goes_at_once_and_for_good() {
     for lost in [None, Some(Lost::Claim), Some(Lost::All)] {
         let mut world = World::listening(&ALL, 3);
@@ -139,6 +154,7 @@ pub(super) const RUNS: &[Run] = runs![
     without_an_operator_the_list_of_the_claim_is_record_enough_also_for_the_next_process,
     an_owner_that_dies_while_the_record_is_gone_is_followed_as_any_other,
     the_lease_may_go_together_with_the_record,
+    what_was_deleted_is_taken_from_an_owner_that_cannot_restore_it_without_a_moment_in_the_dark,
     an_address_that_the_operator_takes_from_a_service_goes_at_once_and_for_good,
     a_service_that_is_gone_is_gone_whatever_the_claim_lists,
 ];
