@@ -49,8 +49,8 @@ impl Election {
             if let Some(orphan) = &tenure.orphan
                 && self.desired_claim(name).is_some()
             {
-                deadlines.push(self.turn(orphan, tenure).max(tenure.retry));
-                deadlines.push(self.round_ends(orphan, tenure));
+                deadlines.push(self.turn(orphan).max(tenure.retry));
+                deadlines.push(self.round_ends(orphan));
                 deadlines.push(self.api_given_up(orphan.since));
                 deadlines.extend(tenure.ineligible.as_ref().map(|ineligible| ineligible.until));
             }

@@ -264,8 +264,8 @@ impl Election {
             }
             return (!listed).then_some(For::News);
         };
-        let turn = self.turn(orphan, tenure).max(tenure.retry);
-        let round_ends = self.round_ends(orphan, tenure);
+        let turn = self.turn(orphan).max(tenure.retry);
+        let round_ends = self.round_ends(orphan);
         let due = turn.min(round_ends);
         if now < due {
             return Some(For::Time(due));

@@ -40,8 +40,8 @@ pub(super) struct Orphan {
     candidates: Arc<[NodeName]>,
     /// By how much each rank waits for the one before it.
     pub(super) step: Duration,
-    /// Nobody gave it up: its lease or its session's was deleted or edited.
-    pub(super) edited: bool,
+    /// Who had it when its lease or its session's was deleted or edited: nobody gave it up.
+    pub(super) edited: Option<NodeName>,
 }
 
 /// A valid ownership.
@@ -112,12 +112,12 @@ impl Election {
         if new.is_empty() {
             return;
         }
-        let edited: Vec<bool> = new
+        let edited: Vec<Option<NodeName>> = new
             .iter()
             .map(|it| {
-                let forsaken = self.silences.forsaken(it.name).is_some();
-                let edited = it.before.is_some_and(|o| o.edited) || self.was_edited(it.name);
-                edited && !forsaken
+                let before = it.before.and_then(|before| before.edited.as_ref());
+                let owner = before.or_else(|| self.edited_owner(it.name));
+                owner.filter(|_| self.silences.forsaken(it.name).is_none()).cloned()
             })
             .collect();
         let mut lists = Candidates::new(self, desired);
@@ -135,7 +135,7 @@ impl Election {
                 addresses: claim.addresses.len(),
                 candidates: self.takers(name, claim, &mut lists, &mut forsakers),
                 preference: &claim.preference,
-                last: last(claim, self.last_owner(name).filter(|_| !edited)),
+                last: last(claim, self.last_owner(name).filter(|_| edited.is_none())),
                 apart: self.apart(claim),
             })
             .collect();
@@ -259,7 +259,7 @@ impl Election {
             let any_gone = || candidates.iter().any(|node| self.live_session(node).is_none());
             if *gone.entry(candidates.as_ptr()).or_insert_with(any_gone) {
                 new.push(Unranked { name, claim, before: Some(orphan), hear_since: now });
-            } else if now >= self.round_ends(orphan, tenure) {
+            } else if now >= self.round_ends(orphan) {
                 new.push(Unranked {
                     name,
                     claim,
@@ -380,52 +380,53 @@ impl Election {
         }
     }
 
-    /// Whether the claim lost its validity by deletion or editing and not by fence or release.
-    pub(super) fn was_edited(&self, name: &LeaseName) -> bool {
+    /// Who owned the claim until its lease or its session's was deleted or edited: it lost its validity by
+    /// that, and not by fence or release.
+    pub(super) fn edited_owner(&self, name: &LeaseName) -> Option<&NodeName> {
+        let record = self.claims.get(name).map(|claim| &claim.record);
         let Some(last) = self.tenures.get(name).and_then(|tenure| tenure.last.as_ref()) else {
-            return false;
+            // Whoever takes or keeps a claim names its session, too.
+            let record = record.filter(|record| record.session.is_none())?;
+            return record.holder.as_ref().filter(|holder| self.live_session(holder).is_some());
         };
-        let session = self.sessions.get(last.node.as_str());
-        let claim = self.claims.get(name);
-        match session {
+        let edited = match self.sessions.get(last.node.as_str()) {
             Some(session) if session.uid != last.session.uid => true,
             Some(session) if session.record.transitions > last.session.transitions => {
                 session.record.holder.is_some() && session.record.cause == EDITED
             }
             Some(session) if session.record.transitions < last.session.transitions => true,
-            // The session lives: then the claim was released, which adds one, or it was edited.
-            Some(session) if session.record.holder.is_some() => {
-                claim.is_none_or(|claim| claim.record.transitions <= last.transitions)
-            }
+            // The session lives: then the claim was released, which names nobody and adds one, or it was edited,
+            // perhaps after its owner had restored it once more.
+            Some(session) if session.record.holder.is_some() => record.is_none_or(|record| {
+                record.transitions <= last.transitions || record.holder.as_ref() == Some(&last.node)
+            }),
             Some(_) | None => true,
-        }
+        };
+        edited.then_some(&last.node)
     }
 
     /// When it is this node's turn to take the orphan.
-    pub(super) fn turn(&self, orphan: &Orphan, tenure: &Tenure) -> Instant {
-        let Some(place) = orphan.place else { return self.round_ends(orphan, tenure) };
+    pub(super) fn turn(&self, orphan: &Orphan) -> Instant {
+        let Some(place) = orphan.place else { return self.round_ends(orphan) };
         let steps = u32::try_from(place).unwrap_or(u32::MAX);
-        let last = tenure.last.as_ref().map(|last| &last.node);
-        let others = last != Some(&self.config.node);
-        let left = if others { self.left_to_its_owner(orphan, tenure) } else { Duration::ZERO };
+        let others = orphan.edited.as_ref() != Some(&self.config.node);
+        let left = if others { self.left_to_its_owner(orphan) } else { Duration::ZERO };
         orphan.since + orphan.step.saturating_mul(steps) + left
     }
 
     /// When everybody has had a turn.
-    pub(super) fn round_ends(&self, orphan: &Orphan, tenure: &Tenure) -> Instant {
+    pub(super) fn round_ends(&self, orphan: &Orphan) -> Instant {
         let steps = u32::try_from(orphan.candidates.len()).unwrap_or(u32::MAX);
-        let left = self.left_to_its_owner(orphan, tenure).max(orphan.step.saturating_mul(2));
+        let left = self.left_to_its_owner(orphan).max(orphan.step.saturating_mul(2));
         orphan.since + orphan.step.saturating_mul(steps.saturating_add(1)) + left
     }
 
-    /// For how long what was edited is left to its last owner to restore, which serves it meanwhile
+    /// For how long what was edited is left to its owner to restore, which serves it meanwhile
     /// while its session lives and this node hears it.
-    fn left_to_its_owner(&self, orphan: &Orphan, tenure: &Tenure) -> Duration {
-        let Some(last) = tenure.last.as_ref().filter(|_| orphan.edited) else {
-            return Duration::ZERO;
-        };
+    fn left_to_its_owner(&self, orphan: &Orphan) -> Duration {
+        let Some(owner) = &orphan.edited else { return Duration::ZERO };
         let least = orphan.step.saturating_mul(2);
-        let session = self.live_session(&last.node).filter(|_| !self.is_silent(&last.node));
+        let session = self.live_session(owner).filter(|_| !self.is_silent(owner));
         let renewed = session.and_then(|session| self.sessions.entry(&session.name));
         let lives = renewed.map_or(orphan.since, |renewed| renewed.changed + LIVES);
         lives.saturating_since(orphan.since).clamp(least, RESTORED.max(least))

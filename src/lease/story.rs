@@ -102,7 +102,7 @@ impl Election {
                 (Cause::Silence, own.unwrap_or(now - lasted))
             }
             Some(Silenced { evidence: Evidence::Lease, lasted }) => (Cause::Expiry, now - lasted),
-            None if self.was_edited(name) => (Cause::Edit, now),
+            None if self.edited_owner(name).is_some() => (Cause::Edit, now),
             None => (Cause::Release, now),
         }
     }

@@ -53,7 +53,7 @@ impl Election {
         let Some(orphan) = &tenure.orphan else { return };
         // Who serves it already need not wait for its turn.
         let served = self.serves_provisionally(name);
-        let turn = self.turn(orphan, tenure);
+        let turn = self.turn(orphan);
         if !served && (now < turn || orphan.place.is_none()) {
             return;
         }
@@ -70,7 +70,7 @@ impl Election {
         if served && (self.is_settling() || forsaken.is_some() && self.is_returning(name)) {
             return;
         }
-        let (first, edited) = (orphan.place == Some(0), orphan.edited);
+        let (first, edited) = (orphan.place == Some(0), orphan.edited.is_some());
         let (sign, began) = orphan.sign;
         if first {
             self.report_address_of_a_node(name, claim, actions);
@@ -101,7 +101,7 @@ impl Election {
     ) {
         let Some(tenure) = self.tenures.get(name) else { return };
         let Some(orphan) = &tenure.orphan else { return };
-        let waits = now < tenure.retry || now < self.turn(orphan, tenure);
+        let waits = now < tenure.retry || now < self.turn(orphan);
         if tenure.mine || tenure.provisional.is_some() || orphan.place.is_none() || waits {
             return;
         }
@@ -175,7 +175,7 @@ impl Election {
             let served = tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
             let in_use = released.is_some_and(|base| tenure.was_in_use(now, base));
             // What somebody deleted or edited its owner serves until another has it.
-            let edited = tenure.orphan.as_deref().is_some_and(|orphan| orphan.edited);
+            let edited = tenure.orphan.as_deref().is_some_and(|orphan| orphan.edited.is_some());
             let given_up = released.is_some() && !in_use && !edited;
             vacant = !served && (given_up || tenure.last.is_none());
             tenure.vacant = vacant;

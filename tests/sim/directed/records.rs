@@ -113,6 +113,46 @@ fn what_was_deleted_is_taken_from_an_owner_that_cannot_restore_it_without_a_mome
     assert!(owner.is_some() && owner.as_deref() != Some("a"));
 }
 
+/// Of a repair and the edit after it others may see only the last state.
+fn what_is_edited_once_more_after_a_repair_is_left_to_its_owner_too() {
+    let mut world = World::listening(&ALL, 3);
+    let before = owners(&world);
+    world.hold_still();
+    world.set_api_of("a", false);
+    for number in world.owned_by("a") {
+        world.edit_claim(number, |claim| {
+            claim.transitions += 1;
+            claim.session = None;
+        });
+    }
+    run_answered(&mut world, millis(1500));
+    world.set_api_of("a", true);
+    run_answered(&mut world, secs(5));
+    let owners: Vec<_> = owners(&world).into_iter().map(|(owner, _)| owner).collect();
+    assert_eq!(owners, before.into_iter().map(|(owner, _)| owner).collect::<Vec<_>>());
+}
+
+/// It has never seen who owns the claim; the claim still names the node.
+fn a_speaker_that_starts_after_an_edit_leaves_the_claim_to_its_owner() {
+    let mut world = World::listening(&ALL, 3);
+    let before: Vec<_> = owners(&world).into_iter().map(|(owner, _)| owner).collect();
+    world.set_api_of("a", false);
+    for name in ["b", "c"] {
+        world.kill(name);
+    }
+    for number in world.owned_by("a") {
+        world.edit_claim(number, |claim| claim.session = None);
+    }
+    for name in ["b", "c"] {
+        world.start(name);
+    }
+    run_answered(&mut world, millis(1500));
+    world.set_api_of("a", true);
+    run_answered(&mut world, secs(5));
+    let owners: Vec<_> = owners(&world).into_iter().map(|(owner, _)| owner).collect();
+    assert_eq!(owners, before);
+}
+
 fn an_address_that_the_operator_takes_from_a_service_goes_at_once_and_for_good() {
     for lost in [None, Some(Lost::Claim), Some(Lost::All)] {
         let mut world = World::listening(&ALL, 3);
@@ -155,6 +195,8 @@ pub(super) const RUNS: &[Run] = runs![
     an_owner_that_dies_while_the_record_is_gone_is_followed_as_any_other,
     the_lease_may_go_together_with_the_record,
     what_was_deleted_is_taken_from_an_owner_that_cannot_restore_it_without_a_moment_in_the_dark,
+    what_is_edited_once_more_after_a_repair_is_left_to_its_owner_too,
+    a_speaker_that_starts_after_an_edit_leaves_the_claim_to_its_owner,
     an_address_that_the_operator_takes_from_a_service_goes_at_once_and_for_good,
     a_service_that_is_gone_is_gone_whatever_the_claim_lists,
 ];
