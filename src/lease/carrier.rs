@@ -7,6 +7,7 @@
 //!
 //! What subnets and default routes say counts once it has lasted: whoever replaces an address takes one off
 //! and puts one on, and the kernel reports an IPv6 address when it is usable, some time after it was added.
+//! Until then a link that has no address any more is what it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use pnet_base::MacAddr;
 
 use super::election::Election;
 use super::event::{Action, Interface};
+use super::leaving::{Leaving, Reason};
 use super::requests::Purpose;
 use super::segment::{Segment, names};
 use super::session::links;
@@ -45,9 +47,18 @@ impl Election {
                     || before.detours != link.detours
             })
         });
-        if readdressed {
+        let is_bare = |name: &InterfaceName| {
+            let link = interfaces.get(name);
+            link.is_none_or(|link| link.carrier && link.addresses.is_empty())
+        };
+        let had = self.interfaces.iter().filter(|(_, link)| !link.addresses.is_empty());
+        let bared = had.filter(|(name, _)| is_bare(name) && !self.bared.contains_key(*name));
+        let bared: Vec<_> = bared.map(|(name, link)| (name.clone(), link.clone())).collect();
+        if readdressed || !bared.is_empty() {
             self.readdressed = Some(now);
         }
+        self.bared.retain(|name, _| is_bare(name));
+        self.bared.extend(bared);
         self.all_interfaces = interfaces;
         self.choose_interfaces();
     }
@@ -72,6 +83,9 @@ impl Election {
             !link.addresses.is_empty() || patterns.any(|pattern| pattern.matches(name))
         };
         let chosen = all.filter(|(name, link)| matters(name, link));
+        let bared = self.bared.iter().filter(|(name, _)| !self.is_deleted(name));
+        // Of two the later counts: as a link is now, where it matters so.
+        let chosen = bared.chain(chosen);
         self.interfaces = chosen.map(|(name, link)| (name.clone(), link.clone())).collect();
         self.links = links(&self.interfaces);
         self.published.changes += 1;
@@ -84,9 +98,20 @@ impl Election {
 
     /// Has what this node's addresses and default routes say count, once that has lasted.
     pub(super) fn settle_readdressed(&mut self, now: Instant) {
-        if self.readdressed.take_if(|at| now >= *at + SETTLED).is_some() {
-            self.open.note_all();
+        if self.readdressed.take_if(|at| now >= *at + SETTLED).is_none() {
+            return;
         }
+        self.open.note_all();
+        if !std::mem::take(&mut self.bared).is_empty() {
+            self.listening.stale = true;
+            self.choose_interfaces();
+        }
+    }
+
+    /// Whether a link of which nothing is said any more is gone, with what was served on it.
+    fn is_deleted(&self, name: &InterfaceName) -> bool {
+        let mut ours = self.kernel.ours.values();
+        !self.all_interfaces.contains_key(name) && !ours.any(|served| served.interface == *name)
     }
 
     /// The interface that fits a claim of this node better than the one that carries it.
@@ -109,8 +134,8 @@ impl Election {
     /// Has another interface carry what the one that does cannot carry as well any more, once somebody has
     /// answered there.
     pub(super) fn keep_interface(&mut self, now: Instant, name: &LeaseName, claim: &DesiredClaim) {
-        let idle =
-            |tenure: &&Tenure| tenure.mine && tenure.leaving.is_none() && tenure.probing.is_none();
+        let may_stay = |it: &Tenure| it.leaving.as_ref().is_none_or(Leaving::is_for_a_link);
+        let idle = |tenure: &&Tenure| tenure.mine && tenure.probing.is_none() && may_stay(tenure);
         let tenure = self.tenures.get(name).filter(idle);
         let Some((tenure, better)) =
             tenure.and_then(|tenure| Some((tenure, self.better_interface(tenure, claim)?)))
@@ -141,16 +166,17 @@ impl Election {
             if let Some(tenure) = self.tenures.get_mut(&name)
                 && tenure.leaving.is_none()
             {
-                tenure.leaving = Some(CARRIER_LOST.to_owned());
+                tenure.leaving = Some(Leaving::new(Reason::Link, CARRIER_LOST));
                 tenure.retry = now;
             }
         }
     }
 
     /// Whether the interface that carries what this node owns has no carrier.
-    fn has_lost_carrier(&self, tenure: &Tenure) -> bool {
-        let carried = tenure.interface.as_ref().and_then(|name| self.interfaces.get(name));
-        tenure.interface.is_some() && !carried.is_some_and(|interface| interface.carrier)
+    pub(super) fn has_lost_carrier(&self, tenure: &Tenure) -> bool {
+        let Some(name) = &tenure.interface else { return false };
+        let carries = self.interfaces.get(name).is_some_and(|interface| interface.carrier);
+        !carries || self.bared.contains_key(name) && self.is_deleted(name)
     }
 
     /// Whether a link is down and what it carried is still this node's. First that is given up: all that

@@ -13,6 +13,7 @@ use super::election::{Election, is_begun_anew};
 use super::eligible::Missing;
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::handover::{Handover, Yielding};
+use super::leaving::{Leaving, Reason};
 use super::listed::List;
 use super::orphans::LastOwner;
 use super::refresh::IN_FLIGHT;
@@ -31,6 +32,9 @@ const RETRY: Duration = Duration::from_millis(250);
 const UNASKED: Duration = Duration::from_secs(1);
 /// The same of an address that is asked for under another claim, which waits for it.
 const ELSEWHERE: Duration = Duration::from_millis(100);
+
+/// Why a claim is given up of which nothing is asked.
+const UNASKED_FOR: &str = "nothing asks for it any more";
 
 /// What a claim says that its owner gave up.
 pub(super) fn released_by(owner: &NodeName, cause: &str) -> String {
@@ -53,6 +57,9 @@ impl Election {
                 deadlines.push(self.round_ends(orphan));
                 deadlines.push(self.api_given_up(orphan.since));
                 deadlines.extend(tenure.ineligible.as_ref().map(|ineligible| ineligible.until));
+            }
+            if let (Some(_), Some(ineligible)) = (&tenure.leaving, &tenure.ineligible) {
+                deadlines.push(ineligible.until);
             }
             deadlines.extend(tenure.missing.iter().flat_map(Missing::deadlines));
             deadlines.extend(tenure.unasked.map(|since| since + UNASKED));
@@ -97,6 +104,7 @@ impl Election {
                 }
             }
             self.keep_link(now, &names);
+            self.keep_what_may_stay(now, &names, actions);
             for name in &names {
                 self.advance_claim(now, name, desired.claim(name), &desired, actions);
             }
@@ -270,7 +278,13 @@ impl Election {
         } else if let Some(stored) = self.claims.get(name).filter(|stored| self.names_us(stored)) {
             // Set back to when it was ours, and nobody but us can tell that it is not any more.
             let stored = Arc::clone(stored);
-            self.leave_claim(now, name, &stored, "nothing asks for it any more", actions);
+            self.leave_claim(
+                now,
+                name,
+                &stored,
+                &Leaving::new(Reason::Asked, UNASKED_FOR),
+                actions,
+            );
         }
     }
 
@@ -307,11 +321,19 @@ impl Election {
         let Some(stored) = stored else { return };
         let Some(tenure) = self.tenures.get(name) else { return };
         let Some(claim) = claim else {
-            self.leave_claim(now, name, &stored, "nothing asks for it any more", actions);
+            self.leave_claim(
+                now,
+                name,
+                &stored,
+                &Leaving::new(Reason::Asked, UNASKED_FOR),
+                actions,
+            );
             return;
         };
-        if let Some(cause) = tenure.leaving.clone() {
-            self.leave_claim(now, name, &stored, &cause, actions);
+        if let Some(leaving) = tenure.leaving.clone() {
+            if !leaving.is_over() {
+                self.leave_claim(now, name, &stored, &leaving, actions);
+            }
             return;
         }
         if self.check_kernel(now, name, claim, &stored, actions)
@@ -353,7 +375,7 @@ impl Election {
         now: Instant,
         name: &LeaseName,
         stored: &Arc<Stored<Claim>>,
-        cause: &str,
+        leaving: &Leaving,
         actions: &mut Vec<Action>,
     ) {
         let unlisted = self.tenures.get(name).map(|tenure| &tenure.unlisted);
@@ -363,7 +385,7 @@ impl Election {
         let room = self.has_room();
         let Some(tenure) = self.tenures.get_mut(name) else { return };
         if tenure.leaving.is_none() {
-            tenure.leaving = Some(cause.to_owned());
+            tenure.leaving = Some(leaving.clone());
             tenure.retry = now;
         }
         if !removed || whole_session || !room || now < tenure.retry {
@@ -376,7 +398,7 @@ impl Election {
             interface: None,
             mac: None,
             transitions: self.next_claim_transitions(name),
-            cause: released_by(&self.config.node, cause),
+            cause: released_by(&self.config.node, &leaving.cause),
             ..stored.record.clone()
         };
         self.put_claim(now, name, Some(Arc::clone(stored)), record, Purpose::Release, actions);
@@ -427,7 +449,8 @@ impl Election {
                 tenure.end();
                 tenure.retry = now;
             }),
-            Answer::Claim(_) | Answer::Session(_) | Answer::Absent => {}
+            Answer::Claim(_) => self.stay_as_read(now, name, pending),
+            Answer::Session(_) | Answer::Absent => {}
             Answer::Conflict => self.with(name, |tenure| {
                 tenure.must_read = true;
                 tenure.retry = now;

@@ -16,6 +16,7 @@ use pnet_base::MacAddr;
 
 use super::election::Election;
 use super::event::{Action, Answer, Fact, Frame, Heard, Interface, Target};
+use super::leaving::{Leaving, Reason};
 use super::requests::{Pending, Purpose};
 use super::tenure::Tenure;
 use super::validity::Owner;
@@ -214,8 +215,11 @@ impl Election {
             } else if tenure.provisional.is_some() {
                 self.hear_provisional(now, &name, heard, speaker, actions);
             } else if tenure.probing.is_some() || tenure.unproxied {
+                let mine = tenure.mine;
                 if !speaker {
                     self.refuse_conflict(now, &name, address, mac, actions);
+                } else if mine && !self.is_api_answering(now) {
+                    self.yields.yield_to(now, heard);
                 }
             } else if tenure.mine {
                 self.dispute(now, &name, heard, speaker, actions);
@@ -283,7 +287,7 @@ impl Election {
         self.exclude_self(now, name);
         self.with(name, |tenure| {
             tenure.probing = None;
-            tenure.leaving = Some(cause.clone());
+            tenure.leaving = Some(Leaving::new(Reason::Address, &cause));
         });
         Self::report(Fact::AddressConflict { claim: name.clone(), address, cause }, actions);
     }

@@ -80,6 +80,8 @@ pub struct Election {
     pub(super) links: Vec<SessionInterface>,
     /// When the addresses or the default routes of an interface changed, until that has lasted.
     pub(super) readdressed: Option<Instant>,
+    /// Those that have lost all their addresses since, as they were.
+    pub(super) bared: BTreeMap<InterfaceName, Interface>,
     pub(super) hearing: BTreeMap<InterfaceName, Instant>,
     /// When it was last asked whether anybody answers.
     pub(super) asked_around: BTreeMap<InterfaceName, Instant>,
@@ -140,6 +142,7 @@ impl Election {
             named: BTreeSet::new(),
             links: Vec::new(),
             readdressed: None,
+            bared: BTreeMap::new(),
             hearing: BTreeMap::new(),
             asked_around: BTreeMap::new(),
             kernel: KernelView::default(),

@@ -12,6 +12,7 @@ use pnet_base::MacAddr;
 use super::candidate::{answers, bar};
 use super::election::Election;
 use super::event::{Action, Fact, Frame, Interface};
+use super::leaving::{Leaving, Reason};
 use super::segment::{Fit, Segment, Way, carrying, has_subnet_of};
 use super::tenure::Tenure;
 use crate::clock::Instant;
@@ -191,7 +192,8 @@ impl Election {
         if self.address_of_a_node(claim).is_some() {
             self.report_address_of_a_node(name, claim, actions);
             self.exclude_self(now, name);
-            self.leave_claim(now, name, stored, "address belongs to a node", actions);
+            let leaving = Leaving::new(Reason::Address, "address belongs to a node");
+            self.leave_claim(now, name, stored, &leaving, actions);
             return true;
         }
         let alive = match claim.on_api_outage {
@@ -223,7 +225,7 @@ impl Election {
         let cause = refusal.cloned().unwrap_or_else(|| "address is not in the kernel".to_owned());
         Self::report(Fact::AddressRefused { claim: name.clone(), cause: cause.clone() }, actions);
         self.exclude_self(now, name);
-        self.leave_claim(now, name, stored, &cause, actions);
+        self.leave_claim(now, name, stored, &Leaving::new(Reason::Address, &cause), actions);
         true
     }
 

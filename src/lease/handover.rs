@@ -16,6 +16,7 @@ use pnet_base::MacAddr;
 use super::candidates::Candidates;
 use super::election::{Election, id_of};
 use super::event::{Action, Target};
+use super::leaving::{Leaving, Reason};
 use super::place::{Orphan as Ranked, turns};
 use super::proxy::LATE_LOCAL;
 use super::requests::Purpose;
@@ -346,7 +347,7 @@ impl Election {
     ) {
         let barred = !claim.nodes.contains(&self.config.node) || self.is_barred(name, claim);
         if self.own.is_leaving() || barred {
-            self.leave_claim(now, name, stored, cause, actions);
+            self.leave_claim(now, name, stored, &Leaving::new(Reason::Asked, cause), actions);
         } else {
             self.with(name, |tenure| {
                 tenure.handover = Some(Handover { successor: None, until: now + RETRY });

@@ -27,6 +27,7 @@
 //! | `silence` | the wire path: fencing owners that fell silent |
 //! | `provisional` | taking over while the API server is gone |
 //! | `claims` | a pass over the claims: settling, holding, releasing |
+//! | `leaving` | giving claims up, and keeping what was to be given up after all |
 //! | `tenure` | what this node knows and does about one claim |
 //! | `validity` | who owns a claim |
 //! | `taking` | taking a claim |
@@ -71,6 +72,7 @@ mod event;
 mod handover;
 mod improve;
 mod joining;
+mod leaving;
 mod listed;
 mod listening;
 mod old_owners;

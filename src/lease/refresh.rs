@@ -1,4 +1,4 @@
-//! The turn of refreshes, and how many claim writes may be in flight.
+//! The turn of refreshes, and how many writes and reads of claims may be in flight.
 
 use std::time::Duration;
 
@@ -13,6 +13,9 @@ use crate::clock::Instant;
 
 /// How many claim writes may be unanswered at once.
 pub(super) const IN_FLIGHT: usize = 4;
+
+/// How many claims may be read at once of which many may have to be.
+const READS: usize = 4;
 
 /// The turn of refreshes.
 #[derive(Debug, Default)]
@@ -29,6 +32,14 @@ impl Election {
             matches!(pending.target, Target::Claim(_)) && pending.purpose != Purpose::Read
         };
         self.requests.values().filter(writing).count() < self.refresh.allowed.unwrap_or(IN_FLIGHT)
+    }
+
+    /// Whether another claim may be read, beside those that are being read.
+    pub(super) fn has_room_to_read(&self) -> bool {
+        let reading = |pending: &&Pending| {
+            matches!(pending.target, Target::Claim(_)) && pending.purpose == Purpose::Read
+        };
+        self.requests.values().filter(reading).count() < READS
     }
 
     /// p: how often a claim is refreshed per speaker.

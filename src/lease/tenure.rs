@@ -15,6 +15,7 @@ use super::eligible::{Ineligible, Missing};
 use super::handover::{Handover, Yielding};
 use super::improve::TOGETHER;
 use super::joining::Origin;
+use super::leaving::Leaving;
 use super::listed::List;
 use super::old_owners::Former;
 use super::orphans::{LastOwner, Orphan};
@@ -96,8 +97,8 @@ pub(super) struct Tenure {
     pub(super) unasked: Option<Instant>,
     /// Since when the addresses are to be in the kernel and are not.
     pub(super) missing: Option<Missing>,
-    /// The claim is being given up, for this reason.
-    pub(super) leaving: Option<String>,
+    /// The claim is being given up.
+    pub(super) leaving: Option<Leaving>,
     pub(super) handover: Option<Handover>,
     pub(super) yielding: Option<Box<Yielding>>,
     pub(super) probing: Option<Probing>,

@@ -3,6 +3,7 @@
 mod attacks;
 mod attacks_wire;
 mod by_hand;
+mod carrier;
 mod claims;
 mod cold;
 mod conflict;
@@ -21,8 +22,11 @@ mod segments;
 mod session;
 mod steadiness;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
+
+use leasehold::clock::Instant;
 
 use crate::world::World;
 
@@ -48,6 +52,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         attacks::RUNS,
         attacks_wire::RUNS,
         by_hand::RUNS,
+        carrier::RUNS,
         claims::RUNS,
         cold::RUNS,
         conflict::RUNS,
@@ -85,6 +90,29 @@ fn run_answered(world: &mut World, duration: Duration) {
         }
     }
     world.now = end;
+}
+
+/// Runs for `duration`; for how long at most nobody answered for an address.
+fn longest_gap(world: &mut World, duration: Duration) -> Duration {
+    let end = world.now + duration;
+    let ips: Vec<IpAddr> =
+        world.desired.claims.values().flat_map(|claim| claim.addresses.iter().copied()).collect();
+    let mut longest = Duration::ZERO;
+    let mut dark: BTreeMap<IpAddr, Instant> = BTreeMap::new();
+    loop {
+        for ip in &ips {
+            if !world.is_answered(*ip) {
+                dark.entry(*ip).or_insert(world.now);
+            } else if let Some(began) = dark.remove(ip) {
+                longest = longest.max(world.now.saturating_since(began));
+            }
+        }
+        if !world.step(end) {
+            break;
+        }
+    }
+    world.now = end;
+    dark.into_values().map(|began| end.saturating_since(began)).fold(longest, Duration::max)
 }
 
 const fn secs(seconds: u64) -> Duration {

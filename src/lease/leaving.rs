@@ -1,0 +1,142 @@
+//! Claims that are being given up: first the addresses go, then the claim.
+//!
+//! What has not been given up stays where the reason is gone. Without the API server it cannot be given up, and
+//! nobody else may be able to serve it: a link that was lost for a moment would leave it dark for as long as the
+//! API server is away. Meanwhile it may have become another's, or another may serve it: with the API server an
+//! uncached read says so, and without it the segment, as it does before anything is served provisionally.
+
+use leasehold_crds::lease::LeaseName;
+
+use super::election::Election;
+use super::event::{Action, Target};
+use super::requests::{Pending, Purpose};
+use super::validity::Owner;
+use crate::clock::Instant;
+
+/// A claim is being given up.
+#[derive(Clone, Debug)]
+pub(super) struct Leaving {
+    /// For people.
+    pub(super) cause: String,
+    reason: Reason,
+    /// Since when the reason is gone.
+    over: Option<Instant>,
+}
+
+/// What has to be otherwise for the claim to stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// The link that carries it is lost.
+    Link,
+    /// Another host has an address of it, or the kernel does not take one.
+    Address,
+    /// It is to be elsewhere, or nowhere: that is not for this node to say.
+    Asked,
+}
+
+impl Leaving {
+    pub(super) fn new(reason: Reason, cause: &str) -> Self {
+        Self { cause: cause.to_owned(), reason, over: None }
+    }
+
+    /// Whether only a lost link is in the way.
+    pub(super) fn is_for_a_link(&self) -> bool {
+        self.reason == Reason::Link
+    }
+
+    /// Whether the reason is gone.
+    pub(super) const fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+}
+
+impl Election {
+    /// Keeps what was to be given up for a reason that is gone.
+    pub(super) fn keep_what_may_stay(
+        &mut self,
+        now: Instant,
+        names: &[LeaseName],
+        actions: &mut Vec<Action>,
+    ) {
+        let leaving =
+            |name: &&LeaseName| self.tenures.get(name).is_some_and(|it| it.leaving.is_some());
+        let names: Vec<LeaseName> = names.iter().filter(leaving).cloned().collect();
+        for name in &names {
+            let gone = self.is_reason_gone(now, name);
+            self.with(name, |tenure| {
+                if let Some(leaving) = &mut tenure.leaving {
+                    leaving.over = leaving.over.or(Some(now)).filter(|_| gone);
+                }
+            });
+            let ours = || self.claims.get(name).is_some_and(|it| self.owner(it) == Owner::Me);
+            if !gone || !ours() || self.is_being_released(name) {
+                continue;
+            }
+            if !self.is_api_answering(now) {
+                self.stay_without_api(now, name, actions);
+                continue;
+            }
+            let target = Target::Claim(name.clone());
+            let reads = || self.tenures.get(name).is_some_and(|tenure| tenure.must_read);
+            if self.has_room_to_read() && !self.is_pending(&target) && !reads() {
+                self.read(now, target, actions);
+            }
+        }
+    }
+
+    /// Whether what speaks against this node having the claim is gone.
+    fn is_reason_gone(&self, now: Instant, name: &LeaseName) -> bool {
+        let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.mine) else {
+            return false;
+        };
+        let (Some(leaving), Some(claim)) = (&tenure.leaving, self.desired_claim(name)) else {
+            return false;
+        };
+        let eligible = || tenure.ineligible.as_ref().is_none_or(|it| now >= it.until);
+        let serves = match leaving.reason {
+            Reason::Link => true,
+            Reason::Address => eligible() && self.address_of_a_node(claim).is_none(),
+            Reason::Asked => false,
+        };
+        serves && !self.own.is_ending() && !self.has_lost_carrier(tenure)
+    }
+
+    /// Whether a release is under way that may be carried out.
+    fn is_being_released(&self, name: &LeaseName) -> bool {
+        self.requests.values().any(|pending| match pending.purpose {
+            Purpose::Release => pending.target == Target::Claim(name.clone()),
+            Purpose::ReleaseSession => true,
+            _ => false,
+        })
+    }
+
+    /// Its lease was read after the reason was gone, and names this node.
+    pub(super) fn stay_as_read(&mut self, now: Instant, name: &LeaseName, pending: &Pending) {
+        let leaving = self.tenures.get(name).and_then(|tenure| tenure.leaving.as_ref());
+        let over = leaving.and_then(|leaving| leaving.over);
+        let ours = self.claims.get(name).is_some_and(|stored| self.owner(stored) == Owner::Me);
+        let fresh = pending.purpose == Purpose::Read && over.is_some_and(|at| pending.sent >= at);
+        if fresh && ours && self.is_reason_gone(now, name) {
+            self.stay(name);
+        }
+    }
+
+    /// Whoever serves it meanwhile answers.
+    fn stay_without_api(&mut self, now: Instant, name: &LeaseName, actions: &mut Vec<Action>) {
+        let interface = self.tenures.get(name).and_then(|tenure| tenure.interface.clone());
+        let stored = self.claims.get(name).cloned();
+        let (Some(interface), Some(stored)) = (interface, stored) else { return };
+        self.stay(name);
+        self.probe_on(now, name, &interface, &stored.record.addresses, actions);
+    }
+
+    fn stay(&mut self, name: &LeaseName) {
+        self.ownerships += 1;
+        let ownership = self.ownerships;
+        self.with(name, |tenure| {
+            tenure.leaving = None;
+            tenure.missing = None;
+            tenure.ownership = ownership;
+        });
+    }
+}
