@@ -197,6 +197,7 @@ impl Election {
             self.conflicts.speakers.insert(mac);
         }
         self.hear_old_owner(now, heard, actions);
+        self.silences.heard(now, heard);
         if speaker {
             self.yields.answered(heard.frame.ip, mac);
         }

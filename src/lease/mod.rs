@@ -25,6 +25,7 @@
 //! | `listening` | to which owners this node listens |
 //! | `unlisted` | links that a session lists no longer |
 //! | `silence` | the wire path: fencing owners that fell silent |
+//! | `lapsed` | … what a node that answers has let lapse, while the API server is gone |
 //! | `provisional` | taking over while the API server is gone |
 //! | `claims` | a pass over the claims: settling, holding, releasing |
 //! | `leaving` | giving claims up, and keeping what was to be given up after all |
@@ -72,6 +73,7 @@ mod event;
 mod handover;
 mod improve;
 mod joining;
+mod lapsed;
 mod leaving;
 mod listed;
 mod listening;

@@ -5,7 +5,8 @@
 //! it is silent on each segment where it owns anything; otherwise it has lost a link and not its
 //! life, and what it owns on the silent segment is taken claim by claim, by its pollers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use leasehold_crds::lease::{Claim, Evidence, LeaseName, SessionId, Silenced, Sto
 use leasehold_crds::names::NodeName;
 
 use super::election::Election;
-use super::event::{Action, Answer, Change, Target, Write};
+use super::event::{Action, Answer, Change, Heard, Target, Write};
+use super::lapsed::Lapses;
 use super::peers::FENCED_BY;
 use super::requests::{Pending, Purpose};
 use super::validity::Owner;
@@ -48,6 +50,8 @@ struct Suspicion {
     /// The session is to be read before another fence.
     must_read: bool,
     next: Instant,
+    /// What it has let lapse beside the address that is polled, while the API server is gone.
+    lapses: Lapses,
 }
 
 /// A claim whose owner does not answer and is not fenced.
@@ -77,8 +81,18 @@ impl Silences {
                 asked_for: None,
                 must_read: false,
                 next: now,
+                lapses: Lapses::default(),
             });
             suspicion.silence = silence.clone();
+        }
+    }
+
+    /// Somebody answers for an address.
+    pub(super) fn heard(&mut self, now: Instant, heard: &Heard) {
+        for (id, suspicion) in &mut self.suspicions {
+            if id.mac == heard.frame.mac && id.interface == heard.interface {
+                suspicion.lapses.answered(now, heard.frame.ip);
+            }
         }
     }
 
@@ -103,11 +117,12 @@ impl Election {
     pub(super) fn silences_deadline(&self) -> Option<Instant> {
         self.own.id.as_ref()?;
         let waits = self.silences.suspicions.iter().flat_map(|(id, suspicion)| {
-            [
+            let waits = [
                 suspicion.next,
                 suspicion.since + self.patience(id),
                 self.api_given_up(suspicion.since),
-            ]
+            ];
+            waits.into_iter().chain(suspicion.lapses.deadlines())
         });
         self.first_ahead(waits)
     }
@@ -161,9 +176,15 @@ impl Election {
         let affected: Vec<&Owned> = owned.iter().filter(affected).collect();
         if self.is_api_gone(now, since) {
             let held = affected.iter().filter(|owned| owned.held_without_api);
-            return held.map(|owned| (owned.stored.name.clone(), since)).collect();
+            let mut held: Vec<_> = held.map(|owned| (owned.stored.name.clone(), since)).collect();
+            if silence.node_answers {
+                let lapsed = self.lapsed(now, id, &owned, actions);
+                held.extend(lapsed.into_iter().map(|name| (name, since)));
+            }
+            return held;
         }
         let Some(suspicion) = self.silences.suspicions.get_mut(id) else { return Vec::new() };
+        suspicion.lapses = Lapses::default();
         let tenure = (polled.name.clone(), polled.record.transitions);
         if suspicion.confirmed.as_ref() != Some(&tenure) {
             if now >= suspicion.next && !self.is_confirming(&polled.name) {
@@ -187,6 +208,30 @@ impl Election {
                     && self.is_replaced_for(now, &owned.stored.name, id, OWNER_LIVES)
         });
         taken.map(|owned| (owned.stored.name.clone(), since)).collect()
+    }
+
+    /// The claims of an owner that it has let lapse although its node answers.
+    fn lapsed(
+        &mut self,
+        now: Instant,
+        id: &VoiceId,
+        owned: &[Owned],
+        actions: &mut Vec<Action>,
+    ) -> Vec<LeaseName> {
+        let Some(suspicion) = self.silences.suspicions.get_mut(id) else { return Vec::new() };
+        let may_lapse = |owned: &&Owned| {
+            owned.voice.as_ref() == Some(id) && owned.wire && owned.held_without_api
+        };
+        let owned: Vec<&Stored<Claim>> =
+            owned.iter().filter(may_lapse).map(|owned| &*owned.stored).collect();
+        let mut addresses: BTreeSet<IpAddr> =
+            owned.iter().flat_map(|stored| &stored.record.addresses).copied().collect();
+        addresses.remove(&suspicion.silence.address);
+        suspicion.lapses.ask(now, id, &addresses, actions);
+        let lapsed = |stored: &&&Stored<Claim>| {
+            stored.record.addresses.iter().any(|address| suspicion.lapses.has_lapsed(*address))
+        };
+        owned.iter().filter(lapsed).map(|stored| stored.name.clone()).collect()
     }
 
     /// How long this node waits before it takes claims without a fence: for an owner that lives to

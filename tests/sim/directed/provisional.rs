@@ -1,6 +1,6 @@
 //! What is served provisionally, and how that ends.
 
-use super::{Run, millis, runs, secs};
+use super::{Run, longest_gap, millis, run_answered, runs, secs};
 use crate::world::World;
 use crate::world::controls::vip;
 use leasehold::lease::{Fact, Frame};
@@ -163,7 +163,43 @@ fn a_process_that_restarts_leaves_nothing_behind_that_it_served_provisionally() 
     }
 }
 
+/// Its kernel removes one after the other what nobody refreshes, or all at once; the node answers.
+fn what_a_node_without_a_speaker_has_let_lapse_is_taken_over_all_of_it() {
+    for services in [3, 12, 60] {
+        let mut world = World::listening(&ALL, services);
+        let lost = world.owned_by("a");
+        world.set_api(false);
+        world.run(secs(3));
+        world.kill("a");
+        let gap = longest_gap(&mut world, secs(30));
+        assert!(gap < secs(2), "{services}: {gap:?}");
+        for number in lost {
+            assert_eq!(world.having(vip(number)).len(), 1, "{services}: {number}");
+        }
+        world.start("a");
+        run_answered(&mut world, secs(5));
+        world.set_api(true);
+        world.run(secs(20));
+        world.assert_served();
+    }
+}
+
+/// A restart without a follower, or one that takes too long.
+fn what_a_restarting_node_has_let_lapse_is_taken_over_all_of_it() {
+    let mut world = World::listening(&ALL, 12);
+    world.terminate("a");
+    world.run_until(|world| world.hosts["a"].exited);
+    world.set_api(false);
+    let gap = longest_gap(&mut world, secs(45));
+    assert!(gap < secs(2), "{gap:?}");
+    world.set_api(true);
+    world.run(secs(20));
+    world.assert_served();
+}
+
 pub(super) const RUNS: &[Run] = runs![
+    what_a_node_without_a_speaker_has_let_lapse_is_taken_over_all_of_it,
+    what_a_restarting_node_has_let_lapse_is_taken_over_all_of_it,
     a_process_that_stood_still_probes_again_before_it_serves_provisionally,
     what_a_restarting_node_answers_for_again_is_left_to_it,
     a_process_that_restarts_leaves_nothing_behind_that_it_served_provisionally,
