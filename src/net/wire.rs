@@ -22,9 +22,10 @@ pub enum Transmit {
         /// The interface that has it.
         interface: InterfaceName,
     },
-    /// Asks everybody on the segment for `ip` without claiming an address: RFC 5227 probe, or the
-    /// solicitation of duplicate address detection. IPv6 is answered by a multicast advertisement,
-    /// which makes neighbours update their entries.
+    /// Asks everybody on the segment for `ip` without claiming it: RFC 5227 probe, or a solicitation from the
+    /// link-local address, whose answer comes to this node alone. Where there is none, it is that of
+    /// duplicate address detection, which is answered to all nodes (RFC 4861, section 7.2.4): that makes
+    /// neighbours update their entries, and looks like an announcement.
     Probe {
         /// The address.
         ip: IpAddr,
@@ -84,7 +85,9 @@ impl Transmit {
                 (PacketKind::Arp, ArpFrame::probe(ip, link.mac).encode())
             }
             Self::Probe { ip: IpAddr::V6(ip), .. } => {
-                (PacketKind::Ndp, NdpFrame::probe(ip, link.mac).encode())
+                let probe = |from| NdpFrame::solicitation(None, link.mac, from, ip);
+                let frame = link.link_local().map_or_else(|| NdpFrame::probe(ip, link.mac), probe);
+                (PacketKind::Ndp, frame.encode())
             }
             Self::Ask { ip: IpAddr::V4(ip), mac, .. } => {
                 let unspecified = Ipv4Addr::UNSPECIFIED;

@@ -98,6 +98,7 @@ fn probes_are_answered(world: &World) -> Result<()> {
                     HeardKind::NeighborAdvertisement
                 };
                 ensure!(heard.kind == kind, "{heard:?}");
+                ensure!(!heard.announcement, "all are told, and not who asked: {heard:?}");
             }
         }
         // Nobody has this one.

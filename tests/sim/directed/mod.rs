@@ -9,6 +9,7 @@ mod cold;
 mod conflict;
 mod failback;
 mod handover;
+mod ipv6;
 mod lease_path;
 mod nodes;
 mod old_owners;
@@ -58,6 +59,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         conflict::RUNS,
         failback::RUNS,
         handover::RUNS,
+        ipv6::RUNS,
         lease_path::RUNS,
         nodes::RUNS,
         old_owners::RUNS,

@@ -264,6 +264,11 @@ impl Host {
     pub(crate) fn link_up(&mut self) {
         let links = self.nics.iter().map(|nic| {
             let own = nic.own().map(|ip| LinkAddress { ip, prefix_len: 16, tentative: false });
+            let link_local = (nic.own == Own::OfSubnet).then(|| {
+                let [.., segment, _, number] = nic.mac.octets().map(u16::from);
+                let ip = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, segment, number).into();
+                LinkAddress { ip, prefix_len: 64, tentative: false }
+            });
             let link = Link {
                 index: nic.index,
                 name: nic.name.clone(),
@@ -274,7 +279,7 @@ impl Host {
                 master: None,
                 lower: None,
                 loopback: false,
-                addresses: own.into_iter().collect(),
+                addresses: own.into_iter().chain(link_local).collect(),
                 gateways: Vec::new(),
                 default_routes: nic.default_routes,
                 detours: nic.detours.clone(),

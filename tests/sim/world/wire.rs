@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use leasehold::detect::detector::Question;
 use leasehold::lease::{Event, Frame, Heard, HeardFrame};
+use leasehold::net::wire::Transmit;
 use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 
@@ -75,12 +76,19 @@ pub(crate) struct Arriving {
 }
 
 /// A question: for which address, whether the core hears the answer, and whether it is asked in the name of
-/// who asks.
+/// who asks; of IPv6 whether it says of nobody who asks, so that all are answered.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     ip: IpAddr,
     answer: bool,
     named: bool,
+    anonymous: bool,
+}
+
+impl Asked {
+    const fn new(ip: IpAddr, answer: bool) -> Self {
+        Self { ip, answer, named: false, anonymous: false }
+    }
 }
 
 impl World {
@@ -142,11 +150,11 @@ impl World {
                     }
                 }
             }
-            Frame::Probe(ip) => self.ask_all(from, segment, ip, true),
-            Frame::Ask(ip, to) => {
-                let asked = Asked { ip, answer: true, named: false };
-                self.ask_one(from, segment, to, asked);
+            Frame::Probe(ip) => {
+                let anonymous = self.asks_anonymously(from, interface, ip);
+                self.ask_all(from, segment, Asked { anonymous, ..Asked::new(ip, true) });
             }
+            Frame::Ask(ip, to) => self.ask_one(from, segment, to, Asked::new(ip, true)),
             Frame::AskAround => {
                 let answered = self.now + self.wire_delay() * 2;
                 let host = &mut self.hosts[from];
@@ -164,31 +172,38 @@ impl World {
     pub(crate) fn question(&mut self, from: usize, question: &Question) {
         let Some(segment) = self.hosts[from].segment(&question.interface) else { return };
         match question.mac {
-            None => self.ask_all(from, segment, question.ip, false),
+            None => self.ask_all(from, segment, Asked::new(question.ip, false)),
             Some(mac) => {
-                let (ip, named) = (question.ip, question.named);
-                self.ask_one(from, segment, mac, Asked { ip, answer: false, named });
+                let named = question.named;
+                self.ask_one(from, segment, mac, Asked { named, ..Asked::new(question.ip, false) });
             }
         }
     }
 
-    fn ask_all(&mut self, from: usize, segment: usize, ip: IpAddr, answer: bool) {
+    /// Whether the probe of a speaker leaves from `::`, as the edge encodes it.
+    fn asks_anonymously(&self, from: usize, interface: &InterfaceName, ip: IpAddr) -> bool {
+        let probe = Transmit::Probe { ip, interface: interface.clone() };
+        let frame = self.hosts[from].links.get(interface).and_then(|link| probe.encode(link));
+        let heard = frame.and_then(|(kind, frame)| {
+            leasehold::net::wire::Heard::decode(self.now, interface, kind, &frame)
+        });
+        ip.is_ipv6() && heard.is_some_and(|heard| heard.probe)
+    }
+
+    fn ask_all(&mut self, from: usize, segment: usize, asked: Asked) {
         for to in 0..self.hosts.len() {
             let mac = self.hosts[to].nics.get(segment).map(|nic| nic.mac);
             if let Some(mac) = mac {
-                self.ask(from, to, segment, mac, Asked { ip, answer, named: false });
+                self.ask(from, to, segment, mac, asked);
             }
         }
-        let router = Self::router_mac(segment);
-        self.ask(from, ROUTER, segment, router, Asked { ip, answer, named: false });
+        self.ask(from, ROUTER, segment, Self::router_mac(segment), asked);
+        let Asked { ip, answer, anonymous: announcement, .. } = asked;
         if let Some(mac) = self.strangers.get(&ip).copied()
             && self.is_on(segment, from)
         {
-            self.arrive(
-                from,
-                Duration::ZERO,
-                Arriving { segment, ip, mac, announcement: false, answer, named: false },
-            );
+            let arriving = Arriving { segment, ip, mac, announcement, answer, named: false };
+            self.arrive(from, Duration::ZERO, arriving);
         }
     }
 
@@ -204,7 +219,7 @@ impl World {
     /// Whether the question arrives and what the kernel there has decides now; the answer arrives
     /// after both ways.
     fn ask(&mut self, from: usize, to: usize, segment: usize, mac: MacAddr, asked: Asked) {
-        let Asked { ip, answer, named } = asked;
+        let Asked { ip, answer, named, anonymous } = asked;
         if !self.connected(segment, from, to) {
             return;
         }
@@ -215,10 +230,15 @@ impl World {
             let nic = &host.nics[segment];
             (nic.own() == Some(ip) || host.kernel.has(ip)) && !(named && nic.answers_no_clients)
         };
-        if has {
-            let back = self.wire_delay();
-            let arriving = Arriving { segment, ip, mac, announcement: false, answer, named };
-            self.arrive(from, back, arriving);
+        if !has {
+            return;
+        }
+        let back = self.wire_delay();
+        let arriving = Arriving { segment, ip, mac, announcement: anonymous, answer, named };
+        self.arrive(from, back, arriving);
+        let others = (0..self.hosts.len()).filter(|id| anonymous && *id != from);
+        for other in others.filter(|id| self.arrives(segment, to, *id)).collect::<Vec<_>>() {
+            self.arrive(other, back, Arriving { answer: false, ..arriving });
         }
     }
 
