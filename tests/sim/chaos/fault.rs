@@ -105,6 +105,27 @@ impl Fault {
         }
     }
 
+    /// The API server is of no use to anybody.
+    pub(super) fn outage(dice: &mut Dice) -> Self {
+        match dice.below(3) {
+            0 => Self::Down(Down::Silent),
+            1 => Self::Down(Down::Refusing),
+            _ => Self::ReadOnly,
+        }
+    }
+
+    /// What happens at the same time while it is away: to one node, or to the switch of all.
+    pub(super) fn of_an_outage(dice: &mut Dice, world: &World) -> Vec<Self> {
+        let host = dice.below(world.hosts.len());
+        match dice.below(6) {
+            0 => vec![Self::Killed(host)],
+            1 => vec![Self::Stopped { host, halfway: dice.percent(30) }],
+            2 => vec![Self::PowerOff(host)],
+            3 | 4 => vec![Self::Carrier(host)],
+            _ => (0..world.hosts.len()).map(Self::Carrier).collect(),
+        }
+    }
+
     /// One that is no cause for anything to move, if it is alone.
     pub(super) fn innocent(dice: &mut Dice, world: &World) -> Self {
         let host = dice.below(world.hosts.len());

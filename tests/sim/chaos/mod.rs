@@ -26,6 +26,8 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 enum Kind {
     /// Many faults at once.
     Storm,
+    /// The API server is away, and nodes, speakers and links come and go.
+    Outage,
     /// All is well, and some nodes crash.
     Crash,
     /// One fault after the other, none of them a cause for anything to move.
@@ -36,7 +38,8 @@ enum Kind {
 pub(crate) fn run(seed: u64) -> u64 {
     let mut dice = Dice::new(seed);
     let kind = match dice.below(10) {
-        0..=5 => Kind::Storm,
+        0..=4 => Kind::Storm,
+        5 => Kind::Outage,
         6 | 7 => Kind::Crash,
         _ => Kind::Innocent,
     };
@@ -47,6 +50,7 @@ pub(crate) fn run(seed: u64) -> u64 {
     world.assert_served_soon();
     match kind {
         Kind::Storm => storm(&mut world, &mut dice),
+        Kind::Outage => outage(&mut world, &mut dice),
         Kind::Crash => crash(&mut world, &mut dice),
         Kind::Innocent => innocent(&mut world, &mut dice),
     }
@@ -185,6 +189,37 @@ fn storm(world: &mut World, dice: &mut Dice) {
     sickness.heal(world);
     world.run(Duration::from_secs(20));
     // Processes that were still ending when all was healed.
+    sickness.heal(world);
+    world.run(Duration::from_secs(40));
+}
+
+fn outage(world: &mut World, dice: &mut Dice) {
+    world.run(secs(dice, 2, 6));
+    let mut sickness = Sickness::default();
+    let away = Fault::outage(dice);
+    world.tell_all(&format!("begins: {away:?}"));
+    sickness.begin(world, &away);
+    world.run(dice.between(Duration::ZERO, Duration::from_secs(5)));
+    for _ in 0..=dice.below(3) {
+        let faults = Fault::of_an_outage(dice, world);
+        for fault in &faults {
+            world.tell_all(&format!("begins: {fault:?}"));
+            sickness.begin(world, fault);
+            world.run(dice.between(Duration::ZERO, Duration::from_millis(20)));
+        }
+        let lasts = match dice.below(3) {
+            0 => dice.between(Duration::from_millis(1), Duration::from_millis(500)),
+            _ => secs(dice, 1, 30),
+        };
+        world.run(lasts);
+        for fault in &faults {
+            world.tell_all(&format!("ends: {fault:?}"));
+            sickness.end(world, fault);
+            world.run(dice.between(Duration::ZERO, Duration::from_millis(20)));
+        }
+        world.run(dice.between(Duration::ZERO, Duration::from_secs(14)));
+    }
+    world.tell_all("all heals");
     sickness.heal(world);
     world.run(Duration::from_secs(40));
 }

@@ -202,7 +202,7 @@ impl World {
     /// Who does not listen to an owner that it could hear: on a link that the owner's session lists, or listed
     /// while this speaker was there to see it.
     pub(super) fn unheard_owners(&self, active: &mut Vec<(Key, Duration)>) {
-        for claim in self.store.unedited_claims() {
+        for claim in self.store.unedited_claims().map(|stored| &stored.record) {
             let (Some(owner), Some(session)) = (&claim.holder, &claim.session) else { continue };
             let heard = |ip: &IpAddr| {
                 self.desired

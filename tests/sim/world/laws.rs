@@ -12,7 +12,7 @@
 //! | L1 | with all well but one crash, somebody serves within the bound |
 //! | L2 | nothing moves without a cause |
 //! | L3 | after every fault heals: one owner, claim and address agree |
-//! | L4 | no address stays unanswered while a node that clients reach could serve it |
+//! | L4 | no address stays unanswered while a node that clients reach could serve it, with the API server and without |
 //! | busy | nobody asks or wakes in a hot loop |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,7 @@ use leasehold::clock::Instant;
 use leasehold::lease::{Target, Write};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
+use super::outage::Outage;
 use super::spells::Health;
 use super::{ROUTER, World};
 
@@ -41,6 +42,7 @@ pub(super) enum Law {
     Served,
     Fence,
     Unserved,
+    Dark,
     Unasked,
     Unheard,
 }
@@ -81,7 +83,8 @@ pub(crate) struct Laws {
     /// Which links each session lists, and since when.
     pub(super) links: BTreeMap<NodeName, (Vec<InterfaceName>, Instant)>,
     /// Which owner has had its address, since when.
-    served: BTreeMap<IpAddr, (usize, Instant)>,
+    pub(super) served: BTreeMap<IpAddr, (usize, Instant)>,
+    pub(super) outage: Outage,
     pub(super) owners: BTreeMap<IpAddr, NodeName>,
     requests: BTreeMap<(usize, Target), (u64, u32)>,
     frames: BTreeMap<usize, (u64, u32)>,
@@ -153,6 +156,7 @@ impl World {
         if self.laws.dirty || self.laws.due.is_some_and(|due| due <= self.now) {
             self.laws.dirty = false;
             self.examine();
+            self.note_outage();
             self.check_holders();
             self.check_still();
         }
@@ -261,6 +265,7 @@ impl World {
             }
             self.allowed_gaps(&holders, &mut active);
         }
+        self.dark_in_an_outage(&mut active);
         if self.laws.listening {
             self.unheard_owners(&mut active);
         }
@@ -357,6 +362,9 @@ impl World {
                 ("fence", format!("{} has {ip}, {limit:?} after its process stopped", name(one)))
             }
             Law::Unserved => ("L4", format!("nobody has answered for {ip} for {limit:?}")),
+            Law::Dark => {
+                ("L4", format!("without the API server nobody has answered for {ip} for {limit:?}"))
+            }
         };
         broken(self.now, law, &text);
     }

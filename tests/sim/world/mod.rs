@@ -12,6 +12,7 @@ mod kernel;
 pub(crate) mod laws;
 pub(crate) mod listener;
 mod operator;
+mod outage;
 mod proxy;
 mod questions;
 pub(crate) mod records;

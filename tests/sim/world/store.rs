@@ -127,12 +127,12 @@ impl Store {
     }
 
     /// The claims that are valid, and as speakers and operator wrote them.
-    pub(crate) fn unedited_claims(&self) -> impl Iterator<Item = &Claim> {
+    pub(crate) fn unedited_claims(&self) -> impl Iterator<Item = &Arc<Stored<Claim>>> {
         let valid = self.claims.values().filter(|stored| self.is_valid(stored));
         let edited = |stored: &Stored<Claim>| {
             self.edited.get(&stored.name) == Some(&stored.resource_version)
         };
-        valid.filter(move |stored| !edited(stored)).map(|stored| &stored.record)
+        valid.filter(move |stored| !edited(stored))
     }
 
     /// The session that lives under this name.
