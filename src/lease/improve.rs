@@ -161,18 +161,25 @@ impl<'a> Joined<'a> {
         self.nodes.get(node).is_some_and(|joined| *joined >= at)
     }
 
-    /// Whether one that joined after `at` would have fewer addresses with `claim` than its owner has.
-    fn is_lighter(&self, owner: &NodeName, claim: &DesiredClaim, at: Instant) -> bool {
+    /// What those that joined after `at`, when it was given out, would do for `claim` and its owner.
+    fn relief(&self, owner: &NodeName, claim: &DesiredClaim, at: Instant) -> Relief {
+        if self.nodes.values().all(|joined| *joined < at) {
+            return Relief::default();
+        }
         let load = self.loads.get(owner).copied().unwrap_or(0);
-        self.least.saturating_add(claim.addresses.len()) < load
-            && self.nodes.keys().any(|node| self.since(node, at))
+        let lighter = self.least.saturating_add(claim.addresses.len()) < load;
+        let due = lighter && self.heaviest == Some(owner) || !claim.preference.is_empty();
+        Relief { lighter, due }
     }
+}
 
-    /// Whether one that joined after `at` would do better with `claim` than its owner, whose turn it is.
-    fn may_relieve(&self, owner: &NodeName, claim: &DesiredClaim, at: Instant) -> bool {
-        self.heaviest == Some(owner) && self.is_lighter(owner, claim, at)
-            || !claim.preference.is_empty() && self.nodes.keys().any(|node| self.since(node, at))
-    }
+/// What nodes that have joined would do for a claim and its owner.
+#[derive(Clone, Copy, Debug, Default)]
+struct Relief {
+    /// One would have fewer addresses with it than its owner has.
+    lighter: bool,
+    /// One would do better with it, and it is the owner's turn.
+    due: bool,
 }
 
 impl Election {
@@ -324,8 +331,9 @@ impl Election {
             let given_out =
                 tenure.filter(|_| own).and_then(|tenure| self.given_out(tenure, stored));
             let given_out = given_out.filter(|at| now < *at + GIVEN_OUT);
-            uneven |= given_out.is_some_and(|at| joined.is_lighter(owner, claim, at));
-            let spreads = given_out.is_some_and(|at| joined.may_relieve(owner, claim, at));
+            let relief = given_out.map(|at| joined.relief(owner, claim, at)).unwrap_or_default();
+            uneven |= relief.lighter;
+            let spreads = relief.due;
             if mode == FailbackMode::Never && !spreads {
                 continue;
             }
