@@ -2,7 +2,8 @@
 //!
 //! All speakers look for the same next move; the owner of that claim makes it, as a planned move. No
 //! other begins while one is under way, while a claim has no owner, or while a speaker restarts: what
-//! was lost comes first.
+//! was lost comes first. What nobody has taken for a while nobody can have, and does not count: another host has its
+//! address, or no kernel takes it.
 //!
 //! What has just been given out for the first time may go to nodes that join later, whatever the policy says
 //! of others: speakers come one after another, and the first would keep everything.
@@ -34,6 +35,8 @@ const MADE: Duration = Duration::from_secs(3);
 const GIVEN_OUT: Duration = Duration::from_secs(60);
 /// Who joined so shortly before speakers that started together gave something out had no part in it, either.
 pub(super) const TOGETHER: Duration = Duration::from_millis(500);
+/// How long a claim without an owner is waited for, and longer where that is no two rounds of turns.
+const STRANDED: Duration = Duration::from_secs(5);
 /// Within which time moves are counted.
 const MINUTE: Duration = Duration::from_secs(60);
 /// What a claim says of why it moves.
@@ -264,7 +267,7 @@ impl Election {
         }
     }
 
-    /// Whether everything that is asked for has an owner that stays.
+    /// Whether everything that is asked for, and that anybody can have, has an owner that stays.
     fn is_calm(&self, now: Instant, desired: &Desired) -> bool {
         let stays = |name: &LeaseName| {
             self.claims.get(name).is_some_and(|stored| {
@@ -277,7 +280,20 @@ impl Election {
         self.is_api_answering(now)
             && !self.own.is_ending()
             && self.live_sessions().all(|(_, stored)| !stored.record.restarting)
-            && claims.all(|(name, claim)| stays(name) || self.candidates(claim, desired).is_empty())
+            && claims.all(|(name, claim)| {
+                stays(name)
+                    || self.is_stranded(now, name)
+                    || self.candidates(claim, desired).is_empty()
+            })
+    }
+
+    /// Whether nobody has taken a claim for so long that nobody can.
+    fn is_stranded(&self, now: Instant, name: &LeaseName) -> bool {
+        let Some(tenure) = self.tenures.get(name) else { return false };
+        tenure.orphan.as_ref().is_some_and(|orphan| {
+            let round = self.round_ends(orphan, tenure).saturating_since(orphan.since);
+            now >= orphan.sign.1 + STRANDED.max(round * 2)
+        })
     }
 
     /// When this claim of ours was given out that nobody had, as far as is known; if a node gave it to this one
@@ -298,7 +314,7 @@ impl Election {
     /// How many addresses each live node owns: all that are asked for count, also where a claim was edited
     /// and does not list them for a moment.
     fn loads_as_asked(&self, desired: &Desired) -> BTreeMap<NodeName, usize> {
-        let mut loads = self.loads();
+        let mut loads = self.owned_loads();
         for (name, claim) in &desired.claims {
             let Some(stored) = self.claims.get(name) else { continue };
             let unlisted = claim.addresses.len().saturating_sub(stored.record.addresses.len());

@@ -321,6 +321,18 @@ impl Election {
 
     /// How many addresses each live node owns, or is first in line for.
     pub(super) fn loads(&self) -> BTreeMap<NodeName, usize> {
+        let mut loads = self.owned_loads();
+        for tenure in self.tenures.values() {
+            let first = tenure.orphan.as_ref().and_then(|orphan| orphan.first.as_ref());
+            if let Some(load) = first.and_then(|node| loads.get_mut(node)) {
+                *load += 1;
+            }
+        }
+        loads
+    }
+
+    /// How many addresses each live node owns.
+    pub(super) fn owned_loads(&self) -> BTreeMap<NodeName, usize> {
         let mut loads: BTreeMap<NodeName, usize> =
             self.live_sessions().map(|(node, _)| (node.clone(), 0)).collect();
         for (_, entry) in self.claims.iter() {
@@ -338,12 +350,6 @@ impl Election {
             };
             if let Some(load) = loads.get_mut(owner) {
                 *load += stored.record.addresses.len();
-            }
-        }
-        for tenure in self.tenures.values() {
-            let first = tenure.orphan.as_ref().and_then(|orphan| orphan.first.as_ref());
-            if let Some(load) = first.and_then(|node| loads.get_mut(node)) {
-                *load += 1;
             }
         }
         loads

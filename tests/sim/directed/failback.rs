@@ -140,6 +140,22 @@ fn nodes_that_know_different_policies_do_not_throw_a_claim_to_and_fro() {
     world.assert_served();
 }
 
+/// Each node takes it now and then, finds a printer there, and gives it up.
+fn an_address_that_nobody_can_have_keeps_nothing_else_where_it_is() {
+    let mut world = World::settled(&ALL, 9);
+    ask(&mut world, FailbackMode::Balance, &[]);
+    world.kill_node("a");
+    world.run(secs(10));
+    world.strangers.insert(vip(10), pnet_base::MacAddr::new(2, 9, 9, 9, 9, 9));
+    world.add_services(10, 10);
+    world.run(secs(10));
+    assert_eq!(world.owner(10), None);
+    world.power_on(world.hosts.id("a"));
+    world.run(secs(60));
+    assert_eq!(loads(&world), [3, 3, 3]);
+    assert_eq!(world.owner(10), None);
+}
+
 fn nothing_goes_while_the_api_server_is_gone() {
     let mut world = World::settled(&ALL, 9);
     ask(&mut world, FailbackMode::Preferred, &["b"]);
@@ -161,5 +177,6 @@ pub(super) const RUNS: &[Run] = runs![
     no_more_goes_within_a_minute_than_the_policy_allows,
     a_preferred_node_that_does_not_serve_what_it_is_given_costs_nothing,
     nodes_that_know_different_policies_do_not_throw_a_claim_to_and_fro,
+    an_address_that_nobody_can_have_keeps_nothing_else_where_it_is,
     nothing_goes_while_the_api_server_is_gone,
 ];
