@@ -478,7 +478,9 @@ impl Election {
         if let Some(claim) = old.taken.get(&ip) {
             old.answered = Some(now);
             if now >= old.announce {
-                for address in old.taken.keys() {
+                // Some of it may have gone since it was looked: another has that, and this would silence it.
+                let here = |ip: &&IpAddr| self.has_here(**ip) == Some(interface);
+                for address in old.taken.keys().filter(here) {
                     Self::announce(interface, *address, actions);
                 }
                 if old.answers == 0 {
