@@ -3,7 +3,7 @@
 //! * A claim that nobody holds, new or released, is probed for twice before its address is added: an answer
 //!   from a host that is no speaker is a conflict.
 //! * Whoever announces an address of ours makes us read its claim anew: still ours, we defend it
-//!   (RFC 5227 section 2.4); without the API we yield to a known speaker.
+//!   (RFC 5227 section 2.4); without the API we yield to a known speaker that has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -198,9 +198,7 @@ impl Election {
         }
         self.hear_old_owner(now, heard, actions);
         self.silences.heard(now, heard);
-        if speaker {
-            self.yields.answered(heard.frame.ip, mac);
-        }
+        self.yields.answered(heard.frame.ip, mac, speaker);
         let address = heard.frame.ip;
         let claims = self.claims_of(address);
         for name in &claims {
@@ -220,17 +218,16 @@ impl Election {
                 if !speaker {
                     self.refuse_conflict(now, &name, address, mac, actions);
                 } else if mine && !self.is_api_answering(now) {
-                    self.yields.yield_to(now, heard);
+                    self.yields.hear_while_probing(now, heard);
                 }
             } else if tenure.mine {
                 self.dispute(now, &name, heard, speaker, actions);
             }
         }
-        // Before this process has a session, whoever announces what a former one left has it now. Who
+        // Before this process has a session, whoever announces what a former one left may have it now. Who
         // is a speaker is not known before the leases are.
-        let adopted = !self.own.is_settled() && self.kernel.ours.contains_key(&address);
-        if adopted && heard.frame.announcement && (speaker || !self.is_informed()) {
-            self.yields.yield_to(now, heard);
+        if self.is_left_behind(address) && (speaker || !self.is_informed()) {
+            self.yields.hear(now, heard);
         }
     }
 
@@ -304,9 +301,8 @@ impl Election {
     ) {
         let (address, mac) = (heard.frame.ip, heard.frame.mac);
         if !self.is_api_answering(now) {
-            let asked = self.yields.is_doubted(address, mac);
-            if speaker && (heard.frame.announcement || asked) {
-                self.yields.yield_to(now, heard);
+            if speaker {
+                self.yields.hear(now, heard);
             }
             return;
         }

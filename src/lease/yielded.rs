@@ -1,9 +1,8 @@
 //! Addresses of ours that another speaker announced, while the API does not say whose they are.
 //!
-//! * Known to be gone: the address is yielded. Two may have yielded to each other: so whoever has it
-//!   is asked, and where nobody answers it is served again.
-//! * Gone before it could be asked: the speaker is asked whether it has the address still, and is
-//!   yielded to if so.
+//! * Gone: the speaker is asked whether it has the address, and yielded to if so; the frame may have been anybody's.
+//!   Two may have yielded to each other: so whoever has it is asked from then on, and where nobody answers
+//!   it is served again.
 //! * Back: the leases decide, by an uncached read.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,9 +17,11 @@ use super::election::Election;
 use super::event::{Action, Frame, Heard, Target};
 use crate::clock::Instant;
 
-/// How often a speaker is asked for an address, and how often without an answer.
-const ASK: Duration = Duration::from_millis(500);
-const ASKED: u32 = 2;
+/// How long the answers of a speaker are waited for that was yielded to, one after the other.
+const ASK: [Duration; 2] = [Duration::from_millis(500); 2];
+/// The same of one that announced the address: a question may be lost, an answer be late.
+const ASK_FIRST: [Duration; 3] =
+    [Duration::from_millis(5), Duration::from_millis(20), Duration::from_millis(500)];
 /// How often a claim is read anew because of what was heard, at most.
 pub(super) const REREAD: Duration = Duration::from_millis(250);
 
@@ -29,8 +30,8 @@ pub(super) const REREAD: Duration = Duration::from_millis(250);
 pub(super) struct Yields {
     /// Addresses that were yielded to a speaker while the API did not answer.
     yielded: BTreeMap<IpAddr, Question>,
-    /// Addresses that a speaker announced, and no read has said since whose they are.
-    unsettled: BTreeMap<IpAddr, Question>,
+    /// Addresses that speakers announced, and no read has said since whose they are: each of them is asked.
+    unsettled: BTreeMap<(IpAddr, MacAddr), Question>,
     /// When the claims of what was yielded are read again at the earliest.
     reread: Instant,
 }
@@ -41,7 +42,7 @@ struct Question {
     interface: InterfaceName,
     mac: MacAddr,
     ask: Instant,
-    asked: u32,
+    asked: usize,
 }
 
 impl Question {
@@ -65,59 +66,90 @@ impl Yields {
         self.yielded.contains_key(&address)
     }
 
-    /// A speaker has a yielded address still.
-    pub(super) fn answered(&mut self, address: IpAddr, mac: MacAddr) {
-        if let Some(question) = self.yielded.get_mut(&address) {
+    /// Who was yielded to, or another speaker, has a yielded address.
+    pub(super) fn answered(&mut self, address: IpAddr, mac: MacAddr, speaker: bool) {
+        let question = self.yielded.get_mut(&address);
+        if let Some(question) = question.filter(|question| speaker || question.mac == mac) {
             question.mac = mac;
             question.asked = 0;
         }
     }
 
-    /// A speaker announced an address of ours, and the API is to say whose it is.
+    /// A speaker announced an address of ours: the API is to say whose it is, or the speaker whether it has it.
     pub(super) fn doubt(&mut self, now: Instant, heard: &Heard) {
-        self.unsettled.insert(heard.frame.ip, Question::to(heard, now));
+        let key = (heard.frame.ip, heard.frame.mac);
+        self.unsettled.entry(key).or_insert_with(|| Question::to(heard, now));
     }
 
-    /// Whether `mac` announced `address` before the API went.
+    /// Whether `mac` announced `address`, and is asked whether it has it.
     pub(super) fn is_doubted(&self, address: IpAddr, mac: MacAddr) -> bool {
-        self.unsettled.get(&address).is_some_and(|question| question.mac == mac)
+        self.unsettled.contains_key(&(address, mac))
     }
 
     /// Yields an address to the speaker that was heard.
     pub(super) fn yield_to(&mut self, now: Instant, heard: &Heard) {
-        self.unsettled.remove(&heard.frame.ip);
-        self.yielded.insert(heard.frame.ip, Question::to(heard, now + ASK));
+        self.trust(heard.frame.ip);
+        self.yielded.insert(heard.frame.ip, Question::to(heard, now + ASK[0]));
+    }
+
+    /// Without the API what is heard of an address that is served here decides: whoever announces it is asked, and
+    /// yielded to if it has it.
+    pub(super) fn hear(&mut self, now: Instant, heard: &Heard) {
+        if heard.frame.announcement {
+            self.doubt(now, heard);
+        } else if self.is_doubted(heard.frame.ip, heard.frame.mac) {
+            self.yield_to(now, heard);
+        }
+    }
+
+    /// The same while everybody is asked.
+    pub(super) fn hear_while_probing(&mut self, now: Instant, heard: &Heard) {
+        if heard.frame.announcement {
+            self.doubt(now, heard);
+        } else {
+            self.yield_to(now, heard);
+        }
     }
 
     /// An uncached read has said that the address is ours.
     pub(super) fn settle(&mut self, address: IpAddr) {
         self.yielded.remove(&address);
-        self.unsettled.remove(&address);
+        self.trust(address);
+    }
+
+    /// Nobody need be asked for this address any more.
+    fn trust(&mut self, address: IpAddr) {
+        self.unsettled.retain(|(doubted, _), _| *doubted != address);
     }
 }
 
-/// Asks those who are due; forgets those who did not answer.
-fn ask(questions: &mut BTreeMap<IpAddr, Question>, now: Instant, actions: &mut Vec<Action>) {
-    questions.retain(|address, question| {
-        if now < question.ask {
+impl Question {
+    /// Asks who is due; returns whether an answer, or the next question, is awaited.
+    fn ask(
+        &mut self,
+        pauses: &[Duration],
+        address: IpAddr,
+        now: Instant,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        if now < self.ask {
             return true;
         }
-        if question.asked >= ASKED {
-            return false;
-        }
-        question.asked += 1;
-        question.ask = now + ASK;
-        let frame = Frame::Ask(*address, question.mac);
-        actions.push(Action::Transmit { interface: question.interface.clone(), frame });
+        let Some(pause) = pauses.get(self.asked) else { return false };
+        self.asked += 1;
+        self.ask = now + *pause;
+        let frame = Frame::Ask(address, self.mac);
+        actions.push(Action::Transmit { interface: self.interface.clone(), frame });
         true
-    });
+    }
 }
 
 impl Election {
     pub(super) fn yields_deadline(&self) -> Option<Instant> {
         let gone = self.api_answers_until();
         let unsettled = self.yields.unsettled.values();
-        let unsettled = unsettled.filter_map(|question| Some(question.ask.max(gone?)));
+        let unsettled =
+            unsettled.map(|question| gone.map_or(question.ask, |at| at.max(question.ask)));
         let asks = self.yields.yielded.values().map(|question| question.ask);
         self.first_ahead(asks.chain(unsettled).chain([self.yields.reread]))
     }
@@ -125,13 +157,22 @@ impl Election {
     pub(super) fn advance_yielded(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if self.is_api_answering(now) && self.is_informed() && self.own.id.is_some() {
             self.reread_yielded(now, actions);
-        } else if self.is_informed() {
-            ask(&mut self.yields.yielded, now, actions);
-            ask(&mut self.yields.unsettled, now, actions);
+        } else {
+            let Yields { yielded, unsettled, .. } = &mut self.yields;
+            yielded.retain(|address, question| question.ask(&ASK, *address, now, actions));
+            unsettled
+                .retain(|(address, _), question| question.ask(&ASK_FIRST, *address, now, actions));
         }
         let mut unsettled = std::mem::take(&mut self.yields.unsettled);
-        unsettled.retain(|address, _| !self.claims_of(*address).is_empty());
+        unsettled.retain(|(address, _), _| {
+            self.is_left_behind(*address) || !self.claims_of(*address).is_empty()
+        });
         self.yields.unsettled = unsettled;
+    }
+
+    /// Whether a former process has left this address, and nothing has decided about it yet.
+    pub(super) fn is_left_behind(&self, address: IpAddr) -> bool {
+        !self.own.is_settled() && self.kernel.ours.contains_key(&address)
     }
 
     /// The leases decide again: what was yielded and is still ours by an uncached read is served.

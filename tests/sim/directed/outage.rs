@@ -114,20 +114,73 @@ fn a_carrier_that_is_lost_while_the_api_is_read_only_leaves_nothing_in_the_kerne
     world.assert_served();
 }
 
-fn without_the_api_server_an_address_is_yielded_to_a_speaker_that_announces_it() {
+fn without_the_api_server_an_address_is_yielded_to_a_speaker_that_announces_it_and_has_it() {
     let mut world = World::settled(&ALL, 9);
-    let number = (1..=9).find(|n| world.owner(*n).as_deref() == Some("a")).unwrap();
+    let number = world.owned_by("a")[0];
     let mac = world.hosts["b"].mac;
     world.set_api(false);
     world.run(secs(10));
     assert!(world.having(vip(number)).contains("a"));
+    world.hosts.of("b").kernel.foreign.insert(vip(number));
     world.announce_from(mac, vip(number));
     world.run(millis(10));
     assert!(!world.having(vip(number)).contains("a"));
+    world.run(secs(5));
+    assert!(!world.having(vip(number)).contains("a"));
+    world.hosts.of("b").kernel.foreign.clear();
+    world.run(secs(2));
+    assert!(world.having(vip(number)).contains("a"), "nobody else has it any more");
     world.set_api(true);
     // Until the leases are known again the announcement counts; once they are, they do.
     world.run(secs(10));
     world.assert_served();
+}
+
+/// Anybody can send a frame in a speaker's name.
+fn without_the_api_server_an_address_is_not_yielded_to_a_speaker_that_does_not_have_it() {
+    let mut world = World::settled(&ALL, 9);
+    let mac = world.hosts["b"].mac;
+    world.set_api(false);
+    world.run(secs(10));
+    world.hold_still();
+    for number in world.owned_by("a") {
+        world.announce_from(mac, vip(number));
+        world.run(millis(300));
+        world.announce_from(mac, vip(number));
+    }
+    world.run(secs(10));
+    world.laws.still = None;
+    world.set_api(true);
+    world.run(secs(10));
+    world.assert_served();
+}
+
+/// It knows nobody yet, and whoever announces may be who has it now.
+fn a_speaker_that_starts_without_the_api_server_asks_before_and_after_it_yields() {
+    for has in [false, true] {
+        let mut world = World::settled(&ALL, 9);
+        let number = world.owned_by("a")[0];
+        let mac = world.hosts["b"].mac;
+        world.set_api(false);
+        world.run(secs(3));
+        world.kill("a");
+        world.run(millis(300));
+        world.start("a");
+        world.run(secs(1));
+        if has {
+            world.hosts.of("b").kernel.foreign.insert(vip(number));
+        }
+        world.announce_from(mac, vip(number));
+        world.run(secs(3));
+        assert_eq!(world.having(vip(number)).contains("a"), !has);
+        world.hosts.of("b").kernel.foreign.clear();
+        world.run(secs(3));
+        let have = world.having(vip(number)).contains("a");
+        assert_eq!(have, !has, "what it has removed it may not add before it knows whose it is");
+        world.set_api(true);
+        world.run(secs(15));
+        world.assert_served();
+    }
 }
 
 fn without_the_api_server_a_stranger_that_announces_gets_nothing() {
@@ -200,7 +253,9 @@ pub(super) const RUNS: &[Run] = runs![
     a_speaker_that_restarts_while_the_api_is_read_only_keeps_what_it_has,
     what_is_edited_while_the_api_is_read_only_is_repaired_when_it_can_be_written,
     a_carrier_that_is_lost_while_the_api_is_read_only_leaves_nothing_in_the_kernel,
-    without_the_api_server_an_address_is_yielded_to_a_speaker_that_announces_it,
+    without_the_api_server_an_address_is_yielded_to_a_speaker_that_announces_it_and_has_it,
+    without_the_api_server_an_address_is_not_yielded_to_a_speaker_that_does_not_have_it,
+    a_speaker_that_starts_without_the_api_server_asks_before_and_after_it_yields,
     without_the_api_server_a_stranger_that_announces_gets_nothing,
     a_hung_watch_is_noticed_and_lists_take_its_place,
     a_hung_watch_alone_moves_nothing,
