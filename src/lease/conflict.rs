@@ -3,7 +3,8 @@
 //! * A claim that nobody holds, new or released, is probed for twice before its address is added: an answer
 //!   from a host that is no speaker is a conflict.
 //! * Whoever announces an address of ours makes us read its claim anew: still ours, we defend it
-//!   (RFC 5227 section 2.4); without the API we yield to a known speaker that has it.
+//!   (RFC 5227 section 2.4). Anybody can send such frames, and reads go the way of renewals: so there are
+//!   never many at once, nor for long. Without the API we yield to a known speaker that has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -41,6 +42,10 @@ const FOREIGN: usize = 8;
 /// on the wire.
 const TELL: Duration = Duration::from_millis(20);
 
+/// How often claims are read because of frames, for long, and how many in less time.
+const READ_PACE: Duration = Duration::from_millis(50);
+const READ_BURST: u32 = 100;
+
 /// A new claim whose address is probed for before it is added.
 #[derive(Debug)]
 pub(super) struct Probing {
@@ -54,6 +59,8 @@ pub(super) struct Conflicts {
     /// The MAC addresses of speakers that were heard, ever.
     speakers: BTreeSet<MacAddr>,
     disputes: BTreeMap<LeaseName, Dispute>,
+    /// Up to when reads because of frames are accounted for.
+    reads: Instant,
     /// Addresses of ours that hosts announced that are no speakers, and when.
     foreign: BTreeMap<(IpAddr, MacAddr), Instant>,
 }
@@ -81,6 +88,8 @@ impl Conflicts {
 struct Dispute {
     address: IpAddr,
     mac: MacAddr,
+    /// The claim is to be read, and when it was last.
+    unread: bool,
     read: Option<Instant>,
     defended: Option<Instant>,
     defences: u32,
@@ -96,7 +105,9 @@ impl Election {
             Some(probing.second.unwrap_or(probing.until))
         });
         let asks = self.old_owners.deadlines();
-        self.first_ahead(probes.chain(asks))
+        let unread = self.conflicts.disputes.values().any(|dispute| dispute.unread);
+        let reads = unread.then_some(self.conflicts.reads);
+        self.first_ahead(probes.chain(asks).chain(reads))
     }
 
     /// Begins to probe for the addresses of a claim that nobody holds.
@@ -145,6 +156,7 @@ impl Election {
         self.advance_yielded(now, actions);
         let tenures = &self.tenures;
         self.conflicts.disputes.retain(|name, _| tenures.get(name).is_some_and(|t| t.mine));
+        self.read_disputed(now, actions);
         self.conflicts.foreign.retain(|_, at| now < *at + FOREIGN_FOR);
     }
 
@@ -221,7 +233,7 @@ impl Election {
                     self.yields.hear_while_probing(now, heard);
                 }
             } else if tenure.mine {
-                self.dispute(now, &name, heard, speaker, actions);
+                self.dispute(now, &name, heard, speaker);
             }
         }
         // Before this process has a session, whoever announces what a former one left may have it now. Who
@@ -291,14 +303,7 @@ impl Election {
     }
 
     /// Somebody else says that it has an address of ours: the claim is read anew.
-    fn dispute(
-        &mut self,
-        now: Instant,
-        name: &LeaseName,
-        heard: &Heard,
-        speaker: bool,
-        actions: &mut Vec<Action>,
-    ) {
+    fn dispute(&mut self, now: Instant, name: &LeaseName, heard: &Heard, speaker: bool) {
         let (address, mac) = (heard.frame.ip, heard.frame.mac);
         if !self.is_api_answering(now) {
             if speaker {
@@ -309,6 +314,7 @@ impl Election {
         let dispute = self.conflicts.disputes.entry(name.clone()).or_insert_with(|| Dispute {
             address,
             mac,
+            unread: false,
             read: None,
             defended: None,
             defences: 0,
@@ -323,13 +329,24 @@ impl Election {
             self.yields.doubt(now, heard);
         }
         let pause = if tell { TELL } else { REREAD };
-        if dispute.read.is_some_and(|at| now.saturating_since(at) < pause) {
-            return;
-        }
-        dispute.read = Some(now);
-        let target = Target::Claim(name.clone());
-        if !self.is_pending(&target) {
-            self.read(now, target, actions);
+        dispute.unread |= dispute.read.is_none_or(|at| now.saturating_since(at) >= pause);
+    }
+
+    /// Reads the claims in dispute, those first that have not been read for longest.
+    fn read_disputed(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        while self.has_room_to_read() && self.conflicts.reads <= now {
+            let unread = self.conflicts.disputes.iter_mut().filter(|(_, dispute)| dispute.unread);
+            let Some((name, dispute)) = unread.min_by_key(|(_, dispute)| dispute.read) else {
+                return;
+            };
+            dispute.unread = false;
+            dispute.read = Some(now);
+            let target = Target::Claim(name.clone());
+            if !self.is_pending(&target) {
+                let burst = READ_PACE * READ_BURST;
+                self.conflicts.reads = self.conflicts.reads.max(now - burst) + READ_PACE;
+                self.read(now, target, actions);
+            }
         }
     }
 

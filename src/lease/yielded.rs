@@ -22,6 +22,8 @@ const ASK: [Duration; 2] = [Duration::from_millis(500); 2];
 /// The same of one that announced the address: a question may be lost, an answer be late.
 const ASK_FIRST: [Duration; 3] =
     [Duration::from_millis(5), Duration::from_millis(20), Duration::from_millis(500)];
+/// How soon the next claims are read where not all could be at once.
+const REREAD_OTHERS: Duration = Duration::from_millis(20);
 /// How often a claim is read anew because of what was heard, at most.
 pub(super) const REREAD: Duration = Duration::from_millis(250);
 
@@ -187,10 +189,15 @@ impl Election {
         }
         for name in names {
             let target = Target::Claim(name);
-            if !self.is_pending(&target) {
-                self.yields.reread = now + REREAD;
-                self.read(now, target, actions);
+            if self.is_pending(&target) {
+                continue;
             }
+            if !self.has_room_to_read() {
+                self.yields.reread = now + REREAD_OTHERS;
+                return;
+            }
+            self.yields.reread = now + REREAD;
+            self.read(now, target, actions);
         }
     }
 }

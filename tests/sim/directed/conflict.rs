@@ -82,9 +82,34 @@ fn an_announcement_by_the_new_owner_makes_the_old_one_read_and_yield() {
     world.assert_served();
 }
 
+/// Reads go the way of renewals, and anybody can send frames.
+fn announcements_of_all_addresses_again_and_again_do_not_flood_the_api_server() {
+    let mut world = World::settled(&ALL, 120);
+    world.hold_still();
+    let (before, mac) = (world.server.reads, world.hosts["b"].mac);
+    let end = world.now + secs(20);
+    while world.now < end {
+        for number in 1..=120 {
+            world.announce_from(if number % 2 == 0 { mac } else { STRANGER }, vip(number));
+        }
+        world.run(millis(250));
+    }
+    let reads = world.server.reads - before;
+    assert!(reads < 3 * (100 + 25 * 20), "{reads} reads in 20 s");
+    // A rightful owner is heard meanwhile, and soon.
+    let owner = world.owner(1).unwrap();
+    let since = world.now;
+    world.announce_from(STRANGER, vip(1));
+    world.run(millis(500));
+    let defended =
+        |(host, frame): &(&str, &Frame)| *host == owner && **frame == Frame::Announce(vip(1));
+    assert_eq!(world.frames_since(since).filter(defended).count(), 1);
+}
+
 pub(super) const RUNS: &[Run] = runs![
     a_new_claim_is_probed_for_twice_before_its_address_is_added,
     a_new_claim_for_which_a_stranger_answers_is_released_and_reported,
     an_address_is_defended_once_in_ten_seconds_and_reported_at_the_third_time,
     an_announcement_by_the_new_owner_makes_the_old_one_read_and_yield,
+    announcements_of_all_addresses_again_and_again_do_not_flood_the_api_server,
 ];

@@ -61,6 +61,8 @@ pub(crate) struct Server {
     pub(crate) answers_late: Duration,
     pub(crate) troubles: Troubles,
     pub(crate) faults: Vec<Fault>,
+    /// How often single leases were read.
+    pub(crate) reads: usize,
 }
 
 impl Default for Server {
@@ -72,6 +74,7 @@ impl Default for Server {
             answers_late: Duration::ZERO,
             troubles: Troubles::default(),
             faults: Vec::new(),
+            reads: 0,
         }
     }
 }
@@ -100,6 +103,7 @@ impl World {
             Work::Read(target) => Some(target.clone()),
             Work::List { .. } => None,
         };
+        self.server.reads += usize::from(matches!(work, Work::Read(_)));
         if let Some(target) = target {
             self.laws.requested(self.now, id, target);
         }
