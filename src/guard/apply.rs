@@ -45,6 +45,30 @@ pub(super) struct Applier {
     known: Option<Known>,
 }
 
+/// When the table is read because of somebody else's changes.
+#[derive(Debug, Default)]
+struct Repairs {
+    /// Somebody has changed it since it was last read.
+    changed: bool,
+    /// When it may be read again because of that.
+    next: Instant,
+}
+
+impl Repairs {
+    /// Somebody has changed it; when to read it. However often that is said before, it is read once.
+    fn changed(&mut self, now: Instant) -> Instant {
+        self.changed = true;
+        self.next.max(now)
+    }
+
+    /// It is read now.
+    fn read(&mut self, now: Instant) {
+        if std::mem::take(&mut self.changed) {
+            self.next = now + REPAIR_PAUSE;
+        }
+    }
+}
+
 /// The table as it was read, and as this process has changed it since.
 #[derive(Debug)]
 struct Known {
@@ -80,10 +104,11 @@ impl Applier {
     /// Runs until nobody says any more which addresses there are.
     pub(super) async fn run(mut self) {
         let mut look: Option<Instant> = None;
-        let mut repairable = Instant::default();
+        let mut repairs = Repairs::default();
         loop {
             let now = Instant::now();
             if look.is_some_and(|look| look <= now) {
+                repairs.read(now);
                 look = self.settle();
             }
             let news = async {
@@ -106,8 +131,7 @@ impl Applier {
                 Ok(()) = self.desired.changed() => Some(Instant::default()),
                 () = news => {
                     self.known = None;
-                    let at = repairable.max(Instant::now());
-                    repairable = at + REPAIR_PAUSE;
+                    let at = repairs.changed(Instant::now());
                     Some(look.map_or(at, |look| look.min(at)))
                 }
                 () = timer => Some(Instant::default()),
@@ -303,5 +327,30 @@ fn causes(error: &NfnetlinkError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_boot(Duration::from_secs(100) + Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn many_changes_at_once_delay_the_repair_of_the_next_by_one_pause() {
+        let mut repairs = Repairs::default();
+        assert_eq!(repairs.changed(at(0)), at(0));
+        repairs.read(at(0));
+        for change in 1..100 {
+            assert_eq!(repairs.changed(at(change)), at(1_000));
+        }
+        // Read meanwhile for something else, it is read again no sooner.
+        repairs.read(at(500));
+        assert_eq!(repairs.changed(at(600)), at(1_500));
+        repairs.read(at(1_500));
+        repairs.read(at(2_000));
+        assert_eq!(repairs.changed(at(5_000)), at(5_000));
     }
 }

@@ -25,6 +25,7 @@ pub const TESTS: &[Test] = &[
     ("a_nodes_own_address_is_never_protected", own_address),
     ("a_flushed_ruleset_is_put_back_and_other_tables_are_left_alone", flushed),
     ("rules_that_somebody_adds_to_the_table_are_removed", added_by_somebody),
+    ("a_table_that_was_changed_often_is_put_back_as_soon_as_any", changed_often),
     ("protection_that_runs_out_is_renewed", renewed),
     ("a_table_that_cannot_be_changed_does_not_keep_an_address_away", cannot_be_changed),
     ("nft_shows_what_the_table_is_for", shown_by_nft),
@@ -346,6 +347,25 @@ fn flushed(world: &World) -> Result<()> {
         // Others may do what they like as long as it is not about our table.
         node.nft(&["delete", "table", "ip", "other"])?;
         ensure!(speaker.guard.guarded.borrow().repairs == 3);
+        Ok(())
+    })
+}
+
+fn changed_often(world: &World) -> Result<()> {
+    let node = &world.node;
+    node.speak(|speaker| async move {
+        serve_protected(&speaker).await?;
+        let before = without_times(&rules(node)?);
+        let mended =
+            || Ok(node.nft(&["list", "ruleset"]).is_ok_and(|it| without_times(&it) == before));
+        for _ in 0..50 {
+            node.nft(&["add rule inet leasehold guard4 counter"])?;
+        }
+        eventually("mended", SOON, mended).await?;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        node.nft(&["delete table inet leasehold"])?;
+        let took = eventually("put back", SOON, mended).await?;
+        println!("put back after {took:?}");
         Ok(())
     })
 }
