@@ -18,7 +18,7 @@ use crate::clock::{Instant, sleep_until};
 use crate::desired::Desired;
 use crate::guard::plan::{Change, Elements, Table, plan, wanted};
 use crate::guard::ruleset::{self, Family, TABLE};
-use crate::guard::{Exposure, Guarded, elements};
+use crate::guard::{Exposure, Guarded, Wanted, elements};
 use crate::net::nfnetlink::{self, News, Nfnetlink, NfnetlinkError};
 
 /// How often what failed is tried again.
@@ -34,7 +34,7 @@ const PASSES: usize = 2;
 /// The thread's state.
 #[derive(Debug)]
 pub(super) struct Applier {
-    addresses: watch::Receiver<Option<BTreeSet<IpAddr>>>,
+    wanted: watch::Receiver<Option<Wanted>>,
     desired: watch::Receiver<Option<Arc<Desired>>>,
     guarded: watch::Sender<Guarded>,
     /// Opened when it is first needed, and anew where it has failed.
@@ -94,11 +94,11 @@ impl Connection {
 
 impl Applier {
     pub(super) fn new(
-        addresses: watch::Receiver<Option<BTreeSet<IpAddr>>>,
+        wanted: watch::Receiver<Option<Wanted>>,
         desired: watch::Receiver<Option<Arc<Desired>>>,
         guarded: watch::Sender<Guarded>,
     ) -> Self {
-        Self { addresses, desired, guarded, connection: None, left: None, known: None }
+        Self { wanted, desired, guarded, connection: None, left: None, known: None }
     }
 
     /// Runs until nobody says any more which addresses there are.
@@ -124,7 +124,7 @@ impl Applier {
                 }
             };
             look = tokio::select! {
-                changed = self.addresses.changed() => match changed {
+                changed = self.wanted.changed() => match changed {
                     Ok(()) => Some(Instant::default()),
                     Err(_) => return,
                 },
@@ -142,10 +142,13 @@ impl Applier {
     /// Brings the table in line with what is known; when to look again.
     fn settle(&mut self) -> Option<Instant> {
         // What a former process left stays until it is known which of its addresses are there.
-        let addresses = self.addresses.borrow_and_update().clone()?;
+        let Wanted { generation, addresses } = self.wanted.borrow_and_update().clone()?;
         let desired = self.desired.borrow_and_update().clone();
         // Before the protection of an address ends it is no longer promised.
-        self.publish(|guarded| guarded.settled.retain(|ip| addresses.contains(ip)));
+        self.publish(|guarded| {
+            guarded.generation = generation;
+            guarded.settled.retain(|ip| addresses.contains(ip));
+        });
         let result = self.bring_in_line(&addresses, desired.as_deref());
         let now = Instant::now();
         match result {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock::Instant;
-use crate::guard::Guarded;
+use crate::guard::{Guarded, Wanted};
 use crate::net::addresses::AddressChange;
 
 /// How long an addition waits: an address that nobody answers for is worse than one that leads to more
@@ -18,32 +18,47 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Where additions pass.
 #[derive(Debug)]
 pub struct Gate {
-    addresses: watch::Sender<Option<BTreeSet<IpAddr>>>,
+    wanted: watch::Sender<Option<Wanted>>,
     guarded: watch::Receiver<Guarded>,
+    /// With which generation of what is wanted each address came.
+    since: BTreeMap<IpAddr, u64>,
     waiting: Waiting,
 }
 
 impl Gate {
     pub(super) fn new(
-        addresses: watch::Sender<Option<BTreeSet<IpAddr>>>,
+        wanted: watch::Sender<Option<Wanted>>,
         guarded: watch::Receiver<Guarded>,
     ) -> Self {
-        Self { addresses, guarded, waiting: Waiting::default() }
+        Self { wanted, guarded, since: BTreeMap::new(), waiting: Waiting::default() }
     }
 
     /// Says which addresses are served or left in the kernel: these are protected, and no others.
-    pub fn guard(&self, addresses: BTreeSet<IpAddr>) {
-        self.addresses.send_if_modified(|known| {
-            let modified = known.as_ref() != Some(&addresses);
-            *known = Some(addresses);
-            modified
+    pub fn guard(&mut self, addresses: BTreeSet<IpAddr>) {
+        let since = &mut self.since;
+        self.wanted.send_if_modified(|known| {
+            if known.as_ref().is_some_and(|known| known.addresses == addresses) {
+                return false;
+            }
+            let generation = known.as_ref().map_or(0, |known| known.generation) + 1;
+            since.retain(|ip, _| addresses.contains(ip));
+            for ip in &addresses {
+                since.entry(*ip).or_insert(generation);
+            }
+            *known = Some(Wanted { generation, addresses });
+            true
         });
     }
 
     /// Takes the additions that have to wait out of `ops`; until when at the latest.
     pub fn hold(&mut self, now: Instant, ops: &mut Vec<AddressChange>) -> Option<Instant> {
         let guarded = self.guarded.borrow_and_update();
-        self.waiting.hold(now, &guarded.settled, ops)
+        // What went and came again may have been protected before, and not be any more.
+        let is_settled = |ip: &IpAddr| {
+            let current = self.since.get(ip).is_none_or(|since| guarded.generation >= *since);
+            current && guarded.settled.contains(ip)
+        };
+        self.waiting.hold(now, is_settled, ops)
     }
 
     /// Waits for news of what is protected; the guard has ended where there can be none.
@@ -60,14 +75,14 @@ impl Waiting {
     fn hold(
         &mut self,
         now: Instant,
-        settled: &BTreeSet<IpAddr>,
+        is_settled: impl Fn(&IpAddr) -> bool,
         ops: &mut Vec<AddressChange>,
     ) -> Option<Instant> {
         let mut before = std::mem::take(&mut self.0);
         let mut wake: Option<Instant> = None;
         ops.retain(|op| {
             let AddressChange::Add { place: (_, ip), .. } = op else { return true };
-            if settled.contains(ip) {
+            if is_settled(ip) {
                 return true;
             }
             let until = before.remove(ip).unwrap_or(now + PATIENCE);
@@ -107,7 +122,8 @@ mod tests {
         settled: &[u8],
     ) -> (Vec<AddressChange>, Option<Instant>) {
         let mut ops = vec![add(1), add(2)];
-        let wake = waiting.hold(at(millis), &settled.iter().copied().map(ip).collect(), &mut ops);
+        let is_settled = |ip: &IpAddr| settled.iter().any(|last| self::ip(*last) == *ip);
+        let wake = waiting.hold(at(millis), is_settled, &mut ops);
         (ops, wake)
     }
 
@@ -125,9 +141,34 @@ mod tests {
     fn only_additions_wait_and_each_time_anew() {
         let mut waiting = Waiting::default();
         let mut others = vec![AddressChange::Delete { place: (2, ip(1)) }, add(2)];
-        assert_eq!(waiting.hold(at(0), &BTreeSet::new(), &mut others), Some(at(50)));
+        assert_eq!(waiting.hold(at(0), |_| false, &mut others), Some(at(50)));
         assert_eq!(others, [AddressChange::Delete { place: (2, ip(1)) }]);
-        assert_eq!(waiting.hold(at(60), &BTreeSet::new(), &mut Vec::new()), None);
-        assert_eq!(waiting.hold(at(70), &BTreeSet::new(), &mut vec![add(2)]), Some(at(120)));
+        assert_eq!(waiting.hold(at(60), |_| false, &mut Vec::new()), None);
+        assert_eq!(waiting.hold(at(70), |_| false, &mut vec![add(2)]), Some(at(120)));
+    }
+
+    #[test]
+    fn what_was_settled_before_it_went_and_came_again_waits() {
+        let (wanted, _applier) = watch::channel(None);
+        let settled: BTreeSet<IpAddr> = [ip(1), ip(2)].into();
+        let (told, guarded) = watch::channel(Guarded::default());
+        let mut gate = Gate::new(wanted, guarded);
+        let passing = |gate: &mut Gate| {
+            let mut ops = vec![add(1), add(2)];
+            gate.hold(at(0), &mut ops);
+            ops
+        };
+        gate.guard(settled.clone());
+        told.send_replace(Guarded {
+            generation: 1,
+            settled: settled.clone(),
+            ..Guarded::default()
+        });
+        assert_eq!(passing(&mut gate), [add(1), add(2)]);
+        gate.guard([ip(2)].into());
+        gate.guard(settled.clone());
+        assert_eq!(passing(&mut gate), [add(2)], "the guard has not heard that the first had gone");
+        told.send_replace(Guarded { generation: 3, settled, ..Guarded::default() });
+        assert_eq!(passing(&mut gate), [add(1), add(2)]);
     }
 }

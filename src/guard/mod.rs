@@ -48,9 +48,19 @@ const STACK: usize = 512 * 1024;
 /// How long the end of the process waits for the table's last change.
 const LAST: Duration = Duration::from_millis(500);
 
+/// The addresses that are to be protected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    /// Counts the changes.
+    generation: u64,
+    addresses: BTreeSet<IpAddr>,
+}
+
 /// What is protected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guarded {
+    /// Counts the changes of what is to be protected: up to which of them the rest is known.
+    pub generation: u64,
     /// The addresses for which all was done that could be.
     pub settled: BTreeSet<IpAddr>,
     /// Those of them that are protected.
@@ -87,10 +97,10 @@ impl Guard {
     ///
     /// It is a thread of its own because the kernel may let a transaction wait for those of others.
     pub fn start() -> io::Result<(Self, Gate)> {
-        let (addresses, address_receiver) = watch::channel(None);
+        let (wanted, wanted_receiver) = watch::channel(None);
         let (desired, desired_receiver) = watch::channel(None);
         let (sender, guarded) = watch::channel(Guarded::default());
-        let applier = Applier::new(address_receiver, desired_receiver, sender);
+        let applier = Applier::new(wanted_receiver, desired_receiver, sender);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, ended) = oneshot::channel::<()>();
         let work = move || {
@@ -100,7 +110,7 @@ impl Guard {
         std::thread::Builder::new().name("guard".to_owned()).stack_size(STACK).spawn(work)?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async { drop(ended.await) });
-        Ok((Self { desired, guarded: guarded.clone(), tasks }, Gate::new(addresses, guarded)))
+        Ok((Self { desired, guarded: guarded.clone(), tasks }, Gate::new(wanted, guarded)))
     }
 
     /// Waits until the table is as the gate last wanted it. The gate has to be closed.
