@@ -106,6 +106,7 @@ impl Applier {
                 }
             };
             rest_after(began).await;
+            let wake = wake.into_iter().chain(self.confinement.due()).min();
             let timer = async {
                 match wake {
                     Some(wake) => sleep_until(wake).await,
@@ -113,7 +114,10 @@ impl Applier {
                 }
             };
             let (open, elsewhere) = tokio::select! {
-                changed = self.links.changed() => (changed.is_ok(), true),
+                changed = self.links.changed() => {
+                    self.confinement.look_again();
+                    (changed.is_ok(), true)
+                }
                 changed = self.disturbed.changed() => (changed.is_ok(), true),
                 changed = self.serving.changed() => (changed.is_ok(), false),
                 changed = self.gate.changed() => (changed.is_ok(), false),
@@ -158,6 +162,8 @@ impl Applier {
                 *known = seen;
                 modified
             });
+            let carrying = serving.vips.values().map(|vip| &vip.interface).collect();
+            self.confinement.confine(&links, &carrying).await;
             let held = self.gate.hold(now, &mut plan.ops);
             if plan.ops.is_empty() {
                 self.known = Some((seen_at, kernel));
@@ -165,8 +171,6 @@ impl Applier {
             }
             let all = plan.ops.len() <= AT_ONCE;
             plan.ops.truncate(AT_ONCE);
-            let carrying = serving.vips.values().map(|vip| &vip.interface).collect();
-            self.confinement.confine(&links, &carrying).await;
             let done = self.execute(&plan.ops, &mut kernel).await?;
             self.known = done.then_some((seen_at, kernel));
             if all && held.is_none() {

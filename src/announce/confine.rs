@@ -1,14 +1,22 @@
 //! Has links answer by ARP only for what they have, and makes that undone when Leasehold is uninstalled.
+//!
+//! Who else sets sysctls may set theirs back, and a link that comes back from another namespace has the defaults:
+//! so they are looked at again when the links change, and now and then.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::time::Duration;
 
 use leasehold_crds::names::InterfaceName;
 
+use crate::clock::Instant;
 use crate::host::{HostError, StateFolder};
 use crate::net::links::{Link, Links};
 use crate::net::netlink::{Netlink, NetlinkError};
 use crate::net::sysctl::ArpSettings;
+
+/// How often the settings of a link are looked at.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// Why a link cannot be confined, or set back.
 #[derive(Debug, thiserror::Error)]
@@ -29,45 +37,94 @@ pub enum ConfineError {
 pub struct Confinement {
     netlink: Netlink,
     state: StateFolder,
-    /// Those that were tried.
-    tried: BTreeSet<u32>,
+    /// When the settings of each were looked at.
+    looked: BTreeMap<u32, Instant>,
+    /// Those that were as they have to be when they were last looked at, …
+    confined: BTreeSet<u32>,
+    /// … and those of which it was said that they cannot be.
+    failed: BTreeSet<u32>,
 }
 
 impl Confinement {
     /// None yet; what the settings were is kept in `state`.
     pub fn new(netlink: Netlink, state: StateFolder) -> Self {
-        Self { netlink, state, tried: BTreeSet::new() }
+        Self {
+            netlink,
+            state,
+            looked: BTreeMap::new(),
+            confined: BTreeSet::new(),
+            failed: BTreeSet::new(),
+        }
     }
 
-    /// Keeps links from answering for addresses that they do not have; before the first is added.
+    /// The links have changed: all are looked at when they are next to be confined.
+    pub fn look_again(&mut self) {
+        self.looked.clear();
+    }
+
+    /// When the links that are confined are to be looked at again.
+    pub fn due(&self) -> Option<Instant> {
+        self.looked.values().min().map(|looked| *looked + LOOK)
+    }
+
+    /// Keeps links from answering for addresses that they do not have; before the first is added, and for as long
+    /// as any is carried.
     /// `carrying` are those that are to carry addresses.
     pub async fn confine(&mut self, links: &Links, carrying: &BTreeSet<&InterfaceName>) {
+        let before = std::mem::take(&mut self.looked);
+        if carrying.is_empty() {
+            return;
+        }
+        let now = Instant::now();
         let concerned = |link: &&Link| may_share_a_segment(link) || carrying.contains(&link.name);
         for link in links.0.values().filter(concerned) {
-            if !self.tried.insert(link.index) {
-                continue;
-            }
-            if let Err(error) = self.confine_link(link).await {
-                tracing::info!(
-                    interface = %link.name,
-                    error = crate::api::causes(&error),
-                    "cannot set arp_ignore and arp_announce: where two interfaces are on one \
-                     segment, both answer for an address that one of them has",
-                );
+            let looked = before.get(&link.index).filter(|looked| now < **looked + LOOK);
+            self.looked.insert(link.index, looked.copied().unwrap_or(now));
+            if looked.is_none() {
+                let result = self.confine_link(link).await;
+                self.note(link, result);
             }
         }
     }
 
-    async fn confine_link(&self, link: &Link) -> Result<(), ConfineError> {
+    /// Returns whether the link was not confined.
+    async fn confine_link(&self, link: &Link) -> Result<bool, ConfineError> {
         let present = ArpSettings::of(&link.name)?;
         let confined = present.confined();
-        if confined != present {
-            let mut former = self.state.arp_settings();
-            former.entry(link.name.clone()).or_insert(present);
-            self.state.keep_arp_settings(&former)?;
-            self.netlink.set_arp(link.index, confined).await?;
+        if confined == present {
+            return Ok(false);
         }
-        Ok(())
+        let mut former = self.state.arp_settings();
+        former.entry(link.name.clone()).or_insert(present);
+        self.state.keep_arp_settings(&former)?;
+        self.netlink.set_arp(link.index, confined).await?;
+        Ok(true)
+    }
+
+    /// Says what is to be known of it, once.
+    fn note(&mut self, link: &Link, result: Result<bool, ConfineError>) {
+        match result {
+            Ok(anew) => {
+                self.failed.remove(&link.index);
+                if !self.confined.insert(link.index) && anew {
+                    tracing::warn!(
+                        interface = %link.name,
+                        "somebody set arp_ignore or arp_announce back: setting them again",
+                    );
+                }
+            }
+            Err(error) => {
+                self.confined.remove(&link.index);
+                if self.failed.insert(link.index) {
+                    tracing::info!(
+                        interface = %link.name,
+                        error = crate::api::causes(&error),
+                        "cannot set arp_ignore and arp_announce: where two interfaces are on one \
+                         segment, both answer for an address that one of them has",
+                    );
+                }
+            }
+        }
     }
 }
 

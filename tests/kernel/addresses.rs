@@ -352,7 +352,11 @@ fn confined(world: &World) -> Result<()> {
         speaker.have(&[V4], true).await?;
         ensure!(settings("eth0")? == [1, 2] && settings("eth2")? == [1, 2]);
         ensure!(settings("eth1")? == [2, 2], "what is stricter is left as it is");
-        // Somebody changes what was set: that stays.
+        // Who else sets them gets his way for a minute, or until the links change.
+        set("eth0", ["0", "1"])?;
+        world.node.ip("link set eth0 mtu 1400")?;
+        eventually("set again", seconds(5.0), || Ok(settings("eth0")? == [1, 2])).await?;
+        // What somebody makes stricter stays.
         speaker
             .edge
             .netlink
