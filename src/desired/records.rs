@@ -12,11 +12,16 @@
 //!                                                              listed it until somebody edited the list
 //! ```
 //!
+//! Whoever may edit a Service may write any claim on it. So a claim that lists nothing yet is believed to
+//! govern an address only where nobody else is to have it by the claim's name: a Service counts for the nodes
+//! and the policy of others' addresses no sooner than the operator has said so.
+//!
 //! What ends it is a word of the operator (`leasehold.dev/withdrawn-addresses`), the end of the Service, or
 //! another type or class. All of this says what is asked for; whether anybody may serve it is said by
 //! the claim alone.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -44,9 +49,13 @@ impl Record {
         Self { uid: uid.into(), claims: claims.into_iter().collect(), bare }
     }
 
-    fn has(&self, address: IpAddr) -> bool {
+    fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let claims = self.claims.iter().map(|(_, addresses)| addresses);
-        claims.chain([&self.bare]).any(|addresses| addresses.contains(&address))
+        claims.chain([&self.bare]).flatten().copied()
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        self.addresses().any(|it| it == address)
     }
 
     fn says(&self, claim: &LeaseName, listed: &AddressSet) -> bool {
@@ -146,10 +155,9 @@ impl Lists {
         self.absent = self.claims.values().filter(|list| list.absent).count();
     }
 
-    /// The pool that the addresses of this claim are from, where a single Service has them.
+    /// The pool that the addresses of this claim are from.
     pub(super) fn pool(&self, name: &LeaseName) -> Option<&str> {
-        let list = self.claims.get(name)?;
-        list.pool.as_deref().filter(|_| list.services.len() == 1)
+        self.claims.get(name)?.pool.as_deref()
     }
 
     /// All addresses that lists have, where any has lost some: else nobody asks.
@@ -160,9 +168,14 @@ impl Lists {
         self.claims.values().flat_map(|list| &list.standing).copied().collect()
     }
 
-    /// Whether a record that names this claim for `address` is to be believed.
-    fn confirms(&self, name: &LeaseName, address: IpAddr) -> bool {
-        self.claims.get(name).is_none_or(|list| list.confirms(address))
+    /// Whether what this claim lists leaves room for a record that names it for `address`.
+    fn admits(&self, name: &LeaseName, address: IpAddr) -> bool {
+        self.claims.get(name).is_none_or(|list| list.admits(address))
+    }
+
+    /// Whether this claim lists `address`, or did until somebody edited the list.
+    fn has(&self, name: &LeaseName, address: IpAddr) -> bool {
+        self.claims.get(name).is_some_and(|list| list.has(address))
     }
 }
 
@@ -206,9 +219,12 @@ impl List {
         named.is_some_and(|named| named.uid.is_empty() || *named.uid == *uid)
     }
 
-    fn confirms(&self, address: IpAddr) -> bool {
-        let on = |list: &AddressSet| list.contains(&address);
-        !on(&self.withdrawn) && (self.standing.is_empty() || on(&self.standing) || on(&self.lost))
+    fn has(&self, address: IpAddr) -> bool {
+        self.standing.contains(&address) || self.lost.contains(&address)
+    }
+
+    fn admits(&self, address: IpAddr) -> bool {
+        !self.withdrawn.contains(&address) && (self.standing.is_empty() || self.has(address))
     }
 
     /// What it listed last, if it lists nothing any more.
@@ -217,17 +233,57 @@ impl List {
     }
 }
 
+/// Which records are to be believed.
+struct Belief<'a, S> {
+    services: &'a BTreeMap<String, S>,
+    lists: &'a Lists,
+    /// All addresses on record, once anybody asks.
+    recorded: OnceCell<BTreeSet<IpAddr>>,
+}
+
+impl<'a, S: AsRef<Record>> Belief<'a, S> {
+    const fn of(services: &'a BTreeMap<String, S>, lists: &'a Lists) -> Self {
+        Self { services, lists, recorded: OnceCell::new() }
+    }
+
+    /// Whether `claim` governs `address` of this Service because its record says so.
+    fn confirms(&self, service: &str, record: &Record, claim: &LeaseName, address: IpAddr) -> bool {
+        self.lists.admits(claim, address)
+            && (self.lists.has(claim, address) || !self.doubts(service, record, claim, address))
+    }
+
+    /// Whether a claim that does not list `address` is to have others by its name: those of the Service
+    /// that it is named after, unless that has left it or shares this one; or the one that it is named after.
+    fn doubts(&self, service: &str, record: &Record, claim: &LeaseName, address: IpAddr) -> bool {
+        if let Some((namespace, name)) = claim.service() {
+            let namesake = format!("{namespace}/{name}");
+            let other = self.services.get(&namesake).filter(|_| namesake != service);
+            return other.map(AsRef::as_ref).is_some_and(|other| {
+                let left = !other.claims.is_empty() && other.claims.iter().all(|it| it.0 != *claim);
+                !other.has(address) && !left
+            });
+        }
+        claim.address().is_some_and(|ip| !record.has(ip) && self.recorded().contains(&ip))
+    }
+
+    fn recorded(&self) -> &BTreeSet<IpAddr> {
+        let all = || self.services.values().flat_map(|service| service.as_ref().addresses());
+        self.recorded.get_or_init(|| all().collect())
+    }
+}
+
 /// Which claims govern which addresses of each of these Services, by their names as `namespace/name`.
 pub fn governed<'a, S: AsRef<Record>>(
     services: &'a BTreeMap<String, S>,
     lists: &'a Lists,
 ) -> BTreeMap<&'a str, Governed<'a>> {
-    let mut listed = unrecorded(services, lists);
+    let belief = Belief::of(services, lists);
+    let mut listed = unrecorded(&belief);
     let governed = |(name, service): (&'a String, &'a S)| {
         let record = service.as_ref();
         let (listed, recorded) = (listed.remove(name.as_str()), &record.claims);
         let confirmed = |(claim, addresses): &(LeaseName, AddressSet)| {
-            addresses.iter().all(|address| lists.confirms(claim, *address))
+            addresses.iter().all(|address| belief.confirms(name, record, claim, *address))
         };
         if listed.is_none() && recorded.iter().all(confirmed) {
             return (name.as_str(), Cow::Borrowed(&**recorded));
@@ -239,8 +295,10 @@ pub fn governed<'a, S: AsRef<Record>>(
             }
         }
         for (claim, addresses) in recorded {
-            for address in addresses.iter().filter(|address| lists.confirms(claim, **address)) {
-                by_address.entry(*address).or_insert(claim);
+            for address in addresses {
+                if belief.confirms(name, record, claim, *address) {
+                    by_address.entry(*address).or_insert(claim);
+                }
             }
         }
         let mut by_claim: BTreeMap<&LeaseName, Vec<IpAddr>> = BTreeMap::new();
@@ -256,9 +314,9 @@ pub fn governed<'a, S: AsRef<Record>>(
 
 /// What claims list for each Service that does not say the same of itself.
 fn unrecorded<'a, S: AsRef<Record>>(
-    services: &'a BTreeMap<String, S>,
-    lists: &'a Lists,
+    belief: &Belief<'a, S>,
 ) -> BTreeMap<&'a str, Vec<(&'a LeaseName, AddressSet)>> {
+    let Belief { services, lists, .. } = *belief;
     let mut unrecorded: BTreeMap<&str, Vec<(&LeaseName, AddressSet)>> = BTreeMap::new();
     let standing = lists.standing();
     for (name, list) in &lists.claims {
@@ -272,7 +330,8 @@ fn unrecorded<'a, S: AsRef<Record>>(
             // Of several that share a claim each may have a part of what it lists.
             let some = latest.iter().any(|address| record.has(*address));
             let elsewhere = record.claims.iter().any(|(other, addresses)| {
-                other != name && addresses.iter().any(|address| lists.confirms(other, *address))
+                let confirmed = |address| belief.confirms(service, record, other, address);
+                other != name && addresses.iter().copied().any(confirmed)
             });
             let of_nobody = |address: IpAddr| !living().any(|(_, other)| other.has(address));
             // It has one of each family: one that stands on its record is not to be replaced by a list.

@@ -163,8 +163,8 @@ impl ServiceFacts {
         Some((key(object), facts))
     }
 
-    /// The pool that its addresses are from. Where it has its claims for itself, these say it, and what
-    /// somebody does to its annotation changes nothing.
+    /// The pool that its addresses are from. Its claims say it as soon as they are listed, and what somebody
+    /// does to its annotation changes nothing.
     pub(super) fn pool<'a>(
         &'a self,
         claims: &[(LeaseName, AddressSet)],

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Service};
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use leasehold_crds::AnnouncementPolicy;
-use leasehold_crds::lease::LeaseName;
+use leasehold_crds::lease::{Claim, LeaseName};
 use leasehold_crds::names::NodeName;
 use serde_json::json;
 
@@ -239,9 +239,27 @@ fn an_address_is_governed_by_one_claim_and_that_by_all_services_that_record_it()
             &["web.a: 192.0.2.1, 2001:db8::1 of web/a, web/b"],
         ),
         (
-            "one claim, an address each",
+            "the claim of another, which has not that address",
             &[("web.a", "a", &["192.0.2.1"]), ("web.a", "b", &["192.0.2.2"])],
-            &["web.a: 192.0.2.1, 192.0.2.2 of web/a, web/b"],
+            &["web.a: 192.0.2.1 of web/a"],
+        ),
+        (
+            "the claim of another that has no address yet",
+            &[("web.a", "a", &[]), ("web.a", "b", &["192.0.2.2"])],
+            &[],
+        ),
+        (
+            "the claim of another that has left it",
+            &[("web.c", "a", &["192.0.2.1"]), ("web.a", "b", &["192.0.2.2"])],
+            &["web.a: 192.0.2.2 of web/b", "web.c: 192.0.2.1 of web/a"],
+        ),
+        (
+            "the claim of another's address",
+            &[
+                ("192-0-2-1.address.leasehold", "a", &["192.0.2.1", "2001:db8::1"]),
+                ("192-0-2-1.address.leasehold", "b", &["192.0.2.2"]),
+            ],
+            &["192-0-2-1.address.leasehold: 192.0.2.1, 2001:db8::1 of web/a"],
         ),
         (
             "shared, and another claim",
@@ -262,6 +280,134 @@ fn an_address_is_governed_by_one_claim_and_that_by_all_services_that_record_it()
         let (desired, _) = build(&snapshot(&objects), None);
         assert_eq!(claims(&desired), *expected, "{name}");
     }
+}
+
+/// What the claim `web.y` asks for beside a Service of somebody else, whose user has written `annotations` on
+/// it; `listed` says whether the operator has written the lists.
+fn beside(
+    policies: &[serde_json::Value],
+    spec: serde_json::Value,
+    annotations: serde_json::Value,
+    listed: bool,
+) -> DesiredClaim {
+    let mut tenant = service("x", "192.0.2.9", spec);
+    tenant["metadata"]["namespace"] = json!("tenant");
+    tenant["metadata"]["labels"] = json!({"tenant": "true"});
+    let own = json!({"leasehold.dev/claim": "tenant.x", "leasehold.dev/allocated-from": "lan"});
+    tenant["metadata"]["annotations"] = own;
+    let edited = annotations.as_object().unwrap().clone();
+    tenant["metadata"]["annotations"].as_object_mut().unwrap().extend(edited);
+    let mut objects =
+        vec![service("y", "192.0.2.1", json!({})), node("n1", json!({})), node("n2", json!({}))];
+    objects.push(tenant);
+    objects.extend(policies.iter().cloned());
+    let mut all = snapshot(&objects);
+    let of_tenant = slice("x", json!([{"addresses": ["10.0.0.2"], "nodeName": "n2"}]));
+    let mut of_tenant: Slice = serde_json::from_value(of_tenant).unwrap();
+    of_tenant.meta_mut().namespace = Some("tenant".to_owned());
+    all.slices.extend(SliceFacts::of(&of_tenant));
+    for (claim, service, address) in
+        [("web.y", "web/y", [192, 0, 2, 1]), ("tenant.x", "tenant/x", [192, 0, 2, 9])]
+    {
+        let list = Claim {
+            services: vec![service.to_owned()],
+            addresses: [IpAddr::from(address)].into(),
+            pool: Some("lan".to_owned()),
+            ..Claim::default()
+        };
+        if listed {
+            all.lists.note(&claim.parse().unwrap(), &list);
+        }
+    }
+    let (desired, errors) = build(&all, None);
+    assert!(errors.is_empty(), "{errors:?}");
+    DesiredClaim::clone(&desired.claims[&"web.y".parse::<LeaseName>().unwrap()])
+}
+
+#[test]
+fn what_somebody_writes_on_his_service_changes_nothing_for_the_address_of_another() {
+    let tenants = |spec: serde_json::Value| {
+        let mut policy = policy("tenants", spec);
+        policy["spec"]["serviceSelectors"] = json!([{"matchLabels": {"tenant": "true"}}]);
+        policy["spec"]["priority"] = json!(1);
+        policy
+    };
+    let all = policy("all", json!({}));
+    for (name, policies, spec) in [
+        ("announced by nobody", vec![all.clone(), tenants(json!({"mode": "None"}))], json!({})),
+        (
+            "matched by no policy",
+            vec![policy(
+                "y",
+                json!({"serviceSelectors": [
+            {"matchExpressions": [{"key": "tenant", "operator": "DoesNotExist"}]}]}),
+            )],
+            json!({}),
+        ),
+        ("a pod on one node", vec![], json!({"externalTrafficPolicy": "Local"})),
+        (
+            "other nodes",
+            vec![all.clone(), tenants(json!({"nodeSelectors": [{"matchLabels": {"its": "own"}}]}))],
+            json!({}),
+        ),
+        (
+            "other settings",
+            vec![
+                all.clone(),
+                tenants(json!({
+                    "drainOnCordon": true, "onApiOutage": "Drop", "interfaces": ["eth9"],
+                    "detection": {"mode": "LeaseOnly"}, "serviceProxy": "None",
+                    "preferredNodes": [{"weight": 9, "nodeSelector": {}}],
+                })),
+            ],
+            json!({}),
+        ),
+        (
+            "another pool",
+            vec![
+                all,
+                policy(
+                    "dmz",
+                    json!({
+                "ipAddressPools": ["dmz"], "mode": "None", "priority": 1}),
+                ),
+            ],
+            json!({}),
+        ),
+    ] {
+        for listed in [true, false] {
+            let without = beside(&policies, spec.clone(), json!({}), listed);
+            for annotations in [
+                json!({"leasehold.dev/claim": "web.y"}),
+                json!({"leasehold.dev/claim": "web.y", "leasehold.dev/allocated-from": "dmz"}),
+                json!({"leasehold.dev/claim": "192-0-2-1.address.leasehold"}),
+                json!({"leasehold.dev/address-claims": "192-0-2-1.address.leasehold"}),
+            ] {
+                let with = beside(&policies, spec.clone(), annotations.clone(), listed);
+                assert_eq!(with, without, "{name}, listed: {listed}, {annotations}");
+                assert_eq!(with.services, ["web/y"], "{name}, listed: {listed}, {annotations}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_pool_of_a_shared_address_is_what_its_claim_says_and_not_one_of_its_services() {
+    let dmz = policy("dmz", json!({"ipAddressPools": ["dmz"], "mode": "None", "priority": 1}));
+    let mut objects = vec![policy("all", json!({})), dmz, node("n1", json!({}))];
+    for name in ["a", "b"] {
+        objects.push(under("web.a", name, &["192.0.2.1"], json!({})));
+    }
+    objects[4]["metadata"]["annotations"]["leasehold.dev/allocated-from"] = json!("dmz");
+    let mut all = snapshot(&objects);
+    let list = Claim {
+        services: vec!["web/a".to_owned(), "web/b".to_owned()],
+        addresses: [IpAddr::from([192, 0, 2, 1])].into(),
+        pool: Some("lan".to_owned()),
+        ..Claim::default()
+    };
+    all.lists.note(&"web.a".parse().unwrap(), &list);
+    assert_eq!(nodes_of(&build(&all, None).0, "web.a"), ["n1"]);
 }
 
 #[test]

@@ -42,6 +42,7 @@ mod sandbox;
 mod scene;
 mod sharing;
 mod spread;
+mod tenants;
 mod uninstall;
 mod upgrade;
 mod walk;
@@ -137,6 +138,7 @@ fn elections() -> Vec<Trial> {
         restart::all_speakers_are_upgraded_one_after_another_and_nothing_moves,
         sharing::services_that_share_an_address_have_one_owner_and_move_together,
         sharing::a_local_service_that_joins_an_address_interrupts_nothing,
+        tenants::what_a_tenant_writes_on_his_service_does_nothing_to_the_address_of_another,
         spread::services_are_spread_evenly_and_those_of_a_dead_node_over_all_survivors,
         spread::a_speaker_that_ends_while_its_node_is_drained_leaves_nothing_behind,
     ]

@@ -35,6 +35,13 @@ impl LeaseName {
         Self(format!("{label}{ADDRESS_CLAIM}").into())
     }
 
+    /// The address that a claim is named after.
+    pub fn address(&self) -> Option<IpAddr> {
+        let label = self.0.strip_suffix(ADDRESS_CLAIM)?;
+        let separator = if label.matches('-').count() == 3 { "." } else { ":" };
+        label.replace('-', separator).parse().ok()
+    }
+
     /// Namespace and name of the service that a claim is named after.
     pub fn service(&self) -> Option<(&str, &str)> {
         self.0.split_once('.').filter(|(_, name)| !name.contains('.'))
@@ -163,7 +170,7 @@ mod tests {
     fn claims_are_named_after_a_service_or_after_an_address() {
         let shop = LeaseName::claim("web", "shop");
         assert_eq!(shop.as_str(), "web.shop");
-        assert_eq!(shop.service(), Some(("web", "shop")));
+        assert_eq!((shop.service(), shop.address()), (Some(("web", "shop")), None));
         assert!(shop.is_claim());
         for (ip, name) in [
             ("192.0.2.7", "192-0-2-7.address.leasehold"),
@@ -174,6 +181,7 @@ mod tests {
             assert_eq!(claim.as_str(), name);
             assert_eq!(name.parse(), Ok(claim.clone()));
             assert!(claim.is_claim() && claim.service().is_none(), "{name}");
+            assert_eq!(claim.address(), Some(ip.parse().unwrap()));
         }
         for name in ["node-1", "a.b.c", "a.b.address.leasehold"] {
             assert!(!name.parse::<LeaseName>().unwrap().is_claim(), "{name}");

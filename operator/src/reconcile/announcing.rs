@@ -225,6 +225,9 @@ impl Index {
             let facts =
                 ServiceFacts::placed(split.clone(), pool, labels, row.traffic == Traffic::Local);
             world.snapshot.services.insert(key.to_string(), facts);
+            for (name, row) in split.keys().filter_map(|it| Some((it, self.claims.get(it)?))) {
+                world.snapshot.lists.note(name, &row.record);
+            }
             keys.insert(key.to_string());
         }
         if keys.is_empty() {

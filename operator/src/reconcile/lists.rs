@@ -74,12 +74,22 @@ impl<'a> Asked<'a> {
         self.0.iter().filter(|mention| mention.stays.is_some()).map(|mention| mention.key)
     }
 
-    /// What the lease says of them beside their names: their uids, and the pool of the first.
-    fn describe(self, index: &Index, plan: &Plan) -> (Vec<String>, Option<String>) {
+    /// What the lease says of them beside their names: their uids, and their pool. Where they differ on it,
+    /// because one has asked for another pool than has the address, it is the one that has the address, or
+    /// what the lease said `before`: the pool decides which policy governs all of them.
+    fn describe(
+        self,
+        index: &Index,
+        plan: &Plan,
+        before: Option<&str>,
+    ) -> (Vec<String>, Option<String>) {
         let uids = self.services().filter_map(|key| index.services.get(key));
-        let mut decisions = self.services().filter_map(|key| plan.services.get(key));
-        let pool = decisions.find_map(|decision| decision.allocated_from.clone());
-        (uids.map(|row| row.uid.clone()).collect(), pool)
+        let decisions = self.services().filter_map(|key| plan.services.get(key));
+        let pools: Vec<&str> = decisions.filter_map(|it| it.allocated_from.as_deref()).collect();
+        let owners = || self.addresses().filter_map(|ip| index.territory().owner(ip));
+        let mut known = owners().chain(before);
+        let pool = known.find(|pool| pools.contains(pool)).or(pools.first().copied());
+        (uids.map(|row| row.uid.clone()).collect(), pool.map(str::to_owned))
     }
 
     /// Their addresses.
@@ -174,7 +184,7 @@ fn list_first(index: &Index, plan: &Plan, name: &LeaseName, asked: Asked<'_>) ->
     if addresses.is_empty() && !unanswered {
         return None;
     }
-    let (uids, pool) = asked.describe(index, plan);
+    let (uids, pool) = asked.describe(index, plan, None);
     let named_after = name.service().map(|(namespace, name)| format!("{namespace}/{name}"));
     let record = Claim {
         duration_seconds: DURATION_SECONDS,
@@ -215,7 +225,7 @@ fn relist(
         record.addresses.retain(|ip| !lost(ip));
     }
     if !asked.is_by_nobody() {
-        (record.uids, record.pool) = asked.describe(index, plan);
+        (record.uids, record.pool) = asked.describe(index, plan, old.pool.as_deref());
         if !names(&old.services, asked.services()) {
             record.services = asked.services().map(ToString::to_string).collect();
         }

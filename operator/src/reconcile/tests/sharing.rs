@@ -182,3 +182,40 @@ fn who_cannot_share_any_more_is_told_why_it_moves() {
              service web/a, which needs port 80/TCP, too: ask for another, or use other ports"]
     );
 }
+
+#[test]
+fn the_pool_of_a_shared_claim_is_the_one_that_has_the_address_whatever_one_of_its_services_asks_for()
+ {
+    let users = [sharer("a", 7, 80), sharer("b", 8, 443)];
+    let pools = vec![pool("lan", &["10.0.0.0/30"]), pool("dmz", &["10.9.0.0/30"])];
+    let mut index =
+        World { services: users.to_vec(), pools: pools.clone(), ..World::default() }.index();
+    let pool_of_claim = |index: &Index| {
+        let claim = index.claims.get(&"web.a".parse().unwrap()).unwrap();
+        claim.record.pool.clone()
+    };
+    let (_, patch, _) = service_jobs(&index).remove(0);
+    carry_out(&mut index, &users, 20);
+    list_all(&mut index, 21);
+    let pool_before = pool_of_claim(&index);
+
+    // Whoever may edit a Service may say that its address is from elsewhere, and ask for that.
+    let mut edited = stored(&users[0], &patch, 22);
+    for name in ["leasehold.dev/address-pool", "leasehold.dev/allocated-from"] {
+        let other = if pool_before.as_deref() == Some("lan") { "dmz" } else { "lan" };
+        edited["metadata"]["annotations"][name] = json!(other);
+    }
+    index.apply(Change::Service(applied(edited)), START);
+    list_all(&mut index, 23);
+    assert_eq!(pool_of_claim(&index), pool_before);
+
+    // Also where no pool has the address any more.
+    for pool in pools
+        .into_iter()
+        .filter(|it| Some(it["metadata"]["name"].as_str().unwrap()) == pool_before.as_deref())
+    {
+        index.apply(Change::Pool(deleted(pool)), START);
+    }
+    list_all(&mut index, 24);
+    assert_eq!(pool_of_claim(&index), pool_before);
+}
