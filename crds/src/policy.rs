@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::names::InterfacePattern;
+use crate::selector;
 
 mod announcing;
 mod detection;
@@ -80,7 +81,9 @@ pub const DEFAULT_PRIORITY: i32 = 100;
 #[cfg_attr(test, kube(cel))]
 #[serde(rename_all = "camelCase")]
 pub struct AnnouncementPolicySpec {
-    /// The rank among the policies that match a service: the smallest governs.
+    /// The rank among the policies that match a service: the smallest governs. A policy of which some cannot
+    /// be read keeps its rank and matches by the rest: what it governs stays with its owners, and no other
+    /// node takes it.
     #[serde(default = "default_priority")]
     #[schemars(range(min = 0, max = 1_000_000))]
     pub priority: i32,
@@ -94,17 +97,17 @@ pub struct AnnouncementPolicySpec {
     /// Selectors of pools whose services the policy matches as well. Without names and selectors:
     /// those of all pools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(schema_with = "selector::up_to_64")]
     pub ip_address_pool_selectors: Vec<LabelSelector>,
 
     /// Selectors of the services that the policy matches; one that matches is enough. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(schema_with = "selector::up_to_64")]
     pub service_selectors: Vec<LabelSelector>,
 
     /// Selectors of the nodes that may announce; one that matches is enough. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(schema_with = "selector::up_to_64")]
     pub node_selectors: Vec<LabelSelector>,
 
     /// Whether a node gives away its addresses as soon as it is cordoned. Else it takes no more, and
@@ -331,12 +334,12 @@ mod tests {
     }
 
     fn governor(policies: &[AnnouncementPolicy], service: &[(&str, &str)], pool: &str) -> String {
-        let (policies, errors) = Policies::new(policies);
-        assert!(errors.is_empty(), "{errors:?}");
+        let (policies, _) = Policies::new(policies);
         match policies.govern(&labels(service), Some(pool)) {
             Governance::Default => "(default)".to_owned(),
             Governance::None => "(none)".to_owned(),
             Governance::Policy(policy) => policy.name.clone(),
+            Governance::Unreadable(policy) => format!("({})", policy.name),
         }
     }
 
@@ -369,7 +372,53 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_cannot_be_read_announces_nothing_instead_of_everything() {
+    fn selectors_that_cannot_be_read_are_refused_with_what_to_write() {
+        let expression = |operator: &str, values: serde_json::Value| {
+            json!({"matchExpressions": [
+                {"key": "zone", "operator": "Exists"},
+                {"key": "zone", "operator": operator, "values": values},
+            ]})
+        };
+        let refusal = |selector: &serde_json::Value| {
+            let specs = [
+                json!({"serviceSelectors": [{}, selector]}),
+                json!({"nodeSelectors": [selector]}),
+                json!({"ipAddressPoolSelectors": [selector]}),
+                json!({"preferredNodes": [{"weight": 1, "nodeSelector": selector}]}),
+            ];
+            let mut refusals = specs.map(|spec| {
+                let errors = policy("p", spec).validate_cel().err().unwrap_or_default();
+                errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            });
+            for refusal in &mut refusals {
+                *refusal = refusal.split_once("the expression").unwrap_or_default().1.to_owned();
+            }
+            assert!(refusals.iter().all(|it| *it == refusals[0]), "{refusals:?}");
+            refusals[0].clone()
+        };
+        for (operator, values, says) in [
+            ("In", json!(["dmz"]), ""),
+            ("NotIn", json!(["dmz", "lan"]), ""),
+            ("DoesNotExist", json!([]), ""),
+            (
+                "Inn",
+                json!(["dmz"]),
+                " about label 'zone' has the operator 'Inn': write In, NotIn, Exists or DoesNotExist",
+            ),
+            ("In", json!([]), " about label 'zone' has no values: add at least one"),
+            ("NotIn", json!(null), " about label 'zone' has no values: add at least one"),
+            ("Exists", json!(["dmz"]), " about label 'zone' has values: drop them, or write In"),
+        ] {
+            let selector = expression(operator, values.clone());
+            assert_eq!(refusal(&selector), says, "{operator} {values}");
+            // Both say the same of the same.
+            let read = selector::read(&serde_json::from_value(selector).unwrap());
+            assert_eq!(read.is_ok(), says.is_empty(), "{operator} {values}");
+        }
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_read_has_what_it_may_govern_stay_as_it_is() {
         let near = json!({"nodeSelectors": [
             {"matchExpressions": [{"key": "rack", "operator": "Near"}]},
         ]});
@@ -401,7 +450,52 @@ mod tests {
             assert_eq!(errors.len(), 1);
             assert_eq!(errors[0].reason(), reason);
             assert!(errors[0].to_string().starts_with(says), "{}", errors[0]);
-            assert!(matches!(policies.govern(&labels(&[]), None), Governance::None));
+            assert!(matches!(policies.govern(&labels(&[]), None), Governance::Unreadable(_)));
+        }
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_read_stands_in_its_place_and_matches_by_what_can_be_read() {
+        let typo = json!({"matchExpressions": [
+            {"key": "zone", "operator": "Inn", "values": ["dmz"]}]});
+        let zone = |zone: &str| json!({"matchLabels": {"zone": zone}});
+        let everything = policy("everything", json!({"priority": 1000}));
+        let first = policy("first", json!({"priority": 1, "serviceSelectors": [zone("first")]}));
+        for (spec, zone, pool, governs) in [
+            (json!({"serviceSelectors": [typo]}), "dmz", "lan", "(dmz)"),
+            (json!({"serviceSelectors": [typo]}), "office", "lan", "(dmz)"),
+            (json!({"serviceSelectors": [typo]}), "first", "lan", "first"),
+            (
+                json!({"serviceSelectors": [typo], "ipAddressPools": ["dmz"]}),
+                "dmz",
+                "lan",
+                "everything",
+            ),
+            (json!({"serviceSelectors": [typo], "ipAddressPools": ["dmz"]}), "x", "dmz", "(dmz)"),
+            (json!({"ipAddressPoolSelectors": [typo]}), "dmz", "lan", "(dmz)"),
+            (
+                json!({"serviceSelectors": [zone("dmz")], "nodeSelectors": [typo]}),
+                "dmz",
+                "lan",
+                "(dmz)",
+            ),
+            (
+                json!({"serviceSelectors": [zone("dmz")], "nodeSelectors": [typo]}),
+                "office",
+                "lan",
+                "everything",
+            ),
+            (
+                json!({"serviceSelectors": [zone("dmz")], "detection": {"misses": 1}}),
+                "dmz",
+                "lan",
+                "(dmz)",
+            ),
+        ] {
+            let mut dmz = policy("dmz", spec.clone());
+            dmz.spec.priority = 10;
+            let policies = [everything.clone(), dmz, first.clone()];
+            assert_eq!(governor(&policies, &[("zone", zone)], pool), governs, "{spec} {zone} {pool}");
         }
     }
 

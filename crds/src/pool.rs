@@ -170,11 +170,11 @@ pub struct ServiceAllocation {
     pub namespaces: Vec<String>,
     /// Namespaces by their labels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(schema_with = "crate::selector::up_to_16")]
     pub namespace_selectors: Vec<LabelSelector>,
     /// Services by their labels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(schema_with = "crate::selector::up_to_16")]
     pub service_selectors: Vec<LabelSelector>,
 }
 
@@ -349,5 +349,29 @@ mod tests {
             assert!(refused.contains(message), "{entry}: {refused}");
             assert!(AddressRange::from(entry).parse().is_err(), "{entry}");
         }
+    }
+
+    #[test]
+    fn selectors_that_cannot_be_read_are_refused() {
+        let refused = |operator: &str| {
+            let selector = serde_json::json!([{"matchExpressions": [
+                {"key": "team", "operator": operator, "values": ["blue"]}]}]);
+            let selectors: Vec<LabelSelector> = serde_json::from_value(selector).unwrap();
+            ["namespaces", "services"].map(|which| {
+                let mut allocation = ServiceAllocation::default();
+                match which {
+                    "namespaces" => allocation.namespace_selectors.clone_from(&selectors),
+                    _ => allocation.service_selectors.clone_from(&selectors),
+                }
+                let spec = IPAddressPoolSpec {
+                    addresses: vec!["192.0.2.0/24".into()],
+                    service_allocation: Some(allocation),
+                    ..IPAddressPoolSpec::default()
+                };
+                IPAddressPool::new("lan", spec).validate_cel().is_err()
+            })
+        };
+        assert_eq!(refused("In"), [false, false]);
+        assert_eq!(refused("Is"), [true, true]);
     }
 }

@@ -1,9 +1,12 @@
-//! Label selectors, and what is wrong with those that cannot be read: the API server takes any.
+//! Label selectors, and what is wrong with those that cannot be read. The API server would take any: rules in the
+//! definitions refuse them, and what was stored before these or is read by another version is read with care.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::{Expression, Selector};
+use schemars::{JsonSchema as _, Schema, SchemaGenerator};
+use serde_json::{Value, json};
 
 /// What is wrong with a selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +38,65 @@ pub enum SelectorError {
         /// `Exists` or `DoesNotExist`.
         operator: String,
     },
+}
+
+/// How many expressions a selector has at most, and how long their keys (prefix, `/` and name) and operators are:
+/// the API server asks for bounds before it takes a rule.
+const EXPRESSIONS: usize = 64;
+const KEY: usize = 317;
+const OPERATOR: usize = 64;
+
+/// The schema of a selector that the API server checks, too, by the rules of [`read`].
+pub(crate) fn one(generator: &mut SchemaGenerator) -> Schema {
+    let about = "\"the expression about label '\" + self.key + \"'";
+    let rules = json!([
+        {
+            "rule": "self.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist']",
+            "messageExpression": format!(
+                "{about} has the operator '\" + self.operator + \"': write In, NotIn, Exists or \
+                 DoesNotExist\""
+            ),
+        },
+        {
+            "rule": "!(self.operator in ['In', 'NotIn']) || (has(self.values) && self.values.size() > 0)",
+            "messageExpression": format!("{about} has no values: add at least one\""),
+        },
+        {
+            "rule": "!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) \
+                     || self.values.size() == 0",
+            "messageExpression": format!("{about} has values: drop them, or write In\""),
+        },
+    ]);
+    let mut schema = LabelSelector::json_schema(generator);
+    let mut set = |at: &str, name: &str, value: Value| {
+        if let Some(Value::Object(fields)) = schema.pointer_mut(at) {
+            fields.insert(name.to_owned(), value);
+        }
+    };
+    let expressions = "/properties/matchExpressions";
+    let expression = format!("{expressions}/items");
+    set(expressions, "maxItems", json!(EXPRESSIONS));
+    set(&format!("{expression}/properties/key"), "maxLength", json!(KEY));
+    set(&format!("{expression}/properties/operator"), "maxLength", json!(OPERATOR));
+    set(&expression, "x-kubernetes-validations", rules);
+    schema
+}
+
+/// The schema of up to 64 selectors.
+pub(crate) fn up_to_64(generator: &mut SchemaGenerator) -> Schema {
+    several(generator, 64)
+}
+
+/// The schema of up to 16 selectors, of which each change is one of all.
+pub(crate) fn up_to_16(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = several(generator, 16);
+    schema.insert("x-kubernetes-list-type".to_owned(), json!("atomic"));
+    schema
+}
+
+fn several(generator: &mut SchemaGenerator, most: usize) -> Schema {
+    let one = one(generator);
+    schemars::json_schema!({ "type": "array", "maxItems": most, "items": one })
 }
 
 /// Reads a selector, by the rules of Kubernetes for its own.

@@ -29,7 +29,7 @@ pub fn build(snapshot: &Snapshot, before: Option<&Desired>) -> (Desired, Vec<Pol
             continue;
         };
         let governance = policies.govern(&service.labels, service.pool(claims, &snapshot.lists));
-        let protection = policy_of(governance).map(|it| it.host_protection).unwrap_or_default();
+        let protection = governance.policy().map(|it| it.host_protection).unwrap_or_default();
         for (claim, addresses) in claims.iter() {
             reaches.add(claim, addresses, &service.ports, protection);
             for address in addresses {
@@ -64,19 +64,13 @@ struct Part<'a> {
     governance: Governance<'a>,
 }
 
-const fn policy_of(governance: Governance<'_>) -> Option<&Policy> {
-    match governance {
-        Governance::Policy(policy) => Some(policy),
-        Governance::Default | Governance::None => None,
-    }
-}
-
 /// Adds to a claim what another service asks of it that records it as well.
 fn join(claim: &mut DesiredClaim, other: DesiredClaim) {
     claim.services.extend(other.services);
     claim.addresses.extend(other.addresses);
     claim.nodes = Arc::new(claim.nodes.intersection(&other.nodes).cloned().collect());
     claim.silence = claim.silence.or(other.silence);
+    claim.held |= other.held;
     claim.drain_on_cordon |= other.drain_on_cordon;
     claim.preference = both(&claim.preference, &other.preference);
     claim.apart_from.extend(other.apart_from);
@@ -139,7 +133,7 @@ impl Allowed<'_> {
             if addresses.is_empty() {
                 continue;
             }
-            without |= policy_of(*governance).is_some_and(|it| it.announce_without_endpoints);
+            without |= governance.policy().is_some_and(|it| it.announce_without_endpoints);
             let others = claims.iter().map(|(other, _)| other);
             let asked = DesiredClaim {
                 apart_from: others.filter(|other| *other != claim).cloned().collect(),
@@ -161,14 +155,16 @@ impl Allowed<'_> {
         addresses: AddressSet,
         governance: Governance<'_>,
     ) -> DesiredClaim {
-        let policy = policy_of(governance);
+        let policy = governance.policy();
+        let held = matches!(governance, Governance::Unreadable(_));
         let silent = matches!(governance, Governance::None)
-            || policy.is_some_and(|policy| policy.mode == AnnouncementMode::None);
+            || !held && policy.is_some_and(|policy| policy.mode == AnnouncementMode::None);
         DesiredClaim {
             services: vec![name.to_owned()],
             addresses,
-            nodes: if silent { Arc::default() } else { self.nodes(policy) },
+            nodes: if silent || held { Arc::default() } else { self.nodes(policy) },
             silence: silent.then_some(Silence::Policy),
+            held,
             drain_on_cordon: policy.is_some_and(|policy| policy.drain_on_cordon),
             preference: self.preference(policy),
             apart_from: BTreeSet::new(),

@@ -127,6 +127,8 @@ pub struct DesiredClaim {
     pub nodes: Arc<BTreeSet<NodeName>>,
     /// Why no node may hold it, if none may.
     pub silence: Option<Silence>,
+    /// Whether what governs it cannot be read: then its owner keeps it, and no node may take it.
+    pub held: bool,
     /// Whether a node gives it away as soon as it is cordoned.
     pub drain_on_cordon: bool,
     /// How much nodes are preferred to those that are not named.

@@ -28,6 +28,8 @@ pub enum LeftOut {
     Silent(Silence),
     /// A label or taint takes it out of load balancing.
     Excluded,
+    /// This policy cannot be read: nobody begins to announce what it governs.
+    Unreadable(String),
     /// This policy does not select it.
     NotSelected(String),
     /// `externalTrafficPolicy: Local`, and no endpoint there.
@@ -44,12 +46,12 @@ impl<'a> Rules<'a> {
         Self { snapshot, policies, errors, claims: governed(&snapshot.services, &snapshot.lists) }
     }
 
-    /// The policies that can be followed, in the order in which they are tried.
+    /// The policies, in the order in which they are tried.
     pub const fn policies(&self) -> &Policies {
         &self.policies
     }
 
-    /// Those that cannot.
+    /// What of them cannot be read.
     pub fn errors(&self) -> &[PolicyError] {
         &self.errors
     }
@@ -75,15 +77,20 @@ impl<'a> Rules<'a> {
         if let Some(silence) = claim.silence {
             return Some(LeftOut::Silent(silence));
         }
+        let mut governing = claim.services.iter().filter_map(|service| self.govern(service));
+        if claim.held
+            && let Some(Governance::Unreadable(policy)) =
+                governing.find(|it| matches!(it, Governance::Unreadable(_)))
+        {
+            return Some(LeftOut::Unreadable(policy.name.clone()));
+        }
         let Some(object) = self.snapshot.nodes.get(node) else { return Some(LeftOut::NoNode) };
         if object.is_excluded() {
             return Some(LeftOut::Excluded);
         }
-        let refusing = claim.services.iter().find_map(|service| match self.govern(service)? {
-            Governance::Policy(policy) => {
-                (!policy.allows_node(&object.labels)).then(|| policy.name.clone())
-            }
-            Governance::Default | Governance::None => None,
+        let refusing = claim.services.iter().find_map(|service| {
+            let policy = self.govern(service)?.policy()?;
+            (!policy.allows_node(&object.labels)).then(|| policy.name.clone())
         });
         Some(refusing.map_or(LeftOut::NoEndpoint, LeftOut::NotSelected))
     }

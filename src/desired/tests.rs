@@ -634,6 +634,34 @@ fn what_a_policy_says_nobody_announces_has_no_node_and_keeps_its_claim() {
 }
 
 #[test]
+fn what_a_policy_that_cannot_be_read_may_govern_is_held_by_who_has_it() {
+    let typo = json!([{"matchExpressions": [
+        {"key": "zone", "operator": "Inn", "values": ["dmz"]}]}]);
+    for mode in ["None", "Layer2"] {
+        let dmz = json!({
+            "priority": 1, "serviceSelectors": typo, "interfaces": ["eth1"], "mode": mode,
+            "hostProtection": "Disabled",
+        });
+        let objects = [
+            service("a", "192.0.2.1", json!({})),
+            node("n1", json!({})),
+            policy("dmz", dmz),
+            policy("everything-else", json!({"priority": 1000})),
+        ];
+        let all = snapshot(&objects);
+        let (desired, errors) = build(&all, None);
+        assert_eq!(errors.len(), 1);
+        let claim = desired.claim(&"web.a".parse().unwrap()).unwrap();
+        assert!(claim.held && claim.nodes.is_empty(), "{mode}");
+        assert_eq!(claim.silence, None, "{mode}");
+        assert_eq!(claim.interfaces[0].to_string(), "eth1");
+        let rules = Rules::new(&all);
+        let why = rules.leaves_out(claim, &"n1".parse().unwrap());
+        assert_eq!(why, Some(LeftOut::Unreadable("dmz".to_owned())));
+    }
+}
+
+#[test]
 fn a_service_that_no_policy_matches_has_the_defaults_and_no_node() {
     let drop = json!({"onApiOutage": "Drop", "detection": {"mode": "LeaseOnly"}});
     let claim = shared(&[("other", drop)], &["a"]);

@@ -32,5 +32,5 @@ pub use story::{
     ClaimStory, Governed, NodeStory, Ownership, State, Story, Verdict, explain, outline,
 };
 pub use view::{Obstacle, View};
-pub use words::{answer, first_of, keeps, no_answer, obstacle, state_of, unanswered};
+pub use words::{answer, first_of, keeps, no_answer, obstacle, state_of, unanswered, unreadable};
 pub use world::{ClaimRow, OTHER_WRITER, Objects, ServiceRow, SessionRow, World};

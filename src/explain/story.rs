@@ -131,6 +131,8 @@ pub enum Verdict {
     Candidate,
     /// Nobody is to announce it.
     Silent,
+    /// The policy cannot be read.
+    Held,
     /// The policy does not select the node.
     NotSelected,
     /// A label or taint excludes the node.
@@ -216,6 +218,13 @@ fn governed(governance: &Governance<'_>) -> Governed {
         }
         Governance::None => {
             Governed { policy: None, text: "policies exist, and none matches it".to_owned() }
+        }
+        Governance::Unreadable(policy) => {
+            let text = format!(
+                "{} (priority {}), which cannot be read: what it governs stays where it is",
+                policy.name, policy.priority
+            );
+            Governed { policy: Some(policy.name.clone()), text }
         }
         Governance::Policy(policy) => {
             let mode = match policy.mode {

@@ -106,7 +106,7 @@ fn verdict_of(story: &Story, node: &str) -> (Verdict, String) {
 #[expect(clippy::too_many_lines, reason = "a table with a row for each verdict")]
 fn each_node_has_a_verdict_with_its_reason() {
     type Change = fn(&mut Objects);
-    let rows: [(&str, Change, Verdict, &str); 16] = [
+    let rows: [(&str, Change, Verdict, &str); 17] = [
         ("as it is", |_| {}, Verdict::Candidate, "has 0 addresses now"),
         (
             "cordoned",
@@ -176,6 +176,17 @@ fn each_node_has_a_verdict_with_its_reason() {
             },
             Verdict::NotSelected,
             "not selected by policy edge",
+        ),
+        (
+            "policy that cannot be read",
+            |it| {
+                it.policies = vec![of(policy(json!({ "nodeSelectors": [{ "matchExpressions": [
+                    { "key": "edge", "operator": "Near" },
+                ] }] })))];
+            },
+            Verdict::Held,
+            "policy edge, which governs it, cannot be read (see its condition Accepted): no node \
+             takes it until that is put right",
         ),
         (
             "no speaker",

@@ -35,6 +35,10 @@ pub fn obstacle(
                  --ignore-exclude-label pass over) or the taint out-of-service",
             ),
         ),
+        Obstacle::LeftOut(LeftOut::Unreadable(policy)) => (
+            Verdict::Held,
+            format!("{}: no node takes it until that is put right", unreadable(policy)),
+        ),
         Obstacle::LeftOut(LeftOut::NotSelected(policy)) => {
             (Verdict::NotSelected, format!("not selected by policy {policy}"))
         }
@@ -86,8 +90,14 @@ pub fn keeps(claim: &DesiredClaim, obstacle: &Obstacle) -> Option<&'static str> 
             Some("keeps it until pods leave it")
         }
         Obstacle::Restarting => Some("keeps it while its speaker restarts"),
+        Obstacle::LeftOut(LeftOut::Unreadable(_)) => Some("keeps it"),
         _ => None,
     }
+}
+
+/// That the policy that governs a Service cannot be read.
+pub fn unreadable(policy: &str) -> String {
+    format!("policy {policy}, which governs it, cannot be read (see its condition Accepted)")
 }
 
 /// That a node does not answer the hosts of `subnet` on `interface`, and what to do.

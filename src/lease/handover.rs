@@ -132,6 +132,8 @@ impl Election {
         };
         if let Some(silence) = claim.silence {
             Some(silence.text())
+        } else if claim.held {
+            None
         } else if !claim.nodes.contains(&self.config.node) {
             Some("node may not announce it any more")
         } else if gives.is_some() {
@@ -345,7 +347,8 @@ impl Election {
         cause: &str,
         actions: &mut Vec<Action>,
     ) {
-        let barred = !claim.nodes.contains(&self.config.node) || self.is_barred(name, claim);
+        let allowed = claim.held || claim.nodes.contains(&self.config.node);
+        let barred = !allowed || self.is_barred(name, claim);
         if self.own.is_leaving() || barred {
             self.leave_claim(now, name, stored, &Leaving::new(Reason::Asked, cause), actions);
         } else {

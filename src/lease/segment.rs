@@ -186,6 +186,7 @@ mod tests {
             addresses: vips.iter().map(|vip| vip.parse().unwrap()).collect(),
             nodes: Arc::default(),
             silence: None,
+            held: false,
             drain_on_cordon: false,
             preference: Arc::default(),
             apart_from: BTreeSet::new(),

@@ -112,6 +112,7 @@ const fn verdict(verdict: Verdict) -> (&'static str, Tone) {
         Verdict::Owns => ("owns", Tone::Good),
         Verdict::Takes => ("takes", Tone::Good),
         Verdict::Candidate => ("could", Tone::Plain),
+        Verdict::Held => ("held", Tone::Dim),
         Verdict::NotSelected => ("not selected", Tone::Dim),
         Verdict::Excluded => ("excluded", Tone::Dim),
         Verdict::Silent => ("silent", Tone::Dim),

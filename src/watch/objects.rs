@@ -1,5 +1,6 @@
 //! The watches on what the cluster asks for.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Event as Watched};
 use kube::{Api, Client, Resource, ResourceExt};
+use leasehold_crds::names::NodeName;
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
@@ -220,9 +222,10 @@ fn key(object: &impl ResourceExt) -> String {
     }
 }
 
-type Facts<F> = std::collections::BTreeMap<String, F>;
+type Facts<F> = BTreeMap<String, F>;
 
-/// Applies a change to `kept`.
+/// Applies a change to `kept`. Of an object that cannot be read, as after a newer definition, what was read
+/// last is kept: nobody has deleted it.
 fn merge<K, F>(
     event: Watched<DeserializeGuard<K>>,
     kept: &mut Facts<F>,
@@ -231,14 +234,18 @@ fn merge<K, F>(
 ) -> Merged
 where
     K: Resource,
-    F: PartialEq,
+    F: Clone + PartialEq,
     DeserializeGuard<K>: ResourceExt,
 {
-    let read = |object: &DeserializeGuard<K>| match &object.0 {
+    let read = |object: &DeserializeGuard<K>, kept: &Facts<F>| match &object.0 {
         Ok(object) => facts(object),
         Err(error) => {
-            tracing::warn!(object = key(object), %error, "an object cannot be read and is passed over");
-            None
+            let object = key(object);
+            let known =
+                kept.get_key_value(&object).map(|(key, facts)| (key.clone(), facts.clone()));
+            let known_before = known.is_some();
+            tracing::warn!(object, known_before, %error, "an object cannot be read");
+            known
         }
     };
     let changed = match event {
@@ -247,14 +254,14 @@ where
             false
         }
         Watched::InitApply(object) => {
-            listing.extend(read(&object));
+            listing.extend(read(&object, kept));
             false
         }
         Watched::InitDone => {
             *kept = std::mem::take(listing);
             return Merged::Listed;
         }
-        Watched::Apply(object) => match read(&object) {
+        Watched::Apply(object) => match read(&object, kept) {
             Some((key, facts)) if kept.get(&key) == Some(&facts) => false,
             Some((key, facts)) => {
                 kept.insert(key, facts);
@@ -294,12 +301,17 @@ fn merge_slices(event: Watched<Slice>, snapshot: &mut Snapshot, listing: &mut Sl
 /// As [`merge`], for what is kept under a parsed name.
 fn merge_nodes(
     event: Watched<DeserializeGuard<Node>>,
-    kept: &mut std::collections::BTreeMap<leasehold_crds::names::NodeName, NodeObject>,
-    listing: &mut std::collections::BTreeMap<leasehold_crds::names::NodeName, NodeObject>,
+    kept: &mut BTreeMap<NodeName, NodeObject>,
+    listing: &mut BTreeMap<NodeName, NodeObject>,
     ignore_exclude_label: bool,
 ) -> Merged {
-    let read = |object: &DeserializeGuard<Node>| {
-        let (name, node) = NodeObject::of(object.0.as_ref().ok()?)?;
+    let read = |object: &DeserializeGuard<Node>, kept: &BTreeMap<NodeName, NodeObject>| {
+        let Ok(object) = &object.0 else {
+            let name = object.name_any().parse().ok()?;
+            let node = kept.get(&name)?.clone();
+            return Some((name, node));
+        };
+        let (name, node) = NodeObject::of(object)?;
         Some((name, if ignore_exclude_label { node.ignoring_label() } else { node }))
     };
     match event {
@@ -308,7 +320,7 @@ fn merge_nodes(
             return Merged::Nothing;
         }
         Watched::InitApply(object) => {
-            listing.extend(read(&object));
+            listing.extend(read(&object, kept));
             return Merged::Nothing;
         }
         Watched::InitDone => {
@@ -317,7 +329,7 @@ fn merge_nodes(
         }
         Watched::Apply(object) => {
             // A kubelet says every few minutes what is known.
-            let Some((name, facts)) = read(&object) else { return Merged::Nothing };
+            let Some((name, facts)) = read(&object, kept) else { return Merged::Nothing };
             if kept.get(&name) == Some(&facts) {
                 return Merged::Nothing;
             }
@@ -330,4 +342,47 @@ fn merge_nodes(
         }
     }
     Merged::Changed
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A policy with this `mode`, as a watch brings it.
+    fn policy(name: &str, mode: &str) -> DeserializeGuard<AnnouncementPolicy> {
+        let policy = json!({
+            "apiVersion": "leasehold.dev/v1alpha1", "kind": "AnnouncementPolicy",
+            "metadata": { "name": name }, "spec": { "mode": mode },
+        });
+        serde_json::from_value(policy).unwrap()
+    }
+
+    /// What is kept after these events: names and modes.
+    fn kept(events: Vec<Watched<DeserializeGuard<AnnouncementPolicy>>>) -> Vec<String> {
+        let (mut kept, mut listing) = (Facts::new(), Facts::new());
+        for event in events {
+            merge(event, &mut kept, &mut listing, |policy| {
+                Some((key(policy), format!("{:?}", policy.spec.mode)))
+            });
+        }
+        kept.into_iter().map(|(name, mode)| format!("{name} {mode}")).collect()
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_any_more_is_kept_as_it_was_also_when_all_are_listed_anew() {
+        use Watched::{Apply, Delete, Init, InitApply, InitDone};
+        let listed = || vec![Init, InitApply(policy("a", "None")), InitDone];
+        let after = |events| kept(listed().into_iter().chain(events).collect());
+        assert_eq!(after(vec![]), ["a None"]);
+        assert_eq!(after(vec![Apply(policy("a", "Quantum"))]), ["a None"]);
+        let anew = || vec![Init, InitApply(policy("a", "Quantum")), InitDone];
+        assert_eq!(after(anew()), ["a None"]);
+        assert_eq!(after([anew(), vec![Apply(policy("a", "Layer2"))]].concat()), ["a Layer2"]);
+        assert_eq!(after([anew(), vec![Delete(policy("a", "Quantum"))]].concat()), [""; 0]);
+        assert_eq!(after(vec![Init, InitDone]), [""; 0]);
+        // What was never read is not known.
+        assert_eq!(after(vec![Apply(policy("b", "Quantum"))]), ["a None"]);
+    }
 }

@@ -82,7 +82,7 @@ impl PolicyError {
     }
 }
 
-/// A policy that can be followed: with all that it says read.
+/// A policy with all that it says read, as far as that can be.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Its name.
@@ -111,6 +111,8 @@ pub struct Policy {
     pub service_proxy: ServiceProxy,
     /// Its rank: of those that match a service, the one with the smallest governs it.
     pub priority: i32,
+    /// Whether some of it cannot be read.
+    unreadable: bool,
     pools: Vec<String>,
     pool_selectors: Vec<Selector>,
     services: Vec<Selector>,
@@ -121,64 +123,90 @@ pub struct Policy {
 impl Policy {
     /// Reads what `policy` says.
     pub fn parse(policy: &AnnouncementPolicy) -> Result<Self, PolicyError> {
-        let name = policy.name_any();
-        let read = |field, selectors: &[LabelSelector]| {
-            let read_one = |(index, selector): (usize, &LabelSelector)| {
-                selector::read(selector).map_err(|source| PolicyError::Selector {
-                    policy: name.clone(),
-                    field,
-                    index,
-                    source,
-                })
-            };
-            selectors.iter().enumerate().map(read_one).collect::<Result<Vec<_>, _>>()
+        match Self::read(policy) {
+            (policy, None) => Ok(policy),
+            (_, Some(error)) => Err(error),
+        }
+    }
+
+    /// Reads what can be read of `policy`, and says what is wrong with the rest. What selectors that cannot be
+    /// read mean nobody knows: they match everything.
+    fn read(policy: &AnnouncementPolicy) -> (Self, Option<PolicyError>) {
+        let (name, spec) = (policy.name_any(), &policy.spec);
+        let mut first = None;
+        let mut wrong = |error: PolicyError| {
+            first.get_or_insert(error);
         };
-        let pool_selectors =
-            read("ipAddressPoolSelectors", &policy.spec.ip_address_pool_selectors)?;
-        let services = read("serviceSelectors", &policy.spec.service_selectors)?;
-        let nodes = read("nodeSelectors", &policy.spec.node_selectors)?;
+        let mut selector = |field, index, selector: &LabelSelector| {
+            selector::read(selector).unwrap_or_else(|source| {
+                wrong(PolicyError::Selector { policy: name.clone(), field, index, source });
+                Selector::default()
+            })
+        };
+        let mut selectors = |field, all: &[LabelSelector]| -> Vec<Selector> {
+            all.iter().enumerate().map(|(index, one)| selector(field, index, one)).collect()
+        };
+        let pool_selectors = selectors("ipAddressPoolSelectors", &spec.ip_address_pool_selectors);
+        let services = selectors("serviceSelectors", &spec.service_selectors);
+        let nodes = selectors("nodeSelectors", &spec.node_selectors);
         let mut preferred = Vec::new();
-        for (index, entry) in policy.spec.preferred_nodes.iter().enumerate() {
+        for (index, entry) in spec.preferred_nodes.iter().enumerate() {
             let weight =
                 u32::try_from(entry.weight).ok().filter(|weight| (1..=100).contains(weight));
             let Some(weight) = weight else {
                 let weight = entry.weight;
-                return Err(PolicyError::Weight { policy: name, index, weight });
+                wrong(PolicyError::Weight { policy: name.clone(), index, weight });
+                continue;
             };
-            let selector = selector::read(&entry.node_selector).map_err(|source| {
-                let field = "preferredNodes";
-                PolicyError::Selector { policy: name.clone(), field, index, source }
-            })?;
-            preferred.push((weight, selector));
+            match selector::read(&entry.node_selector) {
+                Ok(selector) => preferred.push((weight, selector)),
+                Err(source) => {
+                    let (policy, field) = (name.clone(), "preferredNodes");
+                    wrong(PolicyError::Selector { policy, field, index, source });
+                }
+            }
         }
-        let spec = &policy.spec;
         let (delay, moves) = (&spec.failback_delay, spec.max_moves_per_minute);
-        let failback = Failback::read(spec.failback, delay, moves)
-            .map_err(|source| PolicyError::Failback { policy: name.clone(), source })?;
-        let announcements = Announcements::try_from(&policy.spec.announcements)
-            .map_err(|source| PolicyError::Announcements { policy: name.clone(), source })?;
-        let detection = Detection::try_from(&policy.spec.detection)
-            .map_err(|source| PolicyError::Detection { policy: name.clone(), source })?;
-        Ok(Self {
-            mode: policy.spec.mode,
+        let failback = Failback::read(spec.failback, delay, moves).unwrap_or_else(|source| {
+            wrong(PolicyError::Failback { policy: name.clone(), source });
+            Failback::default()
+        });
+        let announcements = Announcements::try_from(&spec.announcements).unwrap_or_else(|source| {
+            wrong(PolicyError::Announcements { policy: name.clone(), source });
+            Announcements::default()
+        });
+        let detection = Detection::try_from(&spec.detection).unwrap_or_else(|source| {
+            wrong(PolicyError::Detection { policy: name.clone(), source });
+            Detection::default()
+        });
+        let read = Self {
+            mode: spec.mode,
             announcements,
-            drain_on_cordon: policy.spec.drain_on_cordon,
-            announce_without_endpoints: policy.spec.announce_without_endpoints,
+            drain_on_cordon: spec.drain_on_cordon,
+            announce_without_endpoints: spec.announce_without_endpoints,
             detection,
-            spread: policy.spec.spread,
+            spread: spec.spread,
             failback,
             preferred,
-            on_api_outage: policy.spec.on_api_outage,
-            host_protection: policy.spec.host_protection,
-            service_proxy: policy.spec.service_proxy,
-            interfaces: policy.spec.interfaces.iter().map(|name| name.0.clone()).collect(),
-            priority: policy.spec.priority,
-            pools: policy.spec.ip_address_pools.clone(),
+            on_api_outage: spec.on_api_outage,
+            host_protection: spec.host_protection,
+            service_proxy: spec.service_proxy,
+            interfaces: spec.interfaces.iter().map(|name| name.0.clone()).collect(),
+            priority: spec.priority,
+            unreadable: first.is_some(),
+            pools: spec.ip_address_pools.clone(),
             pool_selectors,
             name,
             services,
             nodes,
-        })
+        };
+        (read, first)
+    }
+
+    /// Whether all that it says could be read. If not, it is still the one that governs what it matches, and
+    /// what it governs stays as it is: it may say anything.
+    pub const fn is_readable(&self) -> bool {
+        !self.unreadable
     }
 
     /// Whether the policy matches a service with these labels whose address is from `pool`.
@@ -255,8 +283,20 @@ pub enum Governance<'a> {
     Default,
     /// This policy.
     Policy(&'a Policy),
+    /// This policy, of which some cannot be read: who announces it goes on, and nobody else begins.
+    Unreadable(&'a Policy),
     /// Policies exist and none matches: not announced.
     None,
+}
+
+impl<'a> Governance<'a> {
+    /// The policy that governs it, with as much as can be read of it.
+    pub const fn policy(self) -> Option<&'a Policy> {
+        match self {
+            Self::Policy(policy) | Self::Unreadable(policy) => Some(policy),
+            Self::Default | Self::None => None,
+        }
+    }
 }
 
 /// The policies of a cluster in the order in which they are tried.
@@ -264,24 +304,21 @@ pub enum Governance<'a> {
 pub struct Policies {
     ordered: Vec<Policy>,
     pools: PoolLabels,
-    /// Policies that could not be read still count as existing: a typing error in the only policy
-    /// must not announce everything from everywhere.
-    exist: bool,
 }
 
 impl Policies {
-    /// Reads and orders `policies`; those that cannot be followed are returned beside.
+    /// Reads and orders `policies`, and returns beside what of them cannot be read. One that cannot be read
+    /// stands in its place all the same: a typing error must not have another policy govern what this one was
+    /// for, or the defaults everything.
     pub fn new<'a>(
         policies: impl IntoIterator<Item = &'a AnnouncementPolicy>,
     ) -> (Self, Vec<PolicyError>) {
         let mut read = Self::default();
         let mut errors = Vec::new();
         for policy in policies {
-            read.exist = true;
-            match Policy::parse(policy) {
-                Ok(policy) => read.ordered.push(policy),
-                Err(error) => errors.push(error),
-            }
+            let (policy, error) = Policy::read(policy);
+            read.ordered.push(policy);
+            errors.extend(error);
         }
         read.ordered.sort_by(|a, b| (a.priority, &a.name).cmp(&(b.priority, &b.name)));
         (read, errors)
@@ -303,9 +340,10 @@ impl Policies {
     pub fn govern(&self, labels: &BTreeMap<String, String>, pool: Option<&str>) -> Governance<'_> {
         let matches = |policy: &&Policy| policy.matches_service(labels, pool, &self.pools);
         match self.ordered.iter().find(matches) {
-            Some(policy) => Governance::Policy(policy),
-            None if self.exist => Governance::None,
-            None => Governance::Default,
+            Some(policy) if policy.is_readable() => Governance::Policy(policy),
+            Some(policy) => Governance::Unreadable(policy),
+            None if self.ordered.is_empty() => Governance::Default,
+            None => Governance::None,
         }
     }
 }

@@ -17,6 +17,7 @@ pub struct PreferredNodes {
     #[schemars(range(min = 1, max = 100))]
     pub weight: i32,
     /// The nodes.
+    #[schemars(schema_with = "crate::selector::one")]
     pub node_selector: LabelSelector,
 }
 

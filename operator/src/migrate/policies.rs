@@ -10,8 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
-use kube::core::{Selector, SelectorExt};
+use kube::core::SelectorExt;
 use leasehold_crds::AnnouncementPolicy;
+use leasehold_crds::selector;
 
 use super::metallb::{AdvertisementSpec, Object};
 use super::names::Names;
@@ -164,7 +165,7 @@ fn is_everywhere(advertisement: Advertisement<'_>, targets: &[Target<'_>]) -> bo
 fn selects(advertisement: Advertisement<'_>, target: &Target<'_>) -> bool {
     let Object { namespace, spec, .. } = advertisement.0;
     let by_label = |selector: &LabelSelector| {
-        Selector::try_from(selector.clone())
+        selector::read(selector)
             .is_ok_and(|selector| target.labels.is_some_and(|labels| selector.matches(labels)))
     };
     same_namespace(target.namespace, namespace.as_deref())

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::ResourceExt;
-use kube::core::Selector;
 use leasehold::api::causes;
 use leasehold_crds::IPAddressPool;
 use leasehold_crds::pool::{AddressRange, IPAddressPoolSpec, ServiceAllocation, Sharing};
 use leasehold_crds::range::IpRange;
+use leasehold_crds::selector;
 
 use super::addresses::{self, Entry};
 use super::metallb::{AllocationSpec, Object, PoolSpec};
@@ -229,9 +229,9 @@ fn selectors(
         selectors.truncate(MOST_SELECTORS);
     }
     for (index, selector) in selectors.iter().enumerate() {
-        if let Err(error) = Selector::try_from(selector.clone()) {
+        if let Err(error) = selector::read(selector) {
             notes.push(format!(
-                "{field}[{index}] is not a selector, and closes the pool until it is one: {}",
+                "{field}[{index}] is not a selector, and the API server refuses the pool until it is one: {}",
                 causes(&error)
             ));
         }
@@ -271,7 +271,7 @@ pub fn refusal(
         return Some("the pool is for services of other namespaces");
     }
     let matches = |selector: &LabelSelector| {
-        Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels))
+        selector::read(selector).is_ok_and(|selector| selector.matches(labels))
     };
     let selectors = &scope.service_selectors;
     if !selectors.is_empty() && !selectors.iter().any(matches) {

@@ -212,7 +212,7 @@ fn parts(
         let mut notes = std::mem::take(&mut notes);
         if let Err(error) = Policy::parse(&object) {
             notes.push(format!(
-                "nobody announces by this policy until it is mended: {}",
+                "the API server refuses this policy until it is mended: {}",
                 causes(&error)
             ));
         }

@@ -11,6 +11,7 @@ use leasehold::explain::{self, View, nobody};
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{LeaseName, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
+use leasehold_crds::policy::Governance;
 
 use super::condition::Verdict;
 use super::governing::Silence;
@@ -45,6 +46,8 @@ pub(super) struct Part<'a> {
     pub(super) by: Result<Announcer<'a>, String>,
     /// Why the announcer does not answer the clients, where it says that it does not.
     pub(super) unanswered: Option<String>,
+    /// The policy that cannot be read, so that no other node takes them.
+    pub(super) unreadable: Option<&'a str>,
 }
 
 /// The owner of a claim, and the interface that carries its addresses.
@@ -85,8 +88,9 @@ impl Handed {
 /// What is known of a Service.
 enum Known<'a> {
     Telling(Telling),
-    /// Under these claims it has these addresses, and they may be told.
-    Split(BTreeMap<LeaseName, AddressSet>, &'a ServiceRow),
+    /// Under these claims it has these addresses, and they may be told; a policy may govern it that cannot be
+    /// read.
+    Split(BTreeMap<LeaseName, AddressSet>, &'a ServiceRow, Option<&'a str>),
 }
 
 impl Index {
@@ -120,7 +124,7 @@ impl Index {
             .collect();
         let unowned = |name: &LeaseName| self.announcer(name).is_none();
         let unannounced = known.iter().filter_map(|(key, known)| match known {
-            Known::Split(split, row) => split.keys().any(unowned).then_some((*key, split, *row)),
+            Known::Split(split, row, _) => split.keys().any(unowned).then_some((*key, split, *row)),
             Known::Telling(_) => None,
         });
         let world = self.world(unannounced);
@@ -128,11 +132,12 @@ impl Index {
         let tell = |(key, known): (&ServiceKey, Known<'_>)| {
             let telling = match known {
                 Known::Telling(telling) => telling,
-                Known::Split(split, _) => {
+                Known::Split(split, _, unreadable) => {
                     let parts = split.iter().map(|(name, addresses)| Part {
                         addresses,
                         by: self.announcer(name).ok_or_else(|| nobody(&view, name)),
                         unanswered: self.unanswered(name, addresses),
+                        unreadable,
                     });
                     Telling::Now(tell::announced(&parts.collect::<Vec<_>>()))
                 }
@@ -143,7 +148,7 @@ impl Index {
     }
 
     fn known<'a>(
-        &self,
+        &'a self,
         key: &ServiceKey,
         row: &'a ServiceRow,
         decision: &Decision,
@@ -169,7 +174,11 @@ impl Index {
             claim.is_some_and(|claim| addresses.is_subset(&claim.record.addresses))
                 && told_at.is_none_or(|at| now >= at)
         };
-        if split.iter().all(known) { Known::Split(split, row) } else { later }
+        let unreadable = match self.governance(row, decision) {
+            Some(Governance::Unreadable(policy)) => Some(policy.name.as_str()),
+            _ => None,
+        };
+        if split.iter().all(known) { Known::Split(split, row, unreadable) } else { later }
     }
 
     /// When it is to be looked at again who announces a Service about which nothing is to be done now.

@@ -128,7 +128,9 @@ impl Index {
         let pool = wish.allocated_from.as_deref().unwrap_or_default();
         let governance = self.governing.governs(&wish.labels, pool);
         let pairs = match governance {
-            Governance::Policy(policy) => policy.spread == Spread::PerService,
+            Governance::Policy(policy) | Governance::Unreadable(policy) => {
+                policy.spread == Spread::PerService
+            }
             Governance::Default => true,
             Governance::None => false,
         };
@@ -138,10 +140,7 @@ impl Index {
     /// Whether no node can carry all of these addresses by one interface, and some node those of a family;
     /// none where no node can carry anything: then nothing is known.
     fn are_apart(&self, governance: Governance<'_>, addresses: &AddressSet) -> Option<bool> {
-        let policy = match governance {
-            Governance::Policy(policy) => Some(policy),
-            Governance::Default | Governance::None => None,
-        };
+        let policy = governance.policy();
         let interfaces = policy.map(|policy| policy.interfaces.as_slice()).unwrap_or_default();
         let allowed = |session: &SessionRow| {
             let holder = session.record.holder.as_ref();

@@ -66,7 +66,8 @@ impl Governing {
         let announcing = nodes.iter().filter(|(name, node)| announces(name, node));
         let announcing: Vec<&Labels> = announcing.map(|(_, node)| node.facts.labels()).collect();
         let deserted = self.policies.iter().filter(|policy| {
-            policy.mode == AnnouncementMode::Layer2
+            policy.is_readable()
+                && policy.mode == AnnouncementMode::Layer2
                 && !announcing.iter().any(|labels| policy.allows_node(labels))
         });
         let deserted = deserted.map(|policy| policy.name.clone()).collect();
@@ -89,7 +90,8 @@ impl Governing {
     /// Why nobody announces what `governance` governs, whatever its endpoints.
     pub(super) fn silence<'a>(&'a self, governance: Governance<'a>) -> Option<Silence<'a>> {
         match governance {
-            Governance::Default => None,
+            // Who announces it goes on.
+            Governance::Default | Governance::Unreadable(_) => None,
             Governance::None => Some(Silence::NoPolicy),
             Governance::Policy(policy) if policy.mode == AnnouncementMode::None => {
                 Some(Silence::Mode(&policy.name))
@@ -108,5 +110,5 @@ impl Governing {
 
 /// Whether a policy has Services announced that have no endpoint.
 pub(super) const fn announces_without_endpoints(governance: Governance<'_>) -> bool {
-    matches!(governance, Governance::Policy(Policy { announce_without_endpoints: true, .. }))
+    matches!(governance.policy(), Some(Policy { announce_without_endpoints: true, .. }))
 }

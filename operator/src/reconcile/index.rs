@@ -451,10 +451,8 @@ impl Index {
             let contested =
                 || self.rivals.contest(key).is_some() || row.says_that_it_is_contested();
             if decision.is_final(wish) && !contested() && alone() && written() && !apart() {
-                let policy = match self.governance(row, decision) {
-                    Some(Governance::Policy(policy)) => Some(policy.name.clone()),
-                    _ => None,
-                };
+                let policy = self.governance(row, decision).and_then(Governance::policy);
+                let policy = policy.map(|policy| policy.name.clone());
                 let unowned = self.announcer(own).is_none();
                 let due = self.looked_at(key, row, decision, now);
                 looks.extend(due.map(|due| (key.clone(), due)));
@@ -733,10 +731,8 @@ impl Index {
     /// The claims of single addresses that a Service is to have beside that of `decision`: of all but the
     /// first address where the policy says so, or no node can carry both families, and nobody shares them.
     pub fn by_address(&self, row: &ServiceRow, decision: &Decision) -> BTreeSet<LeaseName> {
-        let spread = match self.governance(row, decision) {
-            Some(Governance::Policy(policy)) => policy.spread,
-            _ => Spread::PerService,
-        };
+        let policy = self.governance(row, decision).and_then(Governance::policy);
+        let spread = policy.map_or(Spread::PerService, |policy| policy.spread);
         let wish = self.wish(row);
         let own = wish.is_some_and(|wish| {
             wish.sharing.is_none() && decision.claim.as_ref() == Some(&wish.own_claim)
@@ -764,7 +760,7 @@ impl Index {
         let mut governed = self.ledger.governed().clone();
         for (_, _, row, decision) in self.decided(plan) {
             let governance = decision.and_then(|decision| self.governance(row, decision));
-            if let Some(Governance::Policy(policy)) = governance {
+            if let Some(policy) = governance.and_then(Governance::policy) {
                 *governed.entry(policy.name.clone()).or_default() += 1;
             }
         }

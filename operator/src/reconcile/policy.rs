@@ -100,7 +100,10 @@ impl PolicyRow {
             reason: parsed.as_ref().map_or_else(PolicyError::reason, |_| "Valid"),
             message: match parsed {
                 Ok(_) => "the policy can be followed".to_owned(),
-                Err(error) => causes(&error),
+                Err(error) => format!(
+                    "{}; until then what it governs stays where it is, and no node takes any of it",
+                    causes(&error)
+                ),
             },
             generation: self.object.metadata.generation,
         }

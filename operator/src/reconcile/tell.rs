@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use leasehold::explain::OTHER_WRITER;
+use leasehold::explain::{self, OTHER_WRITER};
 
 use super::announcing::Part;
 use super::condition::{self, Verdict};
@@ -160,7 +160,11 @@ pub(super) fn announced(parts: &[Part<'_>]) -> Verdict {
             Ok((node, interface)) => {
                 let on = interface.map(|name| format!(" on {name}")).unwrap_or_default();
                 let why = part.unanswered.as_ref().map(|why| format!(", and {why}"));
-                format!("{node} announces {addresses}{on}{}", why.unwrap_or_default())
+                let held = part.unreadable.map(|policy| {
+                    format!("; {}: it stays there", explain::unreadable(policy))
+                });
+                let (why, held) = (why.unwrap_or_default(), held.unwrap_or_default());
+                format!("{node} announces {addresses}{on}{why}{held}")
             }
             Err(why) => format!("no node announces {addresses}: {why}"),
         }

@@ -121,6 +121,35 @@ fn services_without_an_endpoint_are_announced_by_nobody_and_say_so() {
     world.assert_served();
 }
 
+fn what_a_policy_that_cannot_be_read_governs_stays_with_its_owners_and_goes_to_nobody() {
+    let mut world = World::settled(&ALL, 3);
+    let nodes = world.desired.claims.values().next().unwrap().nodes.clone();
+    let owners = |world: &World| (1..=3).map(|number| world.owner(number)).collect::<Vec<_>>();
+    let before = owners(&world);
+    let hold = |world: &mut World, held: bool| {
+        for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
+            claim.nodes = if held { Arc::default() } else { nodes.clone() };
+            claim.held = held;
+        }
+        world.publish_desired();
+    };
+    hold(&mut world, true);
+    world.hold_still();
+    world.set_state("a", NodeState::Draining);
+    world.run(secs(20));
+    assert_eq!(owners(&world), before);
+    world.assert_served();
+    world.laws.still = None;
+
+    world.set_state("a", NodeState::Ready);
+    world.kill_node("a");
+    world.run(secs(20));
+    assert_eq!((load(&world, "b"), load(&world, "c")), (1, 1));
+    hold(&mut world, false);
+    world.run(secs(5));
+    world.assert_served();
+}
+
 /// The one node to which failback has a claim sent dies with it under way; the owner is drained.
 fn a_drained_node_waits_for_no_node_that_failback_chose() {
     let mut world = World::settled(&ALL, 3);
@@ -160,5 +189,6 @@ pub(super) const RUNS: &[Run] = runs![
     what_no_other_node_can_take_goes_to_one_that_is_not_ready,
     a_node_whose_network_is_not_set_up_gives_what_it_has_unless_nobody_takes_it,
     services_without_an_endpoint_are_announced_by_nobody_and_say_so,
+    what_a_policy_that_cannot_be_read_governs_stays_with_its_owners_and_goes_to_nobody,
     a_drained_node_waits_for_no_node_that_failback_chose,
 ];

@@ -481,6 +481,7 @@ pub(crate) fn asked_for(
         addresses: [address].into(),
         nodes,
         silence: None,
+        held: false,
         drain_on_cordon: false,
         preference: Arc::default(),
         apart_from: BTreeSet::new(),

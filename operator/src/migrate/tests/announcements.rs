@@ -136,7 +136,7 @@ fn advertisements_become_policies() {
                 json!({"nodeSelectors": [{"matchExpressions": [{"key": "a", "operator": "Near"}]}]}),
             )],
             vec!["100 x: pools [], 0 services, 1 nodes, interfaces []"],
-            "nobody announces by this policy until it is mended",
+            "the API server refuses this policy until it is mended",
         ),
     ] {
         let mut b = pool("b", &json!({"addresses": ["198.51.100.0/24"]}));
@@ -258,7 +258,7 @@ proptest! {
             let there = all.iter().filter(relevant).any(|it| all_or_any(&it.nodes, &node));
             let here = match ours.govern(&service, Some(&format!("p{pool}"))) {
                 Governance::Default => true,
-                Governance::None => false,
+                Governance::None | Governance::Unreadable(_) => false,
                 Governance::Policy(policy) => policy.allows_node(&node),
             };
             let selecting = all.iter().filter(relevant).filter(|it| !it.services.is_empty()).count();
