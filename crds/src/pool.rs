@@ -93,7 +93,9 @@ pub const OVERLAPPING: &str = "Overlapping";
 #[serde(rename_all = "camelCase")]
 pub struct IPAddressPoolSpec {
     /// The addresses of the pool, of either family, as CIDRs (`192.0.2.0/24`, `2001:db8::/64`) or as
-    /// ranges with both ends included (`192.0.2.10-192.0.2.20`). A single address is a /32 or /128.
+    /// ranges with both ends included (`192.0.2.10-192.0.2.20`). A single address is a /32 or /128. Never
+    /// given out are reserved addresses (loopback, link-local, multicast and the like), and of the subnets that
+    /// nodes are in the first and the last of IPv4 and the first of IPv6: no host can have them.
     #[schemars(length(min = 1, max = 64))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub addresses: Vec<AddressRange>,
@@ -228,6 +230,26 @@ impl JsonSchema for AddressRange {
             )
         };
         let quoted = "\"'\" + self + \"' ";
+        // As `IpRange::reserved`; IPv4-mapped addresses are none for `isIP`.
+        let reserved = [
+            "0.0.0.0/8",
+            "127.0.0.0/8",
+            "169.254.0.0/16",
+            "224.0.0.0/4",
+            "240.0.0.0/4",
+            "::/128",
+            "::1/128",
+            "fe80::/10",
+            "ff00::/8",
+        ];
+        let any = |within: &dyn Fn(&str) -> String| {
+            reserved.map(|block| format!("({})", within(block))).join(" || ")
+        };
+        let reserved_cidr = any(&|block| format!("cidr('{block}').containsCIDR(self)"));
+        let reserved_range = any(&|block| {
+            let contains = |ip: &str| format!("cidr('{block}').containsIP({ip})");
+            format!("{} && {}", contains(FIRST), contains(LAST))
+        });
         json_schema!({
             "type": "string",
             "minLength": 1,
@@ -271,6 +293,18 @@ impl JsonSchema for AddressRange {
                     ),
                     "messageExpression": format!(
                         "{quoted}is in the wrong order: write \" + {LAST} + '-' + {FIRST}"
+                    ),
+                },
+                {
+                    "rule": format!("!isCIDR(self) || !({reserved_cidr})"),
+                    "messageExpression": format!(
+                        "{quoted}has only addresses that no host can have: they are reserved\""
+                    ),
+                },
+                {
+                    "rule": format!("!({is_range}) || !({reserved_range})"),
+                    "messageExpression": format!(
+                        "{quoted}has only addresses that no host can have: they are reserved\""
                     ),
                 },
             ],
@@ -326,6 +360,31 @@ mod tests {
         ] {
             assert_eq!(refusal(&[entry]), None, "{entry}");
             assert!(AddressRange::from(entry).parse().is_ok(), "{entry}");
+        }
+    }
+
+    #[test]
+    fn entries_of_reserved_addresses_alone_are_refused() {
+        for entry in [
+            "0.0.0.0/8",
+            "127.0.0.1-127.0.0.9",
+            "169.254.7.0/24",
+            "224.0.0.0/4",
+            "240.0.0.1/32",
+            "255.255.255.255/32",
+            "::1/128",
+            "::/128",
+            "fe80::10-fe80::20",
+            "ff02::/16",
+        ] {
+            let refused = refusal(&["198.51.100.0/24", entry]).unwrap_or_default();
+            let says = format!("'{entry}' has only addresses that no host can have");
+            assert!(refused.contains(&says), "{entry}: {refused}");
+            assert!(AddressRange::from(entry).parse().unwrap().reserved().is_some(), "{entry}");
+        }
+        for entry in ["0.0.0.0/0", "::/0", "224.0.0.0/3", "126.255.255.255-127.0.0.1", "::/127"] {
+            assert_eq!(refusal(&[entry]), None, "{entry}");
+            assert!(AddressRange::from(entry).parse().unwrap().reserved().is_none(), "{entry}");
         }
     }
 

@@ -110,7 +110,41 @@ pub struct IpRange {
     last: u128,
 }
 
+/// Addresses that no host can have, whatever network it is in, and what they are for (RFC 1122, section 3.2.1.3;
+/// RFC 3927; RFC 5771; RFC 4291).
+pub const RESERVED: [(IpRange, &str); 10] = [
+    (v4([0, 0, 0, 0], [0, 255, 255, 255]), "this network"),
+    (v4([127, 0, 0, 0], [127, 255, 255, 255]), "loopback"),
+    (v4([169, 254, 0, 0], [169, 254, 255, 255]), "link-local"),
+    (v4([224, 0, 0, 0], [239, 255, 255, 255]), "multicast"),
+    (v4([240, 0, 0, 0], [255, 255, 255, 255]), "for future use, and broadcast"),
+    (v6(0, 0), "unspecified"),
+    (v6(1, 1), "loopback"),
+    (v6(0xffff << 32, (0xffff << 32) | 0xffff_ffff), "IPv4-mapped"),
+    (v6(0xfe80 << 112, (0xfec0 << 112) - 1), "link-local"),
+    (v6(0xff00 << 112, u128::MAX), "multicast"),
+];
+
+const fn v4(first: [u8; 4], last: [u8; 4]) -> IpRange {
+    let [a, b, c, d] = first;
+    let [e, f, g, h] = last;
+    let (first, last) = (Ipv4Addr::new(a, b, c, d), Ipv4Addr::new(e, f, g, h));
+    IpRange { family: Family::V4, first: number(IpAddr::V4(first)), last: number(IpAddr::V4(last)) }
+}
+
+const fn v6(first: u128, last: u128) -> IpRange {
+    IpRange { family: Family::V6, first, last }
+}
+
 impl IpRange {
+    /// What all its addresses are reserved for, if they are: no host can have any of them.
+    pub fn reserved(&self) -> Option<&'static str> {
+        let around = |(range, _): &&(Self, &str)| {
+            range.family == self.family && range.first <= self.first && self.last <= range.last
+        };
+        RESERVED.iter().find(around).map(|(_, what)| *what)
+    }
+
     /// The range from `first` to `last`, both included; `None` where the families differ or the
     /// order is wrong.
     pub fn new(first: IpAddr, last: IpAddr) -> Option<Self> {
@@ -301,6 +335,30 @@ mod tests {
             ),
         ] {
             assert_eq!(entry.parse::<IpRange>().unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn ranges_of_reserved_addresses_alone_are_told_from_others() {
+        for (entry, reserved) in [
+            ("0.0.0.0/0", None),
+            ("0.0.0.0/8", Some("this network")),
+            ("0.0.0.0-1.0.0.0", None),
+            ("127.0.0.1-127.0.0.9", Some("loopback")),
+            ("224.0.0.0/4", Some("multicast")),
+            ("224.0.0.0/3", None),
+            ("169.254.0.0/16", Some("link-local")),
+            ("255.255.255.255/32", Some("for future use, and broadcast")),
+            ("192.0.2.0/24", None),
+            ("::/128", Some("unspecified")),
+            ("::/127", None),
+            ("fe80::/10", Some("link-local")),
+            ("fec0::/10", None),
+            ("febf:ffff::/32", Some("link-local")),
+            ("ff00::/8", Some("multicast")),
+            ("2001:db8::/64", None),
+        ] {
+            assert_eq!(entry.parse::<IpRange>().unwrap().reserved(), reserved, "{entry}");
         }
     }
 

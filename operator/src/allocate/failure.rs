@@ -7,6 +7,7 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::range::Family;
 
 use super::Clash;
+use super::unusable::Why;
 
 /// Why a service did not get what it asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -141,6 +142,14 @@ pub enum Failure {
         /// Its pool.
         pool: String,
     },
+    /// No host can have the requested address.
+    #[error("no host can have the requested address {address}: it is {why}; ask for another")]
+    Unusable {
+        /// The requested address.
+        address: IpAddr,
+        /// Why not.
+        why: Why,
+    },
     /// Another service has the requested address.
     #[error("the requested address {address} belongs to service {owner}{clash}")]
     InUse {
@@ -249,6 +258,7 @@ impl Failure {
             Self::NamespaceUnseen(_) => "NamespaceUnseen",
             Self::UnknownPool { .. } => "UnknownPool",
             Self::LeftOut { .. } => "AddressLeftOut",
+            Self::Unusable { .. } => "AddressUnusable",
             Self::Exhausted { .. } | Self::NoPoolForBoth | Self::PoolLacks { .. } => {
                 "PoolExhausted"
             }

@@ -12,6 +12,7 @@ use super::plan::Wanting;
 use super::request::Demand;
 use super::scope::Admission;
 use super::space::Space;
+use super::unusable::Why;
 use super::{Clash, Failure, ServiceKey};
 
 /// An address that a service keeps although no pool would give it out to it any more.
@@ -39,6 +40,8 @@ pub enum Unoffered {
     },
     /// The pool leaves it out.
     LeftOut(String),
+    /// No host can have it.
+    Unusable(Why),
     /// The pool does not let services of several namespaces share it.
     NotShared(String),
     /// The pool gives out nothing. That is as it should be: told only where it is to be replaced.
@@ -55,6 +58,7 @@ impl fmt::Display for Unoffered {
             Self::LeftOut(pool) => {
                 write!(f, "pool {pool} leaves out addresses that end in .0 or .255")
             }
+            Self::Unusable(why) => write!(f, "no host can have it: it is {why}"),
             Self::NotShared(pool) => {
                 write!(f, "pool {pool} lets only services of one namespace share an address")
             }
@@ -187,6 +191,8 @@ impl<'a> Wanting<'a> {
             Some(Unoffered::OtherPool(pool))
         } else if self.admission(owner) == Admission::Refused {
             Some(Unoffered::NotAdmitted { pool, scope: domain.rules.scope.to_string() })
+        } else if let Some(why) = self.state.territory.unusable(ip) {
+            Some(Unoffered::Unusable(why))
         } else if !domain.rules.offers(ip) {
             Some(Unoffered::LeftOut(pool))
         } else if domain.rules.sharing == Sharing::SameNamespace && abroad() {

@@ -18,6 +18,7 @@
 //! | `settled` | services about which nothing is to be decided |
 //! | `kept` | addresses that no pool would give out any more |
 //! | `failure` | why a service does not get what it asks for |
+//! | `unusable` | addresses that no host can have |
 //! | `usage` | how much of each pool is in use |
 //!
 //! The rules, in this order:
@@ -32,7 +33,7 @@
 //!    an address of the first pool that has room for all families: pools that are pinned to some
 //!    services before general ones, then by priority, then by name. Within a pool it is the lowest
 //!    free address, but one that was freed of late comes last, unless it was the service's own.
-//! 3. Never given out: an address of a node, one that another service has or is just losing without
+//! 3. Never given out: an address that no host can have, an address of a node, one that another service has or is just losing without
 //!    leave to share it, and one that another claim still lists.
 //! 4. All addresses of a service are under one claim, and an address stays under its claim as long as
 //!    any service has it.
@@ -53,6 +54,7 @@ mod space;
 mod territory;
 #[cfg(test)]
 mod tests;
+mod unusable;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +73,7 @@ pub use scope::{Labels, Scope};
 pub use settled::Settled;
 pub use sharing::{Apart, Clash, Port, Protocol, Terms, Traffic};
 pub use territory::{Overlap, Pool, Rules, Territory};
+pub use unusable::{Unusable, Why};
 pub use usage::Usage;
 
 use crate::clock::Instant;

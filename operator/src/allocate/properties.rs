@@ -230,7 +230,7 @@ impl World {
 
     fn plan(&self) -> Plan {
         plan(&State {
-            territory: &Territory::new(&self.pools),
+            territory: &Territory::new(&self.pools, Unusable::default()),
             namespaces: BTreeMap::new(),
             services: self.services.iter().collect(),
             nodes: &self.nodes,
@@ -243,7 +243,7 @@ impl World {
     }
 
     fn pool_allows_sharing(&self, ip: IpAddr) -> bool {
-        let territory = Territory::new(&self.pools);
+        let territory = Territory::new(&self.pools, Unusable::default());
         let rules = territory.owner(ip).map(|pool| &self.pools[pool].rules);
         rules.is_some_and(|rules| rules.sharing == Sharing::AnyNamespace)
     }
@@ -409,7 +409,7 @@ proptest! {
         for step in steps {
             world.step(step);
             let plan = world.plan();
-            let territory = Territory::new(&world.pools);
+            let territory = Territory::new(&world.pools, Unusable::default());
             for (key, decision) in &plan.services {
                 let service = &world.services[key];
                 let fresh = || decision.addresses.iter().filter(|ip| !service.present.contains(ip));
@@ -525,7 +525,7 @@ proptest! {
         let plan = world.settle();
         let held: BTreeSet<IpAddr> =
             world.services.values().flat_map(|service| service.present.clone()).collect();
-        let territory = Territory::new(&world.pools);
+        let territory = Territory::new(&world.pools, Unusable::default());
         let free = |key: &ServiceKey, family| {
             let serves = |rules: &Rules| {
                 let namespaces = &rules.scope.namespaces;

@@ -230,6 +230,9 @@ impl<'a> Space<'a> {
         if let Some(node) = self.state.nodes.get(&ip) {
             return Some(Failure::OfNode { address: ip, node: node.clone() });
         }
+        if let Some(why) = self.state.territory.unusable(ip) {
+            return Some(Failure::Unusable { address: ip, why });
+        }
         if let Some((pool, domain)) = self.state.territory.holder(ip)
             && !domain.rules.offers(ip)
         {
@@ -345,7 +348,8 @@ impl<'a> Space<'a> {
     fn rested(&mut self, pool: &'a str, domain: &Domain, family: Family) -> Option<IpAddr> {
         loop {
             let ip = self.resting.get(&(pool, family))?.front().copied()?;
-            if !self.is_used(ip, &domain.rules) && !self.is_releasing(ip) {
+            let usable = self.state.territory.unusable(ip).is_none();
+            if usable && !self.is_used(ip, &domain.rules) && !self.is_releasing(ip) {
                 return Some(ip);
             }
             self.resting.get_mut(&(pool, family))?.pop_front();

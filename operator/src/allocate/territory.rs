@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use leasehold_crds::pool::Sharing;
 use leasehold_crds::range::{Family, IpRange};
 
+use super::unusable::{Unusable, Why};
 use super::{Created, Scope};
 
 /// A pool, as far as its entries can be read.
@@ -86,6 +87,7 @@ pub struct Territory {
     pools: BTreeMap<String, Domain>,
     /// The pools in the order in which they are tried for services that ask for none.
     order: Vec<String>,
+    unusable: Unusable,
 }
 
 /// What one pool owns.
@@ -93,12 +95,15 @@ pub struct Territory {
 pub(super) struct Domain {
     pub(super) rules: Rules,
     pub(super) overlaps: Vec<Overlap>,
-    /// Ascending and disjoint.
-    pub(super) v4: Vec<IpRange>,
-    pub(super) v6: Vec<IpRange>,
+    /// What it owns that a host can have, ascending and disjoint.
+    v4: Vec<IpRange>,
+    v6: Vec<IpRange>,
+    /// What it owns beside that.
+    unusable: Vec<(IpRange, Why)>,
 }
 
 impl Domain {
+    /// What it owns of `family` that a host can have, ascending and disjoint.
     pub(super) fn ranges(&self, family: Family) -> &[IpRange] {
         match family {
             Family::V4 => &self.v4,
@@ -106,12 +111,12 @@ impl Domain {
         }
     }
 
-    /// The number of addresses of `family`; saturates.
+    /// The number of addresses of `family` that a host can have; saturates.
     pub(super) fn size(&self, family: Family) -> u128 {
         self.ranges(family).iter().fold(0, |sum, range| sum.saturating_add(range.len()))
     }
 
-    /// The number of addresses of `family` that are not left out; saturates.
+    /// The number of those that are not left out; saturates.
     pub(super) fn offered(&self, family: Family) -> u128 {
         let left_out: u128 = match family {
             Family::V4 if self.rules.avoid_buggy => self.v4.iter().map(buggy).sum(),
@@ -123,8 +128,8 @@ impl Domain {
 
 impl Territory {
     /// Divides the addresses among `pools`.
-    pub fn new(pools: &BTreeMap<String, Pool>) -> Self {
-        let mut territory = Self::default();
+    pub fn new(pools: &BTreeMap<String, Pool>, unusable: Unusable) -> Self {
+        let mut territory = Self { unusable, ..Self::default() };
         let mut by_age: Vec<_> = pools.iter().collect();
         by_age.sort_by_key(|(name, pool)| (pool.created, *name));
         for (name, pool) in by_age {
@@ -147,6 +152,22 @@ impl Territory {
     pub(super) fn holder(&self, ip: IpAddr) -> Option<(&str, &Domain)> {
         let owner = self.owner(ip)?;
         Some((owner, self.pools.get(owner)?))
+    }
+
+    /// Why no host can have `ip`, if none can.
+    pub(super) fn unusable(&self, ip: IpAddr) -> Option<Why> {
+        self.unusable.why(ip)
+    }
+
+    /// Whether a pool that owns `ip` gives it out.
+    pub(super) fn offers(&self, ip: IpAddr) -> bool {
+        self.unusable(ip).is_none()
+            && self.holder(ip).is_some_and(|(_, domain)| domain.rules.offers(ip))
+    }
+
+    /// What of `pool` no host can have, and why.
+    pub fn unusable_of(&self, pool: &str) -> &[(IpRange, Why)] {
+        self.pools.get(pool).map_or(&[], |domain| &domain.unusable)
     }
 
     /// What `pool` shares with earlier pools.
@@ -182,9 +203,14 @@ impl Territory {
             }
             for range in free {
                 self.ranges.insert(range.first(), (range, name.to_owned()));
+                let mut usable = vec![range];
+                for (taken, why) in self.unusable.within(range) {
+                    domain.unusable.push((taken, why));
+                    usable = usable.iter().flat_map(|part| part.without(&taken)).collect();
+                }
                 match range.family() {
-                    Family::V4 => domain.v4.push(range),
-                    Family::V6 => domain.v6.push(range),
+                    Family::V4 => domain.v4.extend(usable),
+                    Family::V6 => domain.v6.extend(usable),
                 }
             }
         }
@@ -228,10 +254,13 @@ mod tests {
 
     #[test]
     fn the_earlier_pool_owns_what_two_pools_list() {
-        let territory = Territory::new(&pools(&[
-            ("early", 1, &["10.0.0.10-10.0.0.20", "10.0.0.40-10.0.0.50"]),
-            ("late", 2, &["10.0.0.0/26", "2001:db8::/64"]),
-        ]));
+        let territory = Territory::new(
+            &pools(&[
+                ("early", 1, &["10.0.0.10-10.0.0.20", "10.0.0.40-10.0.0.50"]),
+                ("late", 2, &["10.0.0.0/26", "2001:db8::/64"]),
+            ]),
+            Unusable::default(),
+        );
         assert_eq!(
             shown(&territory),
             [
@@ -253,10 +282,13 @@ mod tests {
 
     #[test]
     fn pools_of_one_age_go_by_name_and_repetition_within_a_pool_is_no_overlap() {
-        let territory = Territory::new(&pools(&[
-            ("b", 1, &["10.0.0.0/30"]),
-            ("a", 1, &["10.0.0.0/31", "10.0.0.0/31", "10.0.0.1-10.0.0.1"]),
-        ]));
+        let territory = Territory::new(
+            &pools(&[
+                ("b", 1, &["10.0.0.0/30"]),
+                ("a", 1, &["10.0.0.0/31", "10.0.0.0/31", "10.0.0.1-10.0.0.1"]),
+            ]),
+            Unusable::default(),
+        );
         assert_eq!(shown(&territory), ["10.0.0.0-10.0.0.1 a", "10.0.0.2-10.0.0.3 b"]);
         assert!(territory.overlaps("a").is_empty());
         assert_eq!(territory.domain("a").unwrap().size(Family::V4), 2);
@@ -264,9 +296,40 @@ mod tests {
 
     #[test]
     fn the_whole_of_ipv6_costs_nothing() {
-        let territory = Territory::new(&pools(&[("all", 1, &["::/0"])]));
-        assert_eq!(territory.domain("all").unwrap().size(Family::V6), u128::MAX);
+        let territory = Territory::new(&pools(&[("all", 1, &["::/0"])]), Unusable::default());
+        let reserved = 2 + (1 << 32) + (1 << 118) + (1 << 120);
+        assert_eq!(territory.domain("all").unwrap().size(Family::V6), u128::MAX - (reserved - 1));
         assert_eq!(territory.owner("ffff::1".parse().unwrap()), Some("all"));
+    }
+
+    #[test]
+    fn what_no_host_can_have_is_owned_and_not_given_out() {
+        let nodes = ["10.0.0.2/24", "10.0.0.3/24", "10.0.9.2/24"].map(|net| net.parse().unwrap());
+        let unusable = Unusable::new(nodes.into_iter());
+        let entries = ["10.0.0.0/29", "10.0.0.254-10.0.1.1", "127.0.0.1-128.0.0.1"];
+        let territory = Territory::new(&pools(&[("lan", 1, &entries)]), unusable);
+        let domain = territory.domain("lan").unwrap();
+        let shown = |ranges: &[IpRange]| ranges.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            shown(domain.ranges(Family::V4)),
+            [
+                "10.0.0.1-10.0.0.7",
+                "10.0.0.254-10.0.0.254",
+                "10.0.1.0-10.0.1.1",
+                "128.0.0.0-128.0.0.1"
+            ]
+        );
+        assert_eq!(domain.offered(Family::V4), 12);
+        assert_eq!(territory.owner("10.0.0.255".parse().unwrap()), Some("lan"));
+        let said = territory.unusable_of("lan").iter().map(|(range, why)| format!("{range} {why}"));
+        assert_eq!(
+            said.collect::<Vec<_>>(),
+            [
+                "10.0.0.0-10.0.0.0 the address of the nodes' subnet 10.0.0.0/24 itself",
+                "10.0.0.255-10.0.0.255 the broadcast address of the nodes' subnet 10.0.0.0/24",
+                "127.0.0.1-127.255.255.255 reserved: loopback",
+            ]
+        );
     }
 
     #[test]

@@ -57,8 +57,8 @@ impl Tally {
     }
 
     fn count(&mut self, ip: IpAddr, territory: &Territory, change: impl Fn(&mut Count, u128)) {
-        let Some((pool, domain)) = territory.holder(ip) else { return };
-        let offered = u128::from(domain.rules.offers(ip));
+        let Some(pool) = territory.owner(ip) else { return };
+        let offered = u128::from(territory.offers(ip));
         if !self.pools.contains_key(pool) {
             self.pools.insert(pool.to_owned(), Default::default());
         }

@@ -31,7 +31,7 @@ use super::settled::{Ledger, Rest};
 use super::table::Table;
 use super::watch::{Change, Kind};
 use crate::allocate::{
-    self, Decision, Departing, Listed, Plan, ServiceKey, State, Territory, plan,
+    self, Decision, Departing, Listed, Plan, ServiceKey, State, Territory, Unusable, plan,
 };
 use crate::clock::Instant;
 
@@ -100,6 +100,7 @@ pub struct Index {
     pub(super) ledger: Ledger,
     pub(super) families: Families,
     node_addresses: BTreeMap<IpAddr, String>,
+    unusable: Unusable,
 }
 
 impl Index {
@@ -138,14 +139,7 @@ impl Index {
                     self.pool_gone = Some(now);
                 }
                 if changed {
-                    let pools =
-                        self.pools.iter().map(|(name, row)| (name.clone(), row.pool.clone()));
-                    let territory = Territory::new(&pools.collect());
-                    // Not if only a status has changed.
-                    if territory != self.territory {
-                        self.territory = territory;
-                        self.open_all();
-                    }
+                    self.update_territory();
                     self.update_governing();
                 }
                 changed
@@ -338,6 +332,17 @@ impl Index {
     }
 
     // === what is open ===
+
+    /// Pools have changed, or the subnets that nodes are in.
+    fn update_territory(&mut self) {
+        let pools = self.pools.iter().map(|(name, row)| (name.clone(), row.pool.clone()));
+        let territory = Territory::new(&pools.collect(), self.unusable.clone());
+        // Not if only a status has changed.
+        if territory != self.territory {
+            self.territory = territory;
+            self.open_all();
+        }
+    }
 
     /// Policies, pools or nodes have changed, or what sessions say of these.
     fn update_governing(&mut self) {
@@ -589,6 +594,12 @@ impl Index {
                 .chain(sessions)
                 .flat_map(|(name, addresses)| addresses.iter().map(|ip| (*ip, name.to_owned())))
                 .collect();
+            let links = self.sessions.iter().flat_map(|(_, row)| &row.record.interfaces);
+            let unusable = Unusable::new(links.flat_map(|link| &link.addresses).copied());
+            if unusable != self.unusable {
+                self.unusable = unusable;
+                self.update_territory();
+            }
         }
         changed
     }

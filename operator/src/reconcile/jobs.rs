@@ -135,7 +135,9 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
     jobs.extend(lists.map(|(name, write)| Job::List(name, Box::new(write))));
     for (name, row) in index.pools.iter() {
         let usage = plan.pools.get(name).copied().unwrap_or_default();
-        if let Some(write) = row.write(name, usage, index.territory().overlaps(name), time) {
+        let (overlaps, unusable) =
+            (index.territory().overlaps(name), index.territory().unusable_of(name));
+        if let Some(write) = row.write(name, usage, overlaps, unusable, time) {
             jobs.push(Job::Pool(name.clone(), Box::new(write)));
         }
     }

@@ -5,16 +5,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, O
 use k8s_openapi::jiff::Timestamp;
 use kube::core::Selector;
 use kube::{Resource, ResourceExt};
+use leasehold::explain::first_of;
 use leasehold_crds::IPAddressPool;
 use leasehold_crds::pool::{IPAddressPoolStatus, OVERLAPPING, READY, ServiceAllocation};
+use leasehold_crds::range::IpRange;
 use leasehold_crds::selector;
 use serde_json::json;
 
 use super::condition::{self, Verdict};
 use super::service::created;
 use super::table::Row;
-use crate::allocate::{Labels, Overlap, Pool, Rules, Scope, Usage};
+use crate::allocate::{Labels, Overlap, Pool, Rules, Scope, Usage, Why};
 use crate::report::events::Notice;
+
+/// How many parts of a pool are named at most.
+const SHOWN: usize = 8;
 
 /// The reason of `Ready` while entries cannot be used, and of the event that tells of it.
 const INVALID_ADDRESSES: &str = "InvalidAddresses";
@@ -45,7 +50,13 @@ impl Row for PoolRow {
         let (mut ranges, mut errors) = (Vec::new(), Vec::new());
         for entry in &object.spec.addresses {
             match entry.parse() {
-                Ok(range) => ranges.push(range),
+                Ok(range) => match range.reserved() {
+                    Some(what) => errors.push(format!(
+                        "`{}` has only addresses that no host can have: {what}",
+                        entry.0
+                    )),
+                    None => ranges.push(range),
+                },
                 Err(error) => errors.push(error.to_string()),
             }
         }
@@ -119,13 +130,14 @@ impl PoolRow {
         name: &str,
         usage: Usage,
         overlaps: &[Overlap],
+        unusable: &[(IpRange, Why)],
         now: Timestamp,
     ) -> Option<PoolWrite> {
         let old = |type_: &str| {
             let conditions = self.status.as_ref().map(|status| status.conditions.as_slice());
             conditions.unwrap_or_default().iter().find(|condition| condition.type_ == type_)
         };
-        let ready = condition::dated(self.ready(), old(READY), now);
+        let ready = condition::dated(self.ready(unusable), old(READY), now);
         let overlapping = condition::dated(self.overlapping(overlaps), old(OVERLAPPING), now);
         let status = IPAddressPoolStatus {
             assigned_ipv4: capped(usage.assigned_v4),
@@ -162,14 +174,19 @@ impl PoolRow {
         Some(PoolWrite { patch, notices })
     }
 
-    fn ready(&self) -> Verdict {
+    fn ready(&self, unusable: &[(IpRange, Why)]) -> Verdict {
         let mut wrong = Vec::new();
         if !self.unreadable.is_empty() {
-            wrong
-                .push(format!("{}; until then the pool serves nobody", self.unreadable.join("; ")));
+            wrong.push(format!(
+                "{}; until then the pool serves nobody",
+                first_of(&self.unreadable, SHOWN, "; ")
+            ));
         }
         if !self.errors.is_empty() {
-            wrong.push(format!("{}; the other entries are used", self.errors.join("; ")));
+            wrong.push(format!(
+                "{}; the other entries are used",
+                first_of(&self.errors, SHOWN, "; ")
+            ));
         }
         let reason = match (self.unreadable.is_empty(), self.errors.is_empty()) {
             (true, true) => "AddressesValid",
@@ -177,7 +194,14 @@ impl PoolRow {
             (false, _) => INVALID_SELECTOR,
         };
         let status = wrong.is_empty();
-        let message = if status { "all entries can be used".to_owned() } else { wrong.join("; ") };
+        let mut message =
+            if status { "all entries can be used".to_owned() } else { wrong.join("; ") };
+        let unusable: Vec<String> =
+            unusable.iter().map(|(range, why)| format!("{range} ({why})")).collect();
+        if !unusable.is_empty() {
+            let shown = first_of(&unusable, SHOWN, ", ");
+            message = format!("{message}; never given out, as no host can have it: {shown}");
+        }
         Verdict { type_: READY, status, reason, message, generation: self.generation }
     }
 
@@ -190,7 +214,7 @@ impl PoolRow {
             .collect();
         let status = !shared.is_empty();
         let message = if status {
-            format!("{}: take it out of one of the pools", shared.join("; "))
+            format!("{}: take it out of one of the pools", first_of(&shared, SHOWN, "; "))
         } else {
             "no address belongs to an earlier pool".to_owned()
         };

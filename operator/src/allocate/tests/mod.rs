@@ -11,7 +11,7 @@ mod resting;
 mod sharing;
 
 /// A cluster in a few words.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Cluster {
     pools: BTreeMap<String, Pool>,
     namespaces: BTreeMap<String, Labels>,
@@ -20,6 +20,7 @@ struct Cluster {
     listed: BTreeMap<IpAddr, BTreeSet<LeaseName>>,
     foreign: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
     resting: BTreeMap<IpAddr, Rest>,
+    unusable: Unusable,
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -153,6 +154,12 @@ impl Cluster {
         self
     }
 
+    /// Nodes have these addresses, in subnets.
+    fn subnets(mut self, addresses: &[&str]) -> Self {
+        self.unusable = Unusable::new(addresses.iter().map(|net| net.parse().unwrap()));
+        self
+    }
+
     fn foreign(mut self, address: &str, name: &str) -> Self {
         self.foreign.entry(ip(address)).or_default().insert(key(name));
         self
@@ -170,7 +177,7 @@ impl Cluster {
     }
 
     fn plan(&self) -> Plan {
-        let territory = Territory::new(&self.pools);
+        let territory = Territory::new(&self.pools, self.unusable.clone());
         plan(&State {
             territory: &territory,
             namespaces: self.namespaces.iter().map(|(name, it)| (name.as_str(), it)).collect(),
@@ -471,5 +478,39 @@ fn usage_counts_what_services_hold_and_leaves_nodes_out() {
         .has(&["172.16.0.1"], Some("gone"));
     let usage = cluster.plan().pools["lan"];
     assert_eq!((usage.assigned_v4, usage.available_v4), (1, 2));
-    assert_eq!((usage.assigned_v6, usage.available_v6), (1, u128::MAX - 1));
+    let reserved = 2 + (1 << 32) + (1 << 118) + (1 << 120);
+    assert_eq!((usage.assigned_v6, usage.available_v6), (1, u128::MAX - reserved));
+}
+
+#[test]
+fn an_address_that_no_host_can_have_is_given_to_nobody_and_kept_by_who_has_it() {
+    let nodes = ["10.0.0.130/24", "2001:db8::a/64"];
+    let cluster = || {
+        Cluster::default().pool("lan", &["10.0.0.254-10.0.0.255", "2001:db8::/127"]).subnets(&nodes)
+    };
+    let both = cluster().service("web", BOTH);
+    assert_eq!(both.gets("web"), "10.0.0.254 2001:db8::1 (lan)");
+    let usage = both.plan().pools["lan"];
+    assert_eq!((usage.available_v4, usage.available_v6), (0, 0));
+    let second = both.clone().service("web2", V4);
+    assert_eq!(second.gets("web2"), "PoolExhausted");
+
+    let asks = cluster().service("web", V4).asks(&["10.0.0.255"]);
+    assert_eq!(asks.gets("web"), "AddressUnusable");
+    assert_eq!(
+        asks.decision("web").failure.unwrap().to_string(),
+        "no host can have the requested address 10.0.0.255: it is the broadcast address of the \
+         nodes' subnet 10.0.0.0/24; ask for another"
+    );
+
+    let has = cluster().service("web", V4).has(&["10.0.0.255"], Some("lan"));
+    assert_eq!(has.gets("web"), "10.0.0.255 (lan)");
+    assert_eq!(
+        has.decision("web").kept[0].why.to_string(),
+        "no host can have it: it is the broadcast address of the nodes' subnet 10.0.0.0/24"
+    );
+    // Beside it the other one is free.
+    assert_eq!(has.plan().pools["lan"].available_v4, 1);
+    let reserved = Cluster::default().pool("all", &["0.0.0.0/0"]).service("web", V4);
+    assert_eq!(reserved.gets("web"), "1.0.0.0 (all)");
 }

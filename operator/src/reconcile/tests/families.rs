@@ -2,7 +2,7 @@
 
 use super::*;
 
-const SIX: &str = "2001-db8-0-0-0-0-0-0.address.leasehold";
+const SIX: &str = "2001-db8-0-0-0-0-0-1.address.leasehold";
 
 /// The session of a node whose links have these addresses.
 fn session(node: &str, links: &[&[&str]], version: u64) -> Value {
@@ -25,7 +25,7 @@ fn dual_stack() -> Value {
 }
 
 fn world(services: Vec<Value>, sessions: Vec<Value>) -> Index {
-    let pools = vec![pool("lan", &["10.0.0.0/30", "2001:db8::/126"])];
+    let pools = vec![pool("lan", &["10.0.0.1-10.0.0.3", "2001:db8::1-2001:db8::3"])];
     let node = |name| {
         json!({"apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "resourceVersion": "3"}})

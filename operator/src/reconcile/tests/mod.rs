@@ -514,6 +514,64 @@ fn addresses_of_nodes_and_of_their_interfaces_are_not_given_out() {
 }
 
 #[test]
+fn addresses_that_no_host_in_a_nodes_subnet_can_have_are_not_given_out_and_the_pool_says_so() {
+    let session = |version, address: &str| {
+        let mac = "02:00:5e:00:53:01";
+        let links = json!([{ "name": "eth1", "mac": mac, "addresses": [address] }]).to_string();
+        lease("node-1", version, Some("node-1"), 3, &json!({ "leasehold.dev/interfaces": links }))
+    };
+    let mut index = World {
+        services: vec![service("shop", 7)],
+        pools: vec![pool("lan", &["10.0.0.0/30"])],
+        sessions: vec![session(21, "10.0.0.9/24")],
+        ..World::default()
+    }
+    .index();
+    let given = |index: &Index| {
+        let (_, patch, _) = service_jobs(index).remove(0);
+        patch["status"]["loadBalancer"]["ingress"][0]["ip"].clone()
+    };
+    let said = |index: &Index| {
+        let jobs = all_jobs(index).into_iter();
+        let mut writes = jobs.filter_map(|job| match job {
+            Job::Pool(_, write) => Some(write.patch["status"].clone()),
+            _ => None,
+        });
+        let status = writes.next().unwrap();
+        let ready = &status["conditions"][0];
+        let free = status["availableIPv4"].clone();
+        (ready["status"].clone(), ready["message"].as_str().unwrap().to_owned(), free)
+    };
+    assert_eq!(given(&index), "10.0.0.1");
+    let (ready, message, free) = said(&index);
+    assert_eq!((ready, free), (json!("True"), json!(2)));
+    assert_eq!(
+        message,
+        "all entries can be used; never given out, as no host can have it: 10.0.0.0-10.0.0.0 (the \
+         address of the nodes' subnet 10.0.0.0/24 itself)"
+    );
+    // The node is in another subnet.
+    index.apply(Change::Session(applied(session(22, "10.0.9.9/24"))), START);
+    assert_eq!(given(&index), "10.0.0.0");
+    assert_eq!(said(&index).1, "all entries can be used");
+}
+
+#[test]
+fn a_pool_names_a_few_of_its_overlaps_and_says_how_many_there_are() {
+    let mut pools: Vec<Value> =
+        (0..20).map(|n| pool(&format!("a{n:02}"), &[&format!("10.0.{n}.1/32")])).collect();
+    pools.push(pool("b", &["10.0.0.0/16"]));
+    let index = World { pools, ..World::default() }.index();
+    let mut jobs = all_jobs(&index).into_iter();
+    let Some(Job::Pool(_, write)) = jobs.find(|job| matches!(job, Job::Pool(name, _) if name == "b"))
+    else {
+        panic!("no write")
+    };
+    let message = write.patch["status"]["conditions"][1]["message"].as_str().unwrap();
+    assert!(message.ends_with("; and 12 more: take it out of one of the pools"), "{message}");
+}
+
+#[test]
 fn the_status_of_a_pool_says_what_is_wrong_and_is_written_once() {
     let pools = vec![
         pool("a", &["10.0.0.0/30", "2001:db8::/64"]),
