@@ -116,8 +116,7 @@ async fn work(
             () = keep_deployed(deployer.as_deref_mut()) => false,
         };
         context.metrics.leader.set(0);
-        context.metrics.pool_addresses.clear();
-        context.metrics.services.clear();
+        context.metrics.forget();
         for kind in Kind::ALL {
             context.health.trouble(kind.name(), None);
         }

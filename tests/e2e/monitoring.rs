@@ -177,7 +177,15 @@ pub async fn an_address_without_an_owner_and_a_pool_that_is_nearly_full_raise_al
 {
     let scene = Scene::alone("nobody").await?;
     let cluster = &scene.cluster;
-    cluster.pool(0, 9).await?;
+    // One that serves everybody: others are made to fit.
+    let ((first, _), (last, _)) = (cluster.addresses().vip(0), cluster.addresses().vip(9));
+    let ((_, first_v6), (_, last_v6)) = (cluster.addresses().vip(0), cluster.addresses().vip(9));
+    let addresses = [format!("{first}-{last}"), format!("{first_v6}-{last_v6}")];
+    let pool = json!({
+        "apiVersion": "leasehold.dev/v1alpha1", "kind": "IPAddressPool",
+        "metadata": { "name": cluster.name() }, "spec": { "addresses": addresses, "autoAssign": true },
+    });
+    scene.lab().apply(pool).await?;
     let prometheus = watching(cluster).await?;
     is_quiet(&prometheus, WITHOUT_OWNER)?;
     is_quiet(&prometheus, NEARLY_FULL)?;

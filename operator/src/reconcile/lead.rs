@@ -16,6 +16,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 use leasehold::api::watch_trouble;
+use leasehold::lease::UNSTEADY;
 use leasehold::report::ask::Questions;
 use leasehold_crds::lease::LeaseName;
 use tokio::sync::{Mutex, watch};
@@ -301,6 +302,14 @@ impl Leader<'_> {
         self.index.settle(&plan, &jobs, begin);
         self.queue = jobs.into();
         self.context.metrics.show(&plan, self.index.settled(), self.index.malformed());
+        let pools = self.index.pools.iter();
+        self.context.metrics.rules(pools.map(|(name, row)| {
+            let rules = &row.pool.rules;
+            (name.as_str(), rules.auto_assign, rules.disabled)
+        }));
+        let sessions = self.index.sessions.iter();
+        let unsteady = sessions.filter(|(_, row)| row.record.fences >= UNSTEADY);
+        self.context.metrics.unsteady(unsteady.count());
         self.context.metrics.contested(self.index.rivals.contested());
         self.usage.clone_from(&plan.pools);
         self.postpone(begin);

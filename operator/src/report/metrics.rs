@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::allocate::Plan;
+use crate::allocate::{Decision, Plan};
 
 /// Seconds that a plan takes.
 const COST: [f64; 9] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5];
@@ -29,6 +29,17 @@ pub struct PoolLabels {
     pub family: &'static str,
     /// `assigned` or `available`.
     pub state: &'static str,
+}
+
+/// The labels of [`Metrics::pool_info`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct PoolRules {
+    /// The pool.
+    pub pool: String,
+    /// `true` or `false`, as its `autoAssign` says.
+    pub auto_assign: &'static str,
+    /// `true` or `false`, as its `disabled` says.
+    pub disabled: &'static str,
 }
 
 /// The labels of [`Metrics::writes`].
@@ -63,10 +74,14 @@ pub struct Metrics {
     pub allocations: Counter,
     /// Requests that could not be met, by reason.
     pub failures: Family<ReasonLabel, Counter>,
-    /// Services by state.
+    /// Services by state: those with an address, and those that get none.
     pub services: Family<StateLabel, Gauge>,
     /// Addresses of pools.
     pub pool_addresses: Family<PoolLabels, Gauge>,
+    /// What pools say of whom they serve.
+    pub pool_info: Family<PoolRules, Gauge>,
+    /// Nodes that were fenced so often of late that they take addresses after all others.
+    pub unsteady_nodes: Gauge,
     /// Writes to the API server.
     pub writes: Family<WriteLabels, Counter>,
     /// Services that another controller writes to again and again.
@@ -87,6 +102,8 @@ impl Default for Metrics {
             failures: Family::default(),
             services: Family::default(),
             pool_addresses: Family::default(),
+            pool_info: Family::default(),
+            unsteady_nodes: Gauge::default(),
             writes: Family::default(),
             contested_services: Gauge::default(),
             restored: Counter::default(),
@@ -120,6 +137,16 @@ impl Metrics {
         );
         registry.register("services", "Services of Leasehold", self.services.clone());
         registry.register("pool_addresses", "Addresses of pools", self.pool_addresses.clone());
+        registry.register(
+            "pool_info",
+            "1 for each pool, with its autoAssign and disabled",
+            self.pool_info.clone(),
+        );
+        registry.register(
+            "unsteady_nodes",
+            "Nodes that were fenced three times of late, restarts of the nodes included",
+            self.unsteady_nodes.clone(),
+        );
         registry.register("writes", "Writes to the API server", self.writes.clone());
         registry.register(
             "contested_services",
@@ -136,6 +163,30 @@ impl Metrics {
             "Objects that could not be read",
             self.malformed.clone(),
         );
+    }
+
+    /// Shows what pools say of whom they serve: name, `autoAssign`, `disabled`.
+    pub fn rules<'a>(&self, pools: impl Iterator<Item = (&'a str, bool, bool)>) {
+        let word = |says| if says { "true" } else { "false" };
+        self.pool_info.clear();
+        for (pool, auto_assign, disabled) in pools {
+            let (auto_assign, disabled) = (word(auto_assign), word(disabled));
+            let labels = PoolRules { pool: pool.to_owned(), auto_assign, disabled };
+            self.pool_info.get_or_create(&labels).set(1);
+        }
+    }
+
+    /// Shows how many nodes were fenced again and again.
+    pub fn unsteady(&self, nodes: usize) {
+        self.unsteady_nodes.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+    }
+
+    /// Shows nothing of the cluster any more: another replica does.
+    pub fn forget(&self) {
+        self.pool_addresses.clear();
+        self.pool_info.clear();
+        self.unsteady_nodes.set(0);
+        self.services.clear();
     }
 
     /// Shows how many Services another controller writes to again and again.
@@ -156,7 +207,9 @@ impl Metrics {
             counter.inc_by(count.saturating_sub(counter.get()));
         }
         let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let pending = plan.services.values().filter(|decision| decision.failure.is_some()).count();
+        let waits =
+            |decision: &&Decision| decision.failure.is_some() && decision.addresses.is_empty();
+        let pending = plan.services.values().filter(waits).count();
         for (state, count) in
             [("pending", pending), ("assigned", settled + plan.services.len() - pending)]
         {
@@ -175,5 +228,36 @@ impl Metrics {
                 self.pool_addresses.get_or_create(&labels).set(count);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocate::{Failure, ServiceKey};
+
+    #[test]
+    fn a_service_that_has_an_address_does_not_wait_for_one() {
+        let decided = |name: &str, addresses: &[&str], fails: bool| {
+            let key = ServiceKey { namespace: "web".to_owned(), name: name.to_owned() };
+            let decision = Decision {
+                addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+                failure: fails.then_some(Failure::NoPool),
+                ..Decision::default()
+            };
+            (key, decision)
+        };
+        let services = [
+            decided("served", &["10.0.0.1"], false),
+            decided("lacks IPv6", &["10.0.0.2"], true),
+            decided("waits", &[], true),
+        ];
+        let metrics = Metrics::default();
+        let plan = Plan { services: services.into(), ..Plan::default() };
+        metrics.show(&plan, 10, []);
+        let count = |state| metrics.services.get_or_create(&StateLabel { state }).get();
+        assert_eq!((count("pending"), count("assigned")), (1, 12));
+        metrics.forget();
+        assert_eq!(count("pending"), 0);
     }
 }
