@@ -26,6 +26,8 @@ use crate::clock::Instant;
 const OWNED: Duration = Duration::from_secs(1);
 /// For how long nobody has a claim before that is told.
 pub(super) const UNOWNED: Duration = Duration::from_secs(2);
+/// For how long that is put off at most because somebody else may be able to take it now.
+const PUT_OFF: Duration = Duration::from_secs(3);
 /// How often what nobody owns is looked at where no event tells that something has changed.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -59,29 +61,47 @@ pub(super) type Announcement = (Option<(NodeName, Option<InterfaceName>)>, Addre
 /// The claims that have changed hands of late.
 #[derive(Debug, Default)]
 pub(super) struct Handed {
-    since: BTreeMap<LeaseName, Instant>,
+    claims: BTreeMap<LeaseName, Since>,
+}
+
+/// When a claim has changed hands.
+#[derive(Clone, Copy, Debug)]
+struct Since {
+    /// When it did.
+    handed: Instant,
+    /// When somebody else may have become able to take it; at first the same.
+    counts_from: Instant,
 }
 
 impl Handed {
     /// A claim has another owner at `now`, or none.
     pub(super) fn note(&mut self, name: &LeaseName, now: Instant) {
-        self.since.insert(name.clone(), now);
+        self.claims.insert(name.clone(), Since { handed: now, counts_from: now });
+    }
+
+    /// Somebody may be able to take at `now` a claim that nobody owns. Where that is so again and again it is
+    /// told all the same, in time.
+    pub(super) fn put_off(&mut self, name: &LeaseName, now: Instant) {
+        let new = Since { handed: now, counts_from: now };
+        let since = self.claims.entry(name.clone()).or_insert(new);
+        since.counts_from = now.min(since.handed + PUT_OFF);
     }
 
     /// From when on it is to be told who owns a claim, or that nobody does; none: since long ago.
     fn told_at(&self, name: &LeaseName, owned: bool) -> Option<Instant> {
-        self.since.get(name).map(|since| *since + if owned { OWNED } else { UNOWNED })
+        let since = self.claims.get(name)?;
+        Some(since.counts_from + if owned { OWNED } else { UNOWNED })
     }
 
     /// When something is to be told next, after `now`.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
-        let times = self.since.values().flat_map(|since| [*since + OWNED, *since + UNOWNED]);
-        times.filter(|at| *at > now).min()
+        let since = self.claims.values().map(|since| since.counts_from);
+        since.flat_map(|since| [since + OWNED, since + UNOWNED]).filter(|at| *at > now).min()
     }
 
     /// Forgets what was to be told by `now`.
     pub(super) fn forget(&mut self, now: Instant) {
-        self.since.retain(|_, since| *since + UNOWNED > now);
+        self.claims.retain(|_, since| since.counts_from + UNOWNED > now);
     }
 }
 

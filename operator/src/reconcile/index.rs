@@ -244,14 +244,16 @@ impl Index {
     fn open_unowned(&mut self) {
         self.note_unowned();
         let due = self.now + UNOWNED;
-        self.untold.extend(self.ledger.unowned().map(|key| (key.clone(), due)));
+        for key in self.ledger.unowned() {
+            self.untold.entry(key.clone()).and_modify(|at| *at = due.min(*at)).or_insert(due);
+        }
     }
 
     /// Gives somebody time to take what nobody owns.
     fn note_unowned(&mut self) {
         let unowned = self.claims.iter().filter(|(_, claim)| !self.is_valid(claim));
         for name in unowned.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.handed.note(&name, self.now);
+            self.handed.put_off(&name, self.now);
         }
     }
 

@@ -26,13 +26,13 @@ fn node(name: &str, version: u64, cordoned: bool) -> Value {
 impl Scene {
     fn new() -> Self {
         let nodes = ["node-1", "node-2", "node-3"].map(|name| node(name, 1, name == "node-3"));
-        let pools = vec![pool("lan", &["10.0.0.0/30"])];
+        let pools = vec![pool("lan", &["10.0.0.1-10.0.0.3"])];
         let services = vec![service("shop", 7)];
         let mut index = World { services, pools, nodes: nodes.into(), ..World::default() }.index();
         let (_, patch, _) = service_jobs(&index).remove(0);
         let shop = patched(service("shop", 7), &patch, 8);
         index.apply(Change::Service(applied(shop.clone())), START);
-        own(&mut index, "web.shop", "10.0.0.0", 9, START);
+        own(&mut index, "web.shop", "10.0.0.1", 9, START);
         Self { index, shop, version: 50 }
     }
 
@@ -54,6 +54,7 @@ impl Scene {
 
     /// What is written at `now`, which is done.
     fn told(&mut self, now: Instant) -> Option<(String, Vec<String>)> {
+        self.index.forget(now);
         self.index.open_due(now);
         let jobs = service_jobs_at(&self.index, now);
         let (_, patch, _) = jobs.first()?;
@@ -69,7 +70,7 @@ fn who_announces_a_service_is_told_a_second_after_it_has_changed() {
     let mut scene = Scene::new();
     assert_eq!(scene.index.told_at(START), Some(after(1000)));
     assert_eq!(scene.told(after(999)), None);
-    let says = "Announced: node-1 announces 10.0.0.0";
+    let says = "Announced: node-1 announces 10.0.0.1";
     assert_eq!(scene.told(after(1000)), Some((says.to_owned(), vec![])));
     assert_eq!(scene.told(after(1001)), None);
     // Renewed, it is no news.
@@ -91,17 +92,17 @@ fn an_owner_that_does_not_answer_its_clients_says_what_to_do() {
         let lease = lease("node-1", scene.version, Some("node-1"), 3, &says(more));
         scene.index.apply(Change::Session(applied(lease)), now);
     };
-    let on = json!({ "leasehold.dev/addresses": "10.0.0.0", "leasehold.dev/interface": "eth0",
+    let on = json!({ "leasehold.dev/addresses": "10.0.0.1", "leasehold.dev/interface": "eth0",
         "leasehold.dev/session": "uid of node-1/3" });
     let claim = lease("web.shop", 40, Some("node-1"), 1, &on);
     scene.index.apply(Change::Claim(applied(claim)), after(1000));
     say(&mut scene, r#","bypassed":["10.0.0.0/24"]"#, after(1000));
-    let says_on = "Announced: node-1 announces 10.0.0.0 on eth0".to_owned();
+    let says_on = "Announced: node-1 announces 10.0.0.1 on eth0".to_owned();
     // It answers by another interface.
     assert_eq!(scene.told(after(4000)), Some((says_on.clone(), vec![])));
     let unanswered = r#","bypassed":["10.0.0.0/24"],"unanswered":["10.0.0.0/24"]"#;
     say(&mut scene, unanswered, after(5000));
-    let says = "node-1 announces 10.0.0.0 on eth0, and hosts of 10.0.0.0/24 get no answer on eth0: the \
+    let says = "node-1 announces 10.0.0.1 on eth0, and hosts of 10.0.0.0/24 get no answer on eth0: the \
                 node's route to them leaves by another interface, and rp_filter is 1; have the route \
                 lead through eth0, or set net.ipv4.conf.eth0.rp_filter=2 there";
     let events = vec![format!("NotAnnounced: {says}")];
@@ -111,12 +112,28 @@ fn an_owner_that_does_not_answer_its_clients_says_what_to_do() {
 }
 
 #[test]
+fn that_nobody_owns_an_address_is_told_also_while_nodes_change_all_the_time() {
+    let mut scene = Scene::new();
+    scene.told(after(1000));
+    scene.session("node-1", 4, false, after(3000));
+    let mut told = None;
+    for second in 4..=8 {
+        scene.node("node-2", second % 2 == 0, after(second * 1000));
+        told = told.or(scene.told(after(second * 1000 + 1)));
+        let next = scene.index.told_at(after(second * 1000 + 1));
+        assert!(told.is_some() || next.is_some_and(|at| at <= after(8000)), "{second}: {next:?}");
+    }
+    let (says, _) = told.unwrap();
+    assert!(says.starts_with("NoOwner: no node announces 10.0.0.1: "), "{says}");
+}
+
+#[test]
 fn where_nobody_owns_an_address_each_node_says_why_not() {
     let mut scene = Scene::new();
     scene.told(after(1000));
     scene.session("node-1", 4, false, after(3000));
     assert_eq!(scene.told(after(4999)), None, "somebody may take it");
-    let says = "no node announces 10.0.0.0: node-1: no session, the speaker does not run: it ended; \
+    let says = "no node announces 10.0.0.1: node-1: no session, the speaker does not run: it ended; \
                 node-2: no session: no speaker has run here; node-3: cordoned: takes nothing";
     let told = scene.told(after(5000));
     let events = vec![format!("NotAnnounced: {says}")];
@@ -125,7 +142,7 @@ fn where_nobody_owns_an_address_each_node_says_why_not() {
 
     // For another reason now, which is no event.
     scene.node("node-2", true, after(10_000));
-    let says = "NoOwner: no node announces 10.0.0.0: node-1: no session, the speaker does not run: it \
+    let says = "NoOwner: no node announces 10.0.0.1: node-1: no session, the speaker does not run: it \
                 ended; node-2, node-3: cordoned: takes nothing";
     assert_eq!(scene.told(after(12_000)), Some((says.to_owned(), vec![])));
 
@@ -133,12 +150,12 @@ fn where_nobody_owns_an_address_each_node_says_why_not() {
     scene.node("node-2", false, after(20_000));
     scene.session("node-2", 1, true, after(20_000));
     assert_eq!(scene.told(after(21_999)), None);
-    let says = "NoOwner: no node announces 10.0.0.0: node-2 could take them and did not: see the logs \
+    let says = "NoOwner: no node announces 10.0.0.1: node-2 could take them and did not: see the logs \
                 there";
     assert_eq!(scene.told(after(22_000)), Some((says.to_owned(), vec![])));
 
     scene.session("node-1", 3, true, after(30_000));
-    let says = "Announced: node-1 announces 10.0.0.0";
+    let says = "Announced: node-1 announces 10.0.0.1";
     assert_eq!(scene.told(after(31_000)), Some((says.to_owned(), vec![])));
 }
 
