@@ -247,6 +247,9 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The reason of those that no pool has an address for.
+    pub const EXHAUSTED: &'static str = "PoolExhausted";
+
     /// A fixed word for the kind, for conditions and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -260,7 +263,7 @@ impl Failure {
             Self::LeftOut { .. } => "AddressLeftOut",
             Self::Unusable { .. } => "AddressUnusable",
             Self::Exhausted { .. } | Self::NoPoolForBoth | Self::PoolLacks { .. } => {
-                "PoolExhausted"
+                Self::EXHAUSTED
             }
             Self::NotInPool(_) => "AddressNotInPool",
             Self::InUse { .. } => "AddressInUse",

@@ -305,8 +305,11 @@ impl ServiceRow {
         self.wish.as_ref()?;
         let Beside { by_address, announced, contest, had } = beside;
         let old = self.condition.as_ref();
-        let said = old.is_some_and(|old| tell::says(old, key, decision, contest));
+        let outlasts = old.filter(|old| contest.is_none() && tell::outlasts(old, decision));
+        let said =
+            outlasts.is_some() || old.is_some_and(|old| tell::says(old, key, decision, contest));
         let before = self.announced.as_ref();
+        let announced = if outlasts.is_some() { Telling::Later } else { announced };
         let told = match (before, &announced) {
             (_, Telling::Later) => true,
             (Some(before), Telling::Now(verdict)) => condition::says(before, verdict),
@@ -328,8 +331,8 @@ impl ServiceRow {
         let mut notices = tell::notices(key, &had, decision, old, said);
         let untold = contest.filter(|_| !self.says_that_it_is_contested());
         notices.extend(untold.and_then(tell::of_contest));
-        let mut conditions =
-            vec![condition::dated(tell::verdict(key, decision, contest), old, now)];
+        let verdict = || condition::dated(tell::verdict(key, decision, contest), old, now);
+        let mut conditions = vec![outlasts.cloned().unwrap_or_else(verdict)];
         match announced {
             Telling::Nothing => {}
             Telling::Later => conditions.extend(before.cloned()),

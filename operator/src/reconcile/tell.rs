@@ -120,6 +120,14 @@ pub(super) fn says(
     }
 }
 
+/// Whether `condition` says something that is true for longer than what keeps the Service from an address now:
+/// of many that wait for one, all see that it is about to be free, and one gets it.
+pub(super) fn outlasts(condition: &Condition, decision: &Decision) -> bool {
+    condition.reason == Failure::EXHAUSTED
+        && decision.addresses.is_empty()
+        && decision.failure.as_ref().is_some_and(Failure::passes)
+}
+
 /// What the condition says of a Service that nobody announces.
 pub(super) fn silence(silence: Silence<'_>) -> Verdict {
     let (reason, why) = match silence {
@@ -160,9 +168,9 @@ pub(super) fn announced(parts: &[Part<'_>]) -> Verdict {
             Ok((node, interface)) => {
                 let on = interface.map(|name| format!(" on {name}")).unwrap_or_default();
                 let why = part.unanswered.as_ref().map(|why| format!(", and {why}"));
-                let held = part.unreadable.map(|policy| {
-                    format!("; {}: it stays there", explain::unreadable(policy))
-                });
+                let held = part
+                    .unreadable
+                    .map(|policy| format!("; {}: it stays there", explain::unreadable(policy)));
                 let (why, held) = (why.unwrap_or_default(), held.unwrap_or_default());
                 format!("{node} announces {addresses}{on}{why}{held}")
             }

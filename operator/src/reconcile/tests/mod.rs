@@ -563,12 +563,52 @@ fn a_pool_names_a_few_of_its_overlaps_and_says_how_many_there_are() {
     pools.push(pool("b", &["10.0.0.0/16"]));
     let index = World { pools, ..World::default() }.index();
     let mut jobs = all_jobs(&index).into_iter();
-    let Some(Job::Pool(_, write)) = jobs.find(|job| matches!(job, Job::Pool(name, _) if name == "b"))
+    let Some(Job::Pool(_, write)) =
+        jobs.find(|job| matches!(job, Job::Pool(name, _) if name == "b"))
     else {
         panic!("no write")
     };
     let message = write.patch["status"]["conditions"][1]["message"].as_str().unwrap();
     assert!(message.ends_with("; and 12 more: take it out of one of the pools"), "{message}");
+}
+
+#[test]
+fn of_many_that_wait_for_an_address_the_one_that_gets_it_is_written_when_one_becomes_free() {
+    let mut index = World {
+        services: vec![service("shop", 7)],
+        pools: vec![pool("lan", &["10.0.0.0/32"])],
+        ..World::default()
+    }
+    .index();
+    let (_, patch, _) = service_jobs(&index).remove(0);
+    let shop = patched(service("shop", 7), &patch, 8);
+    index.apply(Change::Service(applied(shop.clone())), START);
+    own(&mut index, "web.shop", "10.0.0.0", 9, START);
+    let waiting = ["a", "b", "c"];
+    for (name, version) in waiting.into_iter().zip(10..) {
+        index.apply(Change::Service(applied(service(name, version))), START);
+    }
+    let written = service_jobs(&index);
+    assert_eq!(written.iter().flat_map(|(.., notices)| notices).count(), 3);
+    for (name, patch, _) in written.iter().filter(|(name, ..)| waiting.contains(&&**name)) {
+        assert_eq!(patch["status"]["conditions"][0]["reason"], "PoolExhausted");
+        let told = patched(service(name, 10), patch, 20);
+        index.apply(Change::Service(applied(told)), START);
+    }
+
+    // Until its owner has given it up.
+    index.apply(Change::Service(deleted(shop)), START);
+    let failures: Vec<_> =
+        index.plan().services.values().map(|it| it.failure.as_ref().unwrap().reason()).collect();
+    assert_eq!(failures, ["AddressReleasing"; 3]);
+    assert_eq!(service_jobs(&index), []);
+    let released = lease("web.shop", 40, None, 2, &json!({ "leasehold.dev/addresses": "" }));
+    index.apply(Change::Claim(applied(released)), START);
+    let written = service_jobs(&index);
+    let [(name, patch, notices)] = &written[..] else { panic!("{written:?}") };
+    assert_eq!(name, "a");
+    assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ip"], "10.0.0.0");
+    assert_eq!(notices, &["AddressAssigned: 10.0.0.0 from pool lan"]);
 }
 
 #[test]
