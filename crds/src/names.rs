@@ -125,15 +125,36 @@ impl NodeName {
 }
 
 /// Names of interfaces: one, or all that a pattern matches in which `*` stands for any characters and
-/// `?` for any one.
+/// `?` for any one. Of several patterns all have to match.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct InterfacePattern(glob::Pattern);
+pub struct InterfacePattern(Vec<glob::Pattern>);
 
 impl InterfacePattern {
     /// Whether the interface has such a name.
     pub fn matches(&self, name: &InterfaceName) -> bool {
-        self.0.matches(name.as_str())
+        self.0.iter().all(|pattern| pattern.matches(name.as_str()))
+    }
+
+    /// The names that both stand for.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let mut patterns = [self.0.as_slice(), &other.0].concat();
+        patterns.sort();
+        patterns.dedup();
+        let both = Self(patterns);
+        let name = both.names().next().filter(|_| both.is_possible()).cloned();
+        name.map_or(both, |name| Self(vec![name]))
+    }
+
+    /// Whether any name could be meant, as far as that is plain.
+    pub fn is_possible(&self) -> bool {
+        self.names().all(|name| self.0.iter().all(|pattern| pattern.matches(name.as_str())))
+    }
+
+    /// The patterns that stand for one name.
+    fn names(&self) -> impl Iterator<Item = &glob::Pattern> {
+        self.0.iter().filter(|pattern| !pattern.as_str().contains(['*', '?']))
     }
 }
 
@@ -146,7 +167,7 @@ impl TryFrom<String> for InterfacePattern {
         let character = |c: char| !matches!(c, '/' | ':' | '[' | ']') && !c.is_whitespace();
         check(&text, 15, allowed, character)?;
         let refused = |_| NameError::Character { name: text.clone(), allowed };
-        glob::Pattern::new(&text).map(Self).map_err(refused)
+        glob::Pattern::new(&text).map(|pattern| Self(vec![pattern])).map_err(refused)
     }
 }
 
@@ -160,13 +181,17 @@ impl FromStr for InterfacePattern {
 
 impl From<InterfacePattern> for String {
     fn from(pattern: InterfacePattern) -> Self {
-        pattern.0.as_str().to_owned()
+        pattern.to_string()
     }
 }
 
 impl fmt::Display for InterfacePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.as_str())
+        for (number, pattern) in self.0.iter().enumerate() {
+            let and = if number == 0 { "" } else { " and " };
+            write!(f, "{and}{}", pattern.as_str())?;
+        }
+        Ok(())
     }
 }
 
@@ -186,6 +211,27 @@ mod tests {
             assert!(bad.parse::<NodeName>().is_err(), "{bad}");
         }
         assert!("node-1.example.com".parse::<NodeName>().is_ok());
+    }
+
+    #[test]
+    fn of_two_patterns_both_have_to_match() {
+        for (one, other, both, possible) in [
+            ("eth0", "eth0", "eth0", true),
+            ("eth0", "eth1", "eth0 and eth1", false),
+            ("eth*", "eth1", "eth1", true),
+            ("eth1", "bond*", "bond* and eth1", false),
+            ("eth*", "*1", "*1 and eth*", true),
+        ] {
+            let (one, other): (InterfacePattern, InterfacePattern) =
+                (one.parse().unwrap(), other.parse().unwrap());
+            let found = one.and(&other);
+            assert_eq!((found.to_string().as_str(), found.is_possible()), (both, possible));
+            assert_eq!(found, other.and(&one));
+            for name in ["eth0", "eth1", "bond1"] {
+                let name = name.parse().unwrap();
+                assert_eq!(found.matches(&name), one.matches(&name) && other.matches(&name));
+            }
+        }
     }
 
     #[test]

@@ -158,6 +158,8 @@ pub struct AnnouncementPolicySpec {
     /// (the longest prefix); where no node has such a subnet, the one with the default route. Bridges
     /// and veths of containers, tunnels and other virtual devices without a default route are used
     /// only where they are named; bonds, VLANs and bridges of physical interfaces are not among them.
+    /// Addresses that services share are carried by interfaces that each of their policies names, if it
+    /// names any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Set)]
@@ -334,7 +336,8 @@ mod tests {
     }
 
     fn governor(policies: &[AnnouncementPolicy], service: &[(&str, &str)], pool: &str) -> String {
-        let (policies, _) = Policies::new(policies);
+        let pools = ["lan", "dmz"].map(|pool| (pool.to_owned(), BTreeMap::new()));
+        let policies = Policies::new(policies).0.of_pools(pools.into());
         match policies.govern(&labels(service), Some(pool)) {
             Governance::Default => "(default)".to_owned(),
             Governance::None => "(none)".to_owned(),
@@ -387,11 +390,12 @@ mod tests {
                 json!({"preferredNodes": [{"weight": 1, "nodeSelector": selector}]}),
             ];
             let mut refusals = specs.map(|spec| {
-                let errors = policy("p", spec).validate_cel().err().unwrap_or_default();
-                errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+                let refused = policy("p", spec).validate_cel().err();
+                refused.map(|errors| format!("{errors:?}")).unwrap_or_default()
             });
             for refusal in &mut refusals {
-                *refusal = refusal.split_once("the expression").unwrap_or_default().1.to_owned();
+                let said = refusal.split_once("the expression").unwrap_or_default().1;
+                *refusal = said.split('"').next().unwrap_or_default().to_owned();
             }
             assert!(refusals.iter().all(|it| *it == refusals[0]), "{refusals:?}");
             refusals[0].clone()
@@ -495,7 +499,11 @@ mod tests {
             let mut dmz = policy("dmz", spec.clone());
             dmz.spec.priority = 10;
             let policies = [everything.clone(), dmz, first.clone()];
-            assert_eq!(governor(&policies, &[("zone", zone)], pool), governs, "{spec} {zone} {pool}");
+            assert_eq!(
+                governor(&policies, &[("zone", zone)], pool),
+                governs,
+                "{spec} {zone} {pool}"
+            );
         }
     }
 

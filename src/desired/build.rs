@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
-use leasehold_crds::names::NodeName;
+use leasehold_crds::names::{InterfacePattern, NodeName};
 use leasehold_crds::policy::{AnnouncementMode, Governance, Policies, Policy, PolicyError};
 
 use super::endpoints::Endpoints;
@@ -73,6 +73,7 @@ fn join(claim: &mut DesiredClaim, other: DesiredClaim) {
     claim.held |= other.held;
     claim.drain_on_cordon |= other.drain_on_cordon;
     claim.preference = both(&claim.preference, &other.preference);
+    claim.interfaces = named_by_both(&claim.interfaces, &other.interfaces);
     claim.apart_from.extend(other.apart_from);
     claim.failback = claim.failback.gentler(other.failback);
     claim.announcements = claim.announcements.oftener(other.announcements);
@@ -81,6 +82,18 @@ fn join(claim: &mut DesiredClaim, other: DesiredClaim) {
         claim.on_api_outage = OnApiOutage::Drop;
     }
     claim.proxied.join(&other.proxied);
+}
+
+/// The interfaces that two policies name. Where these have none in common no interface can carry the claim,
+/// and what is left says so: nothing would mean any.
+fn named_by_both(one: &[InterfacePattern], other: &[InterfacePattern]) -> Vec<InterfacePattern> {
+    if one.is_empty() || other.is_empty() || one == other {
+        return [one, if one.is_empty() { other } else { &[] }].concat();
+    }
+    let pairs = one.iter().flat_map(|pattern| other.iter().map(|other| pattern.and(other)));
+    let pairs: BTreeSet<InterfacePattern> = pairs.collect();
+    let possible = pairs.iter().any(InterfacePattern::is_possible);
+    pairs.into_iter().filter(|pair| pair.is_possible() || !possible).collect()
 }
 
 /// What two policies prefer together.

@@ -137,7 +137,8 @@ pub struct DesiredClaim {
     pub apart_from: BTreeSet<LeaseName>,
     /// When it goes to a better node while its owner lives.
     pub failback: Failback,
-    /// The interfaces that may carry it; empty: the one whose subnet holds the addresses.
+    /// The interfaces that may carry it, as all policies of its services say; empty: the one whose subnet
+    /// holds the addresses.
     pub interfaces: Vec<InterfacePattern>,
     /// How often its addresses are announced.
     pub announcements: Announcements,

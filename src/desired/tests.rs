@@ -491,6 +491,25 @@ fn services_that_share_an_address_are_where_all_of_them_may_be() {
 }
 
 #[test]
+fn services_that_share_an_address_are_on_interfaces_that_each_of_their_policies_names() {
+    for (a, b, expected) in [
+        (json!([]), json!([]), vec![]),
+        (json!(["eth1"]), json!([]), vec!["eth1"]),
+        (json!([]), json!(["eth1"]), vec!["eth1"]),
+        (json!(["eth0", "eth1"]), json!(["eth1", "eth2"]), vec!["eth1"]),
+        (json!(["eth*"]), json!(["eth1", "bond0"]), vec!["eth1"]),
+        (json!(["eth*"]), json!(["*1"]), vec!["*1 and eth*"]),
+        // No interface is both.
+        (json!(["eth0"]), json!(["eth1"]), vec!["eth0 and eth1"]),
+    ] {
+        let policies = [("a", json!({"interfaces": a})), ("b", json!({"interfaces": b}))];
+        let interfaces = shared(&policies, &["a", "b"]).interfaces;
+        let interfaces: Vec<_> = interfaces.iter().map(ToString::to_string).collect();
+        assert_eq!(interfaces, expected, "{a} {b}");
+    }
+}
+
+#[test]
 fn the_policy_says_how_the_death_of_the_owner_is_told() {
     let fast = json!({"interval": "50ms", "retryInterval": "10ms", "misses": 4});
     let detection = |interval: u64, retry_interval: u64, misses, wire| Detection {
