@@ -168,6 +168,14 @@ impl World {
                 row.ours = true;
             }
         }
+        // One without a class that the operator has looked at shows that it serves them (--default-class).
+        let serves = |row: &ServiceRow| row.class.is_none() && row.condition(ALLOCATED).is_some();
+        if services.values().any(serves) {
+            for object in objects.services.iter().filter(|it| service::is_ours(it, true)) {
+                let (name, _) = ServiceRow::of(object);
+                services.entry(name).and_modify(|row| row.ours = true);
+            }
+        }
         let sessions: BTreeMap<_, _> = objects.sessions.iter().filter_map(SessionRow::of).collect();
         for (name, session) in &sessions {
             if let Some(node) = snapshot.nodes.get_mut(name)

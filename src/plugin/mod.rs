@@ -30,6 +30,7 @@ mod draining;
 mod error;
 mod explaining;
 mod moving;
+mod operator;
 mod output;
 mod owners;
 mod read;

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use leasehold_crds::names::NodeName;
 use serde::Serialize;
@@ -11,13 +10,11 @@ use super::Outcome;
 use super::args::FormatArguments;
 use super::connect::Cluster;
 use super::error::PluginError;
+use super::operator::{self, Operator};
 use super::table::{Cell, Table, Tone, fields};
 use super::{output, read};
 use crate::desired::{NodeObject, NodeState};
 use crate::explain::{Objects, State, View, World, outline, state_of};
-
-/// The lease by which one replica of the operator is elected.
-const OPERATOR: &str = "leasehold-operator";
 
 /// The cluster at a glance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -71,7 +68,8 @@ pub(super) async fn run(
 ) -> Result<Outcome, PluginError> {
     let objects = read::objects(cluster).await?;
     let world = World::of(&objects);
-    let status = status(&objects, &View::new(&world));
+    let operator = operator::look(cluster, &objects.claims).await?;
+    let status = status(&objects, &View::new(&world), &operator);
     let text = match output::document(&status, format.output)? {
         Some(document) => document,
         None => text(&status),
@@ -81,11 +79,13 @@ pub(super) async fn run(
 }
 
 /// What there is to say.
-pub(super) fn status(objects: &Objects, view: &View<'_>) -> Status {
-    let mut status = Status { operator: operator(&objects.claims), ..Status::default() };
-    if status.operator.is_none() {
-        status.troubles.push("no replica of the operator is active".to_owned());
-    }
+pub(super) fn status(objects: &Objects, view: &View<'_>, operator: &Operator) -> Status {
+    let active = match operator {
+        Operator::Active(holder) => Some(holder.clone()),
+        Operator::Still(_) | Operator::Absent => None,
+    };
+    let mut status = Status { operator: active, ..Status::default() };
+    status.troubles.extend(operator.trouble());
     for (name, row) in &view.world().services {
         let Some(story) = outline(view, name).filter(|_| row.ours) else { continue };
         let services = &mut status.services;
@@ -117,11 +117,6 @@ pub(super) fn status(objects: &Objects, view: &View<'_>) -> Status {
         })
         .collect();
     status
-}
-
-fn operator(leases: &[Lease]) -> Option<String> {
-    let lease = leases.iter().find(|lease| lease.name_any() == OPERATOR)?;
-    lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())
 }
 
 fn node(view: &View<'_>, name: &NodeName) -> NodeLine {

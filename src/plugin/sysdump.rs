@@ -24,7 +24,7 @@ use super::Outcome;
 use super::args::SysdumpArguments;
 use super::connect::Cluster;
 use super::error::PluginError;
-use super::{check, explaining, output, owners, read, status};
+use super::{check, explaining, operator, output, owners, read, status};
 use crate::api::causes;
 use crate::explain::{Story, View, World, explain};
 use crate::version;
@@ -149,7 +149,9 @@ async fn answers<W: Write>(cluster: &Cluster, archive: &mut Archive<W>) -> io::R
             let stories = world.services.iter().filter(|(_, row)| row.ours);
             let stories: Vec<Story> =
                 stories.filter_map(|(name, _)| explain(&view, name)).collect();
-            archive.add_read("status.json", document(&status::status(&objects, &view)))?;
+            let operator = operator::look(cluster, &objects.claims).await;
+            let status = operator.map(|operator| status::status(&objects, &view, &operator));
+            archive.add_read("status.json", status.and_then(|status| document(&status)))?;
             archive.add_read("owners.json", document(&owners::rows(&view, None)))?;
             archive.add_read("explain.json", document(&stories))?;
             let now = output::now();

@@ -27,6 +27,7 @@ use super::Outcome;
 use super::args::FormatArguments;
 use super::connect::Cluster;
 use super::error::PluginError;
+use super::operator::Operator;
 use super::table::{Cell, Table, Tone};
 use super::{output, read};
 use crate::explain::{View, World};
@@ -102,6 +103,7 @@ pub(super) async fn findings(cluster: &Cluster) -> Result<Vec<Finding>, PluginEr
     findings.extend(objects::pools(&objects.pools));
     findings.extend(objects::policies(&objects.policies, &view));
     findings.extend(rights::check(cluster).await?);
+    findings.push(operator(&super::operator::look(cluster, &objects.claims).await?));
     findings.extend(proxy::check(&proxy::configuration(cluster).await?));
     findings.extend(webhooks::check(&webhooks::read(cluster).await?));
     findings.extend(nodes::kernels(&objects.nodes));
@@ -117,6 +119,20 @@ pub(super) async fn findings(cluster: &Cluster) -> Result<Vec<Finding>, PluginEr
     findings.extend(announcers::strangers(&view, &objects.pools));
     findings.extend(announcers::writers(&view));
     Ok(findings)
+}
+
+/// Whether new Services get addresses.
+fn operator(operator: &Operator) -> Finding {
+    const OPERATOR: &str = "operator";
+    match operator {
+        Operator::Active(holder) => Finding::ok(OPERATOR, format!("{holder} is active")),
+        Operator::Still(_) | Operator::Absent => Finding::fail(
+            OPERATOR,
+            operator.trouble().unwrap_or_default(),
+            "look at its pods: kubectl -n leasehold-system get pods -l \
+             app.kubernetes.io/component=operator; new Services get no addresses meanwhile",
+        ),
+    }
 }
 
 /// What was read, or why this user may not read it. Other errors stay errors.
