@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::bundle;
 use crate::csv::{SUMMARY, name};
-use crate::source::{CHANNEL, PACKAGE, Source, VERSION, yaml};
+use crate::source::{CHANNEL, PACKAGE, Source, VERSION, replaced_by, yaml};
 
 /// The program that serves it, of the version that tests it (`tests/olm/go.mod`).
 const OPM: &str = "quay.io/operator-framework/opm:v1.57.0";
@@ -43,7 +43,7 @@ pub fn files(source: &Source, csv: &Value) -> Result<BTreeMap<PathBuf, String>> 
         "schema": "olm.channel",
         "package": PACKAGE,
         "name": CHANNEL,
-        "entries": [{ "name": name() }],
+        "entries": [{ "name": name(), "skipRange": replaced_by(VERSION) }],
     });
     let mut text = yaml(&package)?;
     for blob in [channel, bundle(source, csv)?] {

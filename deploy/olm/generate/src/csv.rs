@@ -5,7 +5,7 @@ use leasehold_crds::lease::CLAIM_NAMESPACE;
 use serde_json::{Value, json};
 
 use crate::descriptors;
-use crate::source::{PACKAGE, REPOSITORY, Source, VERSION};
+use crate::source::{PACKAGE, REPOSITORY, Source, VERSION, replaced_by};
 
 /// The name of the operator's Deployment and of its account.
 pub const OPERATOR: &str = "leasehold-operator";
@@ -78,6 +78,7 @@ fn annotations(source: &Source) -> Result<Value> {
         "categories": "Networking",
         "containerImage": source.image("Deployment", OPERATOR)?,
         "description": SUMMARY,
+        "olm.skipRange": replaced_by(VERSION),
         "operatorframework.io/suggested-namespace": CLAIM_NAMESPACE,
         "operatorframework.io/suggested-namespace-template": serde_json::to_string(namespace)?,
         "repository": REPOSITORY,

@@ -89,4 +89,22 @@ mod tests {
         }
         assert!(others.is_empty(), "not generated: {others:?}; run `make bundle`");
     }
+
+    #[test]
+    fn each_earlier_version_is_replaced_by_this_one() {
+        assert_eq!(source::replaced_by("0.2.0"), ">=0.1.0 <0.2.0");
+        let files = files(&Source::read(&source::repository()).unwrap()).unwrap();
+        let range = source::replaced_by(source::VERSION);
+        for (file, line) in [
+            ("catalog/leasehold/catalog.yaml", format!("skipRange: '{range}'")),
+            ("catalog/leasehold/catalog.yaml", format!("olm.skipRange: '{range}'")),
+            (
+                "bundle/manifests/leasehold.clusterserviceversion.yaml",
+                format!("olm.skipRange: '{range}'"),
+            ),
+        ] {
+            let content = files.get(Path::new(file)).unwrap();
+            assert!(content.contains(&line), "{file} lacks {line}");
+        }
+    }
 }

@@ -17,6 +17,15 @@ pub const PACKAGE: &str = "leasehold";
 pub const CHANNEL: &str = "stable";
 /// The version of this bundle.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The first version that was published.
+const FIRST: &str = "0.1.0";
+
+/// From which versions the manager goes to `version` in one step: all before it. Without that it would stay at the
+/// one that is installed.
+pub fn replaced_by(version: &str) -> String {
+    format!(">={FIRST} <{version}")
+}
+
 /// Where the sources are.
 pub const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
