@@ -85,6 +85,8 @@ pub(super) struct Contest {
     changed_at: Instant,
     /// The lease was deleted under its holder, who may not know yet: not to be created before.
     vacant_from: Instant,
+    /// Whether a read was answered.
+    looked: bool,
     /// The sending of the last own write that was answered, while the lease is still ours.
     valid_from: Option<Instant>,
     term: u64,
@@ -97,7 +99,7 @@ impl Contest {
         renewal: Duration,
         margin: Duration,
     ) -> Self {
-        let (record, changed_at, vacant_from, valid_from, term) = Default::default();
+        let (record, changed_at, vacant_from, looked, valid_from, term) = Default::default();
         Self {
             identity,
             duration,
@@ -106,6 +108,7 @@ impl Contest {
             record,
             changed_at,
             vacant_from,
+            looked,
             valid_from,
             term,
         }
@@ -131,6 +134,10 @@ impl Contest {
 
     /// A read was answered at `now`.
     pub(super) fn observed(&mut self, now: Instant, record: Option<Record>) {
+        // Nor does who looks for the first time know whether it was deleted a moment ago.
+        if !std::mem::replace(&mut self.looked, true) && record.is_none() {
+            self.vacant_from = now + self.duration;
+        }
         if record != self.record {
             let other = self.holder().is_some_and(|holder| holder != self.identity());
             if record.is_none() && other {
@@ -214,10 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_lease_is_created_and_a_released_one_taken_at_once() {
+    fn a_released_lease_is_taken_at_once_and_an_absent_one_created_when_nobody_can_have_it() {
         let mut me = contest("me");
         me.observed(seconds(100), None);
-        assert_eq!(me.next(seconds(100)), Step::Create);
+        me.observed(seconds(101), None);
+        assert_eq!(me.next(seconds(101)), Step::Wait(seconds(115)));
+        assert_eq!(me.next(seconds(115)), Step::Create);
         me.observed(seconds(101), Some(record(1, None)));
         assert_eq!(me.next(seconds(101)), Step::Take(record(1, None)));
     }
