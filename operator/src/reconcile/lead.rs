@@ -158,8 +158,10 @@ pub async fn lead(
             Some(()) = leader.notices.next() => {}
             Some(change) = changes.next() => leader.take_in(change),
             Some(question) = questions.recv() => {
-                // Dropped where nobody waits any more.
-                let _ = question.send(leader.status());
+                if !question.is_closed() {
+                    // Dropped where nobody waits any more.
+                    let _ = question.send(leader.status());
+                }
                 continue;
             }
             // What must not be sent any more waits for the next renewal.
