@@ -1,13 +1,13 @@
 //! The host: its identity, the lock against a second speaker, what is allowed, and the record that
 //! outlives the process.
 
+mod lock;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use leasehold_crds::lease::Incarnation;
 use leasehold_crds::names::InterfaceName;
@@ -18,7 +18,8 @@ use tokio::task::JoinSet;
 
 use crate::lease::OwnRecord;
 use crate::net::sysctl::ArpSettings;
-use crate::report::health::Health;
+
+pub use lock::{HostLock, lock};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Gives another random id each time (random(4)).
@@ -26,11 +27,7 @@ const RANDOM_ID: &str = "/proc/sys/kernel/random/uuid";
 const HOST: &str = "host.json";
 const RECORD: &str = "speaker.json";
 const ARP: &str = "arp.json";
-/// The name of the abstract socket that locks the host: the kernel frees it with the process, and
-/// it belongs to the network namespace, as the addresses do (unix(7)).
-const LOCK: &str = "leasehold-speaker";
-/// How often a host that is taken is looked at again.
-const RETRY: Duration = Duration::from_millis(200);
+const LOCK: &str = "speaker.lock";
 
 /// Why the host cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -93,35 +90,6 @@ pub fn incarnation(state: &StateFolder) -> Result<Incarnation, HostError> {
 fn read_id(path: &'static str) -> Result<String, HostError> {
     let text = fs::read_to_string(path).map_err(|source| HostError::Identity { path, source })?;
     Ok(text.trim().to_owned())
-}
-
-/// Excludes a second speaker on the same host for as long as it lives.
-#[derive(Debug)]
-pub struct HostLock {
-    _socket: UnixListener,
-}
-
-/// Waits until no other speaker has this host.
-pub async fn lock(health: &watch::Sender<Health>) -> Result<HostLock, HostError> {
-    let address = SocketAddr::from_abstract_name(LOCK).map_err(HostError::Lock)?;
-    loop {
-        match UnixListener::bind_addr(&address) {
-            Ok(socket) => {
-                health.send_modify(|health| health.host_is_taken = false);
-                return Ok(HostLock { _socket: socket });
-            }
-            Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                health.send_if_modified(|health| {
-                    if !health.host_is_taken {
-                        tracing::warn!("another speaker runs on this host: waiting until it ends");
-                    }
-                    !std::mem::replace(&mut health.host_is_taken, true)
-                });
-                tokio::time::sleep(RETRY).await;
-            }
-            Err(error) => return Err(HostError::Lock(error)),
-        }
-    }
 }
 
 /// The folder for the record.
@@ -189,6 +157,14 @@ impl StateFolder {
     /// Replaces the record; a reader sees the old one or the new one.
     pub fn write(&self, record: &OwnRecord) -> Result<(), HostError> {
         self.replace(RECORD, record)
+    }
+
+    /// The file that a speaker has locked for as long as it lives.
+    fn open_lock(&self) -> Result<fs::File, HostError> {
+        let path = self.0.join(LOCK);
+        let opened =
+            fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        opened.map_err(|source| HostError::State { path, source })
     }
 
     fn replace(&self, name: &str, record: &(impl Serialize + ?Sized)) -> Result<(), HostError> {

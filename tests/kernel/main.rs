@@ -8,6 +8,7 @@ mod edge;
 mod guard;
 mod hosts;
 mod listening;
+mod lock;
 mod marks;
 mod order;
 #[path = "../lab/client/ping.rs"]
@@ -53,6 +54,7 @@ fn main() -> Result<ExitCode> {
         guard::TESTS,
         segment::TESTS,
         listening::TESTS,
+        lock::TESTS,
         proxy::TESTS,
     ];
     let tests = rooms.concat().into_iter().map(|(name, test)| (name.to_owned(), test, None));
