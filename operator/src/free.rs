@@ -30,7 +30,7 @@ const TRIES: u32 = 5;
 /// If an operator is active, which would give them anew; if the API server refuses or does not answer.
 /// Services that were freed until then stay so; it can be called again.
 pub async fn run(kubeconfig: Option<&Path>, namespace: &str) -> anyhow::Result<()> {
-    let client = client::connect(&client::configuration(kubeconfig).await?, None)?;
+    let client = client::connect(&client::access(kubeconfig).await?, None)?;
     let election: Api<Lease> = Api::namespaced(client.clone(), namespace);
     if let Some(identity) = active(&election).await? {
         bail!(

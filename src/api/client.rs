@@ -4,12 +4,12 @@
 //! minutes and retries calls by itself. A lease wants the opposite: one HTTP/2 connection for all
 //! calls and watches, which is probed each second, and no retry that hides when a request was sent.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use http::{Request, Uri};
-use hyper_rustls::HttpsConnectorBuilder;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Client;
@@ -17,7 +17,7 @@ use kube::client::{ClientBuilder, ConfigExt};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use tower::timeout::TimeoutLayer;
 use tower::util::BoxCloneSyncServiceLayer;
-use tower::{BoxError, ServiceBuilder};
+use tower::{BoxError, ServiceBuilder, ServiceExt as _, service_fn};
 
 use super::ApiError;
 
@@ -31,8 +31,32 @@ const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// After which time without an acknowledgement the kernel gives a connection up.
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The configuration from `kubeconfig`, or from where kubectl and pods find it.
-pub async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
+/// How to reach the API server.
+#[derive(Clone, Debug)]
+pub struct Access {
+    kubeconfig: Option<PathBuf>,
+    /// As it was found first.
+    pub config: Config,
+}
+
+/// The way to the API server from `kubeconfig`, or from where kubectl and pods find it.
+pub async fn access(kubeconfig: Option<&Path>) -> Result<Access, ApiError> {
+    let config = configuration(kubeconfig).await?;
+    Ok(Access { kubeconfig: kubeconfig.map(Path::to_owned), config })
+}
+
+impl Access {
+    /// The same, read anew: authorities and certificates change while a process lives. What cannot be read is as
+    /// it was.
+    async fn again(&self) -> Config {
+        configuration(self.kubeconfig.as_deref()).await.unwrap_or_else(|error| {
+            tracing::warn!(error = super::causes(&error), "connecting as configured at the start");
+            self.config.clone()
+        })
+    }
+}
+
+async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
     let Some(path) = kubeconfig else {
         return Config::infer().await.map_err(|error| ApiError::Infer(Box::new(error)));
     };
@@ -41,23 +65,36 @@ pub async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ApiError
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(error)
 }
 
-/// A client with a connection of its own. It does not connect before the first call. Where there is a
-/// `deadline`, the API server does nothing more about a write that is older.
-pub fn connect(config: &Config, deadline: Option<Duration>) -> Result<Client, ApiError> {
-    let error = |error| ApiError::Client(Box::new(error));
+/// Makes connections as `config` says.
+fn connector(config: &Config) -> Result<HttpsConnector<HttpConnector>, kube::Error> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
     http.set_connect_timeout(Some(CONNECT));
     http.set_tcp_user_timeout(Some(USER_TIMEOUT));
     let https = HttpsConnectorBuilder::new()
-        .with_tls_config(config.rustls_client_config().map_err(error)?)
+        .with_tls_config(config.rustls_client_config()?)
         .https_or_http()
         .enable_http2()
         .wrap_connector(http);
+    Ok(https)
+}
+
+/// A client with a connection of its own. It does not connect before the first call. Where there is a
+/// `deadline`, the API server does nothing more about a write that is older.
+pub fn connect(access: &Access, deadline: Option<Duration>) -> Result<Client, ApiError> {
+    let error = |error| ApiError::Client(Box::new(error));
+    let config = &access.config;
+    // What is wrong now is said now.
+    connector(config).map_err(error)?;
+    let access = access.clone();
+    let connections = service_fn(move |to: Uri| {
+        let access = access.clone();
+        async move { connector(&access.again().await)?.oneshot(to).await }
+    });
     let connector = ServiceBuilder::new()
         .layer(BoxCloneSyncServiceLayer::new(TimeoutLayer::new(HANDSHAKE)))
-        .service(https);
+        .service(connections);
     let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
         .http2_only(true)
         .http2_keep_alive_interval(KEEP_ALIVE)
@@ -112,9 +149,18 @@ mod tests {
     async fn a_server_that_accepts_and_says_nothing_holds_no_call_up_for_good() {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = server.local_addr().unwrap();
-        let mut config = Config::new(format!("https://{address}").parse().unwrap());
-        config.accept_invalid_certs = true;
-        let leases: Api<Lease> = Api::default_namespaced(connect(&config, None).unwrap());
+        let path = std::env::temp_dir().join(format!("leasehold-client-{}", std::process::id()));
+        let kubeconfig = serde_json::json!({
+            "clusters": [{
+                "name": "x",
+                "cluster": { "server": format!("https://{address}"), "insecure-skip-tls-verify": true },
+            }],
+            "contexts": [{ "name": "x", "context": { "cluster": "x" } }],
+            "current-context": "x",
+        });
+        std::fs::write(&path, kubeconfig.to_string()).unwrap();
+        let access = access(Some(&path)).await.unwrap();
+        let leases: Api<Lease> = Api::default_namespaced(connect(&access, None).unwrap());
         let call =
             tokio::time::timeout(PATIENCE, async { leases.list(&ListParams::default()).await });
         // The connection is kept until the call has ended.
@@ -122,6 +168,7 @@ mod tests {
         connection.unwrap();
         let answer = answer.unwrap();
         assert!(answer.is_err());
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -39,6 +39,29 @@ pub async fn an_api_server_that_is_away_for_long_moves_nothing_and_nor_does_its_
     scene.not_moved(&claim).await
 }
 
+pub async fn a_new_authority_of_the_api_server_is_believed_without_a_restart() -> Result<()> {
+    let scene = Scene::alone("authority").await?;
+    let (plane, cluster) = (scene.lab().plane(), &scene.cluster);
+    let answered = |answered: u8| {
+        let line = format!("leasehold_speaker_api_reachable {answered}\n");
+        cluster
+            .nodes()
+            .iter()
+            .try_fold(true, |all, node| Ok(all && node.speaker_http("/metrics")?.contains(&line)))
+    };
+    scene.until("the API server answers each speaker", async || answered(1)).await?;
+    plane.kill_api_server().await?;
+    plane.rotate_authority().await?;
+    scene.until("it answers no speaker", async || answered(0)).await?;
+    plane.start_api_server().await?;
+    scene.until("it answers each speaker again", async || answered(1)).await?;
+
+    // The operator as well.
+    let service = cluster.service("later").vip(1).create().await?;
+    cluster.ready(&service).await?;
+    Ok(())
+}
+
 pub async fn where_the_policy_says_so_addresses_go_before_anybody_else_could_own_them() -> Result<()>
 {
     let lab = Lab::start().await?;

@@ -120,10 +120,10 @@ pub fn documents(path: &Path, text: &str, inputs: &mut Inputs) -> Result<(), Rea
 
 /// Reads what the API server has.
 pub async fn cluster(kubeconfig: Option<&Path>) -> Result<Inputs, ReadError> {
-    let configuration = client::configuration(kubeconfig).await?;
+    let access = client::access(kubeconfig).await?;
     // A person waits: this client is patient, and speaks HTTP/1.1 through what is in between.
     let client =
-        Client::try_from(configuration).map_err(|error| ReadError::Client(Box::new(error)))?;
+        Client::try_from(access.config).map_err(|error| ReadError::Client(Box::new(error)))?;
     let mut inputs = Inputs::default();
     for (version, kind, plural) in KINDS {
         let resource = ApiResource {

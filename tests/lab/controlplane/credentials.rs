@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Users with a token: the name of the kubeconfig, the user, its groups.
 const USERS: [(&str, &str, &str); 3] = [
@@ -19,6 +19,27 @@ const USERS: [(&str, &str, &str); 3] = [
 /// Writes a CA, the API server's certificate, the service accounts' key, the token file and a
 /// kubeconfig for each user.
 pub(super) fn write(folder: &Path, address: Ipv4Addr) -> Result<()> {
+    authority(folder, address)?;
+    let accounts_key = KeyPair::generate()?;
+    fs::write(folder.join("service-account.key"), accounts_key.serialize_pem())?;
+    fs::write(folder.join("service-account.pub"), accounts_key.public_key_pem())?;
+
+    let mut tokens = String::new();
+    for (name, user, groups) in USERS {
+        // The key material is of this control plane alone, and so unguessable as a token.
+        let token = &KeyPair::generate()?
+            .serialize_der()
+            .iter()
+            .fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        writeln!(tokens, "{token},{user},{name},\"{groups}\"")?;
+        kubeconfig(folder, name, &format!("https://{address}:{}", super::PORT), token)?;
+    }
+    fs::write(folder.join("tokens.csv"), tokens)?;
+    Ok(())
+}
+
+/// Writes a CA and the API server's certificate.
+fn authority(folder: &Path, address: Ipv4Addr) -> Result<()> {
     let authority_key = KeyPair::generate()?;
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -36,21 +57,21 @@ pub(super) fn write(folder: &Path, address: Ipv4Addr) -> Result<()> {
     let certificate = server.signed_by(&server_key, &issuer)?;
     fs::write(folder.join("api-server.crt"), certificate.pem())?;
     fs::write(folder.join("api-server.key"), server_key.serialize_pem())?;
-    let accounts_key = KeyPair::generate()?;
-    fs::write(folder.join("service-account.key"), accounts_key.serialize_pem())?;
-    fs::write(folder.join("service-account.pub"), accounts_key.public_key_pem())?;
+    Ok(())
+}
 
-    let mut tokens = String::new();
-    for (name, user, groups) in USERS {
-        // The key material is of this control plane alone, and so unguessable as a token.
-        let token = &KeyPair::generate()?
-            .serialize_der()
-            .iter()
-            .fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
-        writeln!(tokens, "{token},{user},{name},\"{groups}\"")?;
-        kubeconfig(folder, name, &format!("https://{address}:{}", super::PORT), token)?;
+/// Another CA and another certificate of the API server, and kubeconfigs that know it.
+pub(super) fn rotate(folder: &Path, address: Ipv4Addr) -> Result<()> {
+    authority(folder, address)?;
+    let data = base64(&fs::read(folder.join("ca.crt"))?);
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "kubeconfig") {
+            let mut config: Value = serde_yaml_ng::from_str(&fs::read_to_string(&path)?)?;
+            config["clusters"][0]["cluster"]["certificate-authority-data"] = json!(data);
+            fs::write(&path, serde_yaml_ng::to_string(&config)?)?;
+        }
     }
-    fs::write(folder.join("tokens.csv"), tokens)?;
     Ok(())
 }
 

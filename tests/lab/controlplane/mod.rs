@@ -61,7 +61,14 @@ pub struct ControlPlane {
     etcd: Mutex<Option<Process>>,
     api_server: RwLock<Option<Process>>,
     controllers: Mutex<Option<Process>>,
-    admin: kube::Client,
+    admin: RwLock<kube::Client>,
+}
+
+async fn admin(folder: &Path) -> Result<kube::Client> {
+    let config = Kubeconfig::read_from(folder.join("admin.kubeconfig"))?;
+    let config =
+        kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
 }
 
 impl ControlPlane {
@@ -74,9 +81,7 @@ impl ControlPlane {
         crate::management::add_address(address)?;
         credentials::write(folder, address)?;
         fs::write(folder.join("audit-policy.yaml"), AUDIT_POLICY)?;
-        let config = Kubeconfig::read_from(folder.join("admin.kubeconfig"))?;
-        let config =
-            kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+        let admin = RwLock::new(admin(folder).await?);
         let plane = Self {
             folder: folder.to_owned(),
             programs,
@@ -86,7 +91,7 @@ impl ControlPlane {
             etcd: Mutex::new(None),
             api_server: RwLock::new(None),
             controllers: Mutex::new(None),
-            admin: kube::Client::try_from(config)?,
+            admin,
         };
         plane.start_etcd()?;
         plane.start_api_server().await?;
@@ -96,7 +101,15 @@ impl ControlPlane {
 
     /// A client with all rights, for the tests themselves.
     pub fn admin(&self) -> kube::Client {
-        self.admin.clone()
+        self.admin.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Gives the stopped API server a certificate of another authority, which all kubeconfigs name from now on.
+    pub async fn rotate_authority(&self) -> Result<()> {
+        credentials::rotate(&self.folder, self.address)?;
+        let admin = admin(&self.folder).await?;
+        *self.admin.write().unwrap_or_else(PoisonError::into_inner) = admin;
+        Ok(())
     }
 
     /// The API server's URL, as the nodes and this sandbox reach it.
@@ -182,10 +195,10 @@ impl ControlPlane {
 
     async fn await_ready(&self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
+        let admin = self.admin();
         loop {
             let request = http::Request::get("/readyz").body(Vec::new())?;
-            let answer =
-                tokio::time::timeout(Duration::from_secs(2), self.admin.request_text(request));
+            let answer = tokio::time::timeout(Duration::from_secs(2), admin.request_text(request));
             if matches!(answer.await, Ok(Ok(_))) {
                 return Ok(());
             }
@@ -268,17 +281,17 @@ impl ControlPlane {
 
     /// Server-side applies every object of a YAML text or a JSON value's list.
     pub async fn apply(&self, objects: &[serde_json::Value]) -> Result<()> {
-        apply::objects(&self.admin, objects).await
+        apply::objects(&self.admin(), objects).await
     }
 
     /// Server-side applies YAML files, leaving out kinds that `accept` does not want.
     pub async fn apply_folder(&self, folder: &Path, accept: impl Fn(&str) -> bool) -> Result<()> {
-        apply::folder(&self.admin, folder, accept).await
+        apply::folder(&self.admin(), folder, accept).await
     }
 
     /// Deletes an object that [`ControlPlane::apply`] would apply; it may be gone already.
     pub async fn delete(&self, object: &serde_json::Value) -> Result<()> {
-        apply::delete(&self.admin, object).await
+        apply::delete(&self.admin(), object).await
     }
 
     /// Writes a kubeconfig with a token of a service account, and returns its path.
