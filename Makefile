@@ -103,7 +103,7 @@ instructions: ## How many instructions they take, counted: each has a limit
 		$(CARGO) bench --quiet --package leasehold-sim --bench instructions
 
 .PHONY: soak
-soak: bench-build ## False alarms while nothing dies: MINUTES=10 KIND=isolation,arp-filter,starved,slow-api,fast-hour
+soak: bench-build ## False alarms while nothing dies: MINUTES=10 KIND=isolation,arp-filter,starved,slow-api,fast-hour,readers,half-open,arp-storm
 	@$(BENCH) soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KIND),--kind $(KIND))
 
 .PHONY: bench-allocation

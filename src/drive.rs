@@ -14,7 +14,7 @@
 //! | `listener.voices` (state) | listener | this task | latest wins |
 //! | `proxy.watched` (state) | this task | proxy | latest wins |
 //! | `proxy.view` (state) | proxy | this task | latest wins |
-//! | `questions` | the page | this task | the page says so |
+//! | `questions` | the page | this task, when nothing else waits | the page says so |
 //! | `record` (state) | this task | recorder | latest wins |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use leasehold_crds::names::InterfaceName;
 use tokio::signal::unix::Signal;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::announce::Announcement;
@@ -50,6 +50,7 @@ use crate::report::ask::Questions;
 use crate::report::facts::Reports;
 use crate::report::gauges::Delivered;
 use crate::report::health::Health;
+use crate::report::heartbeat::{BEAT, Heartbeats};
 use crate::report::log::Log;
 use crate::report::metrics::{Metrics, Observed, RequestKind};
 use crate::report::status::{Moves, Sources, Status};
@@ -68,8 +69,10 @@ pub enum DriveError {
     Task(&'static str),
 }
 
-/// How many events the core is given at once, at most.
+/// How many events the core is given at once, at most, …
 const TOGETHER: usize = 256;
+/// … and how many frames among them: there may always be more, and watches and answers wait meanwhile.
+const FRAMES: usize = 64;
 
 /// How often the gauges are computed, at most: some count all claims. Where that takes long, …
 const GAUGES: Duration = Duration::from_millis(100);
@@ -115,6 +118,8 @@ pub struct Driver {
     pub questions: Questions<Status>,
     /// When watches delivered, for the page.
     pub delivered: Arc<Delivered>,
+    /// For `/livez`.
+    pub heartbeats: Arc<Heartbeats>,
     /// What is logged.
     pub log: Log,
     /// Requests that have not been answered.
@@ -182,6 +187,9 @@ impl Driver {
         self.announcement.kernel.mark_changed();
         let mut known = None;
         loop {
+            let now = Instant::now();
+            self.heartbeats.core.beat(now);
+            self.questions.forget_stale(now);
             let deadlines = [self.election.next_deadline(), self.published.due()];
             let deadline = deadlines.into_iter().flatten().min();
             let wake = async {
@@ -223,11 +231,6 @@ impl Driver {
                 }
                 _ = terminate.recv() => self.asked_to_end(),
                 _ = interrupt.recv() => self.asked_to_end(),
-                Some(question) = self.questions.recv() => {
-                    // Dropped where nobody waits any more.
-                    let _ = question.send(self.status());
-                    continue;
-                }
                 Some(ended) = self.edge.tasks.join_next() => return Err(match ended {
                     Ok(error) => error.into(),
                     Err(_) => DriveError::Task("kernel edge"),
@@ -241,7 +244,9 @@ impl Driver {
                 _ = self.proxy.tasks.join_next() => return Err(DriveError::Task("proxy")),
                 _ = self.watches.join_next() => return Err(DriveError::Task("watch")),
                 // Of these there may always be more.
-                Some(heard) = self.edge.heard.recv() => event_of(&heard).into_iter().collect(),
+                Some(heard) = self.edge.heard.recv() => {
+                    heard_in(&heard).map(Event::Heard).into_iter().collect()
+                }
                 Some(done) = self.requests.join_next(), if !self.requests.is_empty() => {
                     self.completed(done)?.into_iter().collect()
                 }
@@ -251,6 +256,12 @@ impl Driver {
                     self.metrics.late(Instant::now().saturating_since(wanted));
                     vec![Event::Tick]
                 }
+                // People come last.
+                Some(question) = self.questions.recv() => {
+                    self.answer(question);
+                    continue;
+                }
+                () = sleep_until(now + BEAT) => continue,
             };
             self.gather(&mut events)?;
             let mut actions = Vec::new();
@@ -277,25 +288,46 @@ impl Driver {
     }
 
     /// What waits already: with many claims a pass of the core costs more than an event, and one pass serves
-    /// all of them.
+    /// all of them. Each source has its turn; of an address's frames one that repeats the last says nothing new.
     fn gather(&mut self, events: &mut Vec<Event>) -> Result<(), DriveError> {
         let (kernel, voices) = (&mut self.announcement.kernel, &mut self.listener.voices);
         let hearing = &mut self.edge.hearing;
         events.extend(changed(kernel).map(Event::Kernel));
         events.extend(changed(voices).map(Event::Voices));
         events.extend(changed(hearing).map(Event::Hearing));
+        let mut last: BTreeMap<IpAddr, Heard> = BTreeMap::new();
+        let mut left = FRAMES;
         while events.len() < TOGETHER {
-            if let Some(done) = self.requests.try_join_next() {
-                events.extend(self.completed(done)?);
-            } else if let Ok(heard) = self.edge.heard.try_recv() {
-                events.extend(event_of(&heard));
-            } else if let Ok(event) = self.events.try_recv() {
-                events.push(event);
-            } else {
+            let done = self.requests.try_join_next();
+            let watched = self.events.try_recv().ok();
+            let heard = if left > 0 { self.edge.heard.try_recv().ok() } else { None };
+            if done.is_none() && watched.is_none() && heard.is_none() {
                 break;
+            }
+            if let Some(done) = done {
+                events.extend(self.completed(done)?);
+            }
+            events.extend(watched);
+            if let Some(heard) = heard {
+                left -= 1;
+                if let Some(heard) = heard_in(&heard)
+                    && last.insert(heard.frame.ip, heard.clone()).as_ref() != Some(&heard)
+                {
+                    events.push(Event::Heard(heard));
+                }
             }
         }
         Ok(())
+    }
+
+    /// Answers somebody who looks at the page.
+    fn answer(&mut self, question: oneshot::Sender<Arc<Status>>) {
+        let began = Instant::now();
+        if self.questions.is_stale(began) {
+            let status = self.status();
+            self.questions.keep(status, began, Instant::now());
+        }
+        self.questions.answer(question);
     }
 
     /// What a request led to, for the core.
@@ -523,14 +555,14 @@ const fn is_link_local(ip: IpAddr) -> bool {
 }
 
 /// A frame that says that its sender has an address; questions say nothing.
-fn event_of(heard: &wire::Heard) -> Option<Event> {
+fn heard_in(heard: &wire::Heard) -> Option<Heard> {
     (heard.announcement || heard.answer).then(|| {
         let frame = HeardFrame {
             ip: heard.sender_ip,
             mac: heard.sender_mac,
             announcement: heard.announcement,
         };
-        Event::Heard(Heard { interface: heard.interface.clone(), frame })
+        Heard { interface: heard.interface.clone(), frame }
     })
 }
 

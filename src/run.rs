@@ -26,6 +26,7 @@ use crate::report::ask;
 use crate::report::facts::Reports;
 use crate::report::gauges::{Delivered, Gauges};
 use crate::report::health::Health;
+use crate::report::heartbeat::{BEAT, Heartbeats};
 use crate::report::log::Log;
 use crate::report::metrics::Metrics;
 use crate::report::page;
@@ -50,13 +51,21 @@ fn thread(name: &str) -> io::Result<Handle> {
     Ok(handle)
 }
 
+/// Shows that the thread turns on which it runs.
+async fn beat(heartbeats: Arc<Heartbeats>) {
+    loop {
+        heartbeats.kernel.beat(Instant::now());
+        tokio::time::sleep(BEAT).await;
+    }
+}
+
 /// Runs the speaker until it is asked to end.
 pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     host::check_capabilities()?;
     // From here on a signal is an event, not the end.
-    let signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let state = StateFolder::open(&config.state_dir)?;
-    let api = client::configuration(config.kubeconfig.as_deref()).await?;
+    let api = client::access(config.kubeconfig.as_deref()).await?;
     let lease_client = client::connect(&api, None)?;
     let client = client::connect(&api, None)?;
 
@@ -66,7 +75,10 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     let (view, kernel) = watch::channel(KernelView::default());
     metrics.register(&mut registry, Gauges { delivered: Arc::clone(&delivered), kernel });
     let (health, health_seen) = watch::channel(Health::default());
-    let listener = server::listen(config.metrics_bind_address).await?;
+    // Many readers delay one another there, and nothing else.
+    let page_thread = thread("page")?;
+    let listener = page_thread.spawn(server::listen(config.metrics_bind_address)).await??;
+    let heartbeats = Arc::new(Heartbeats::default());
     let mut background = JoinSet::new();
     let readiness = move || {
         let health = health_seen.borrow();
@@ -74,11 +86,20 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     };
     let (asker, questions) = ask::questions();
     let page = page::routes(asker, readiness.clone());
-    background.spawn(server::serve(listener, readiness, registry, page));
+    let beating = Arc::clone(&heartbeats);
+    let liveness = move || beating.liveness(Instant::now());
+    let serve = server::serve(listener, liveness, readiness, registry, page);
+    background.spawn_on(serve, &page_thread);
 
-    let _lock = host::lock(&health).await?;
+    let [terminate, interrupt] = &mut signals;
+    let _lock = tokio::select! {
+        lock = host::lock(&state, &health) => lock?,
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
     let incarnation = host::incarnation(&state)?;
     let kernel_thread = thread("kernel")?;
+    background.spawn_on(beat(Arc::clone(&heartbeats)), &kernel_thread);
     let edge = kernel_thread.spawn(Edge::start(config.address_mark.wanted())).await??;
     let listener = Listener::start(edge.witnesses.clone(), edge.links.clone()).await?;
     let (serving, served) = watch::channel(Serving::default());
@@ -125,6 +146,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
         moves: Moves::default(),
         questions,
         delivered,
+        heartbeats,
         requests: JoinSet::new(),
         log,
         daemon_set,

@@ -35,7 +35,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
         (HealthBoard::default(), Metrics::default(), Registry::default());
     metrics.register(&mut registry);
     let listener = server::listen(config.metrics_bind_address).await?;
-    let api = client::configuration(config.kubeconfig.as_deref()).await?;
+    let api = client::access(config.kubeconfig.as_deref()).await?;
     let client = client::connect(&api, Some(CALL_TIMEOUT))?;
     let identity = identity(config.pod_name.as_deref());
     let name = identity.name().to_owned();
@@ -49,7 +49,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
         Elector::new(client.clone(), &config.namespace, identity, health.clone(), log);
     let (asker, questions) = ask::questions();
     let events = EventSink::new(client.clone(), name);
-    let place = config.pod_namespace.as_deref().unwrap_or(&api.default_namespace);
+    let place = config.pod_namespace.as_deref().unwrap_or(&api.config.default_namespace);
     let mut deployer = Deployer::new(&config, place, client.clone(), events.clone())?;
     let context = Context {
         events,
@@ -65,9 +65,11 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
         let health = health.read();
         Readiness { ready: health.is_ready(), text: format!("{health}\n") }
     };
+    // All decisions are made on the thread that answers: an answer shows that it is not stuck.
+    let liveness = || Ok(());
     let page = page::routes(asker, readiness.clone());
     let clean = tokio::select! {
-        () = server::serve(listener, readiness, registry, page) => false,
+        () = server::serve(listener, liveness, readiness, registry, page) => false,
         error = stop_on_signal(&stop) => return Err(error).context("cannot listen for signals"),
         () = elector.contend() => false,
         clean = work(&context, deployer.as_mut(), tenure, stopped) => clean,

@@ -7,6 +7,7 @@ mod exposition;
 pub mod facts;
 pub mod gauges;
 pub mod health;
+pub mod heartbeat;
 pub mod log;
 pub mod metrics;
 pub mod page;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use leasehold_lab::controlplane::Slowness;
 use leasehold_lab::hogs::Hogs;
-use leasehold_lab::{Cluster, Lab, Track};
+use leasehold_lab::{Cluster, Lab, Node, Storm, Track};
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -22,6 +22,10 @@ const SHAPE: Shape = Shape { nodes: 3, services: 6 };
 const PERIOD: Duration = Duration::from_millis(50);
 /// Competitors of a starved speaker.
 const HOGS: usize = 4;
+/// Readers and connections of each speaker, and frames per second.
+const READERS: usize = 50;
+const CONNECTIONS: usize = 1000;
+const FRAMES: u64 = 20_000;
 /// The least that the kernel's scheduler gives.
 const NICEST: u8 = 19;
 /// Of each period the slow API server stands still for so long.
@@ -41,6 +45,12 @@ enum Kind {
     SlowApi,
     /// The fast profile with every core busy.
     FastHour,
+    /// Fifty readers ask each speaker for its page every 20 ms, and hang up before it answers.
+    Readers,
+    /// A thousand connections to each speaker, whose requests never end.
+    HalfOpen,
+    /// An announcement of an address is repeated 20,000 times a second, as by a loop in the network.
+    ArpStorm,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -65,6 +75,10 @@ struct Alarms {
     /// where the speakers have no such metric.
     fenced: Option<u64>,
     silences: Option<u64>,
+    /// `leasehold_speaker_renewal_failures_total` of all speakers.
+    failed_renewals: Option<u64>,
+    /// Requests, connections or frames, where there were too many.
+    burdens: Option<u64>,
     lost: usize,
     sent: usize,
     longest_outage_ms: f64,
@@ -81,7 +95,13 @@ impl Kind {
     const fn profile(self) -> Profile {
         match self {
             Self::FastHour => Profile::Fast,
-            Self::Isolation | Self::ArpFilter | Self::Starved | Self::SlowApi => Profile::Default,
+            Self::Isolation
+            | Self::ArpFilter
+            | Self::Starved
+            | Self::SlowApi
+            | Self::Readers
+            | Self::HalfOpen
+            | Self::ArpStorm => Profile::Default,
         }
     }
 
@@ -97,13 +117,16 @@ impl Kind {
                 node.speaker()?.reconfigure(|options| options.niceness = NICEST);
                 Ok(())
             }),
-            Self::SlowApi | Self::FastHour => Ok(()),
+            Self::SlowApi | Self::FastHour | Self::Readers | Self::HalfOpen | Self::ArpStorm => {
+                Ok(())
+            }
         }
     }
 
     /// What begins when all is well.
     fn begin(self, ground: &Ground) -> Result<Burden> {
         let mut burden = Burden::default();
+        let servers: Vec<_> = ground.cluster.nodes().iter().map(Node::speaker_socket).collect();
         match self {
             Self::Isolation | Self::ArpFilter => {}
             Self::Starved => burden.hogs = Some(Hogs::start(HOGS)),
@@ -114,6 +137,13 @@ impl Kind {
             Self::SlowApi => {
                 burden.slowness = Some(ground.lab().plane().slow_down(FROZEN, API_PERIOD));
             }
+            Self::Readers => burden.storm = Some(Storm::of_readers(&servers, READERS)),
+            Self::HalfOpen => burden.storm = Some(Storm::of_connections(&servers, CONNECTIONS)?),
+            Self::ArpStorm => {
+                let vip = *ground.vips().first().context("no address")?;
+                let mac = ground.cluster.client().neighbour(vip)?.context("nobody has it")?;
+                burden.storm = Some(ground.cluster.client().storm(vip, mac, FRAMES)?);
+            }
         }
         Ok(burden)
     }
@@ -123,6 +153,7 @@ impl Kind {
 struct Burden {
     hogs: Option<Hogs>,
     slowness: Option<Slowness>,
+    storm: Option<Storm>,
 }
 
 /// Runs them one after another; whether nothing moved in any.
@@ -152,6 +183,7 @@ async fn soak(kind: Kind, minutes: u64) -> Result<Alarms> {
     ground.settle().await?;
     let before = ground.transitions().await?;
     let counted = (count(&ground, "fenced")?, count(&ground, "silences")?);
+    let failures = count(&ground, "renewal_failures")?;
     let sweep = ground.cluster.client().sweep(ground.vips(), UDP, PERIOD)?;
     let began = Instant::now();
     let burden = kind.begin(&ground)?;
@@ -159,6 +191,7 @@ async fn soak(kind: Kind, minutes: u64) -> Result<Alarms> {
         sleep(Duration::from_secs(1)).await;
     }
     let tracks = sweep.stop().await?;
+    let burdens = burden.storm.as_ref().map(Storm::done);
     drop(burden);
     let after = ground.transitions().await?;
     let rose = |namespace: &str| rise(&before, &after, namespace);
@@ -175,6 +208,8 @@ async fn soak(kind: Kind, minutes: u64) -> Result<Alarms> {
         ended_sessions: rose(leasehold_lab::SESSION_NAMESPACE),
         fenced: since("fenced", fenced)?,
         silences: since("silences", silences)?,
+        failed_renewals: since("renewal_failures", failures)?,
+        burdens,
         lost: tracks.values().map(Track::lost).sum(),
         sent: tracks.values().map(Track::count).sum(),
         longest_outage_ms: milliseconds(longest),
@@ -207,20 +242,22 @@ fn count(ground: &Ground, name: &str) -> Result<Option<u64>> {
 }
 
 const HEADING: &str = "condition     minutes  moved claims  ended sessions  fences  silences  \
-                       lost datagrams  longest outage";
+                       failed renewals  burdens  lost datagrams  longest outage";
 
 fn row(alarms: &Alarms) -> String {
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |n| n.to_string());
     let mut text = String::new();
     let _infallible = write!(
         text,
-        "{:<12}  {:>7}  {:>12}  {:>14}  {:>6}  {:>8}  {:>14}  {:>11} ms",
+        "{:<12}  {:>7}  {:>12}  {:>14}  {:>6}  {:>8}  {:>15}  {:>7}  {:>14}  {:>11} ms",
         alarms.kind,
         alarms.minutes,
         alarms.moved_claims,
         alarms.ended_sessions,
         number(alarms.fenced),
         number(alarms.silences),
+        number(alarms.failed_renewals),
+        number(alarms.burdens),
         format!("{} of {}", alarms.lost, alarms.sent),
         alarms.longest_outage_ms,
     );

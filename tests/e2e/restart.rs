@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use leasehold_lab::Lab;
+use leasehold_lab::{Lab, Stuck};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -35,6 +35,24 @@ pub async fn killed_and_started_again(scene: &Scene) -> Result<()> {
     let now = scene.session(owner).await?;
     let (before, after) = (holder_and_transitions(&session), holder_and_transitions(&now));
     ensure!(before == after, "the session was not continued: {before:?}, then {after:?}");
+    Ok(())
+}
+
+pub async fn a_thread_that_is_stuck_is_seen_by_the_liveness_probe() -> Result<()> {
+    let scene = Scene::open("stuck").await?;
+    let node = scene.owner().await?;
+    // The first thread has the name of the program, cut off.
+    for (thread, name) in [("leasehold-speak", "core"), ("kernel", "kernel")] {
+        let stuck = Stuck::thread(&*node.speaker()?.process()?, thread)?;
+        let says = format!("the thread `{name}` has not turned for ");
+        let seen = async || {
+            let said = node.speaker_http("/livez").err();
+            Ok(said.is_some_and(|error| format!("{error:#}").contains(&says)))
+        };
+        scene.until(&format!("/livez says that {says}"), seen).await?;
+        drop(stuck);
+        scene.until("it turns again", async || Ok(node.speaker_http("/livez").is_ok())).await?;
+    }
     Ok(())
 }
 

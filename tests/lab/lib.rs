@@ -60,6 +60,7 @@ pub mod sandbox;
 pub mod schemas;
 pub mod service;
 mod shell;
+mod stuck;
 mod waiting;
 pub mod wall_clock;
 
@@ -74,7 +75,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-pub use crate::client::{Client, Owners, Report, Sweep, Track};
+pub use crate::client::{Client, Owners, Report, Storm, Sweep, Track};
 pub use crate::cluster::{Cluster, ClusterPlan};
 use crate::controlplane::ControlPlane;
 pub use crate::network::Direction;
@@ -82,6 +83,7 @@ pub use crate::node::{Node, ProxyMode, SpeakerOptions};
 use crate::operator::Operator;
 pub use crate::operator::OperatorOptions;
 pub use crate::service::Service;
+pub use crate::stuck::Stuck;
 pub use crate::waiting::eventually;
 
 /// Where speakers and operator live, and the claims.

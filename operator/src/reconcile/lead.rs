@@ -16,6 +16,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 use leasehold::api::watch_trouble;
+use leasehold::clock::Instant as BootTime;
 use leasehold::lease::UNSTEADY;
 use leasehold::report::ask::Questions;
 use leasehold_crds::lease::LeaseName;
@@ -157,17 +158,20 @@ pub async fn lead(
             Some(done) = leader.in_flight.next() => leader.finished(done),
             Some(()) = leader.notices.next() => {}
             Some(change) = changes.next() => leader.take_in(change),
-            Some(question) = questions.recv() => {
-                if !question.is_closed() {
-                    // Dropped where nobody waits any more.
-                    let _ = question.send(leader.status());
-                }
-                continue;
-            }
             // What must not be sent any more waits for the next renewal.
             Ok(()) = renewed.changed() => {}
             () = sleep_until(leader.plan_at) => {}
+            // People come last.
+            Some(question) = questions.recv() => {
+                let began = BootTime::now();
+                if questions.is_stale(began) {
+                    questions.keep(leader.status(), began, BootTime::now());
+                }
+                questions.answer(question);
+                continue;
+            }
         }
+        questions.forget_stale(BootTime::now());
         if leader.index.services.is_listed() {
             services_listed.send_replace(true);
         }

@@ -80,7 +80,7 @@ impl Section {
 }
 
 /// What a page is made from.
-pub trait Snapshot: serde::Serialize + Send + 'static {
+pub trait Snapshot: serde::Serialize + Send + Sync + 'static {
     /// The title of the page.
     fn title(&self) -> String;
     /// Its sections, in order.
@@ -135,7 +135,7 @@ async fn whole<S: Snapshot>(asker: &Asker<S>, readiness: Readiness) -> Response 
 
 async fn status<S: Snapshot>(asker: &Asker<S>) -> Response {
     let Some(snapshot) = asker.ask().await else { return refuse(SILENT) };
-    match serde_json::to_string_pretty(&snapshot) {
+    match serde_json::to_string_pretty(&*snapshot) {
         Ok(json) => {
             (SECURITY, [(header::CONTENT_TYPE, "application/json")], json + "\n").into_response()
         }

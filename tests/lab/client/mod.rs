@@ -14,6 +14,7 @@ mod owners;
 mod packet_socket;
 mod ping;
 mod scan;
+mod storm;
 mod streams;
 mod track;
 
@@ -28,6 +29,7 @@ use pnet_base::MacAddr;
 
 pub use self::datagrams::Sweep;
 pub use self::owners::{Announcement, Owners};
+pub use self::storm::Storm;
 pub use self::track::{Answer, Outage, Track};
 use crate::metrics;
 use crate::namespace::Namespace;
