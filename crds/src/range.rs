@@ -126,9 +126,8 @@ pub const RESERVED: [(IpRange, &str); 10] = [
 ];
 
 const fn v4(first: [u8; 4], last: [u8; 4]) -> IpRange {
-    let [a, b, c, d] = first;
-    let [e, f, g, h] = last;
-    let (first, last) = (Ipv4Addr::new(a, b, c, d), Ipv4Addr::new(e, f, g, h));
+    let (first, last) = (u32::from_be_bytes(first), u32::from_be_bytes(last));
+    let (first, last) = (Ipv4Addr::from_bits(first), Ipv4Addr::from_bits(last));
     IpRange { family: Family::V4, first: number(IpAddr::V4(first)), last: number(IpAddr::V4(last)) }
 }
 
