@@ -291,7 +291,7 @@ impl Election {
     fn is_stranded(&self, now: Instant, name: &LeaseName) -> bool {
         let Some(tenure) = self.tenures.get(name) else { return false };
         tenure.orphan.as_ref().is_some_and(|orphan| {
-            let round = self.round_ends(orphan, tenure).saturating_since(orphan.since);
+            let round = self.round_ends(orphan).saturating_since(orphan.since);
             now >= orphan.sign.1 + STRANDED.max(round * 2)
         })
     }
