@@ -101,8 +101,8 @@ mod tests {
         let (asker, mut questions) = questions::<u32>();
         // Each asks and gives up at once.
         for _ in 0..QUESTIONS - 3 {
-            let asked = tokio::time::timeout(Duration::ZERO, asker.ask()).await;
-            assert!(asked.is_err());
+            let gave_up = tokio::time::timeout(Duration::ZERO, asker.ask()).await;
+            assert!(gave_up.is_err());
         }
         let answering = async {
             let mut made = 0;

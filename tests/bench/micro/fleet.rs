@@ -7,7 +7,7 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::range::Family;
 use leasehold_operator::allocate::{
     Labels, Listed, Plan, Pool, Request, Rules, Service, ServiceKey, Settled, Stack, State,
-    Territory, plan,
+    Territory, Unusable, plan,
 };
 
 /// Pool, its first address, Services that have an address, and that have none.
@@ -30,7 +30,8 @@ impl Fleet {
     pub fn new(pool: &str, first: Ipv4Addr, settled: u32, new: u32) -> Self {
         let ranges = vec![pool.parse().expect("a range")];
         let pool = Pool { created: 0, ranges, rules: Rules::default() };
-        let territory = Territory::new(&BTreeMap::from([("lan".to_owned(), pool)]));
+        let pools = BTreeMap::from([("lan".to_owned(), pool)]);
+        let territory = Territory::new(&pools, Unusable::default());
         let mut fleet = Self {
             territory,
             settled: Settled::default(),

@@ -69,8 +69,8 @@ impl Storm {
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
             .context("allow this process as many open files as it may have")?;
         let mut storm = Self::new();
-        for server in servers.iter().copied() {
-            let mut open = VecDeque::new();
+        for server in servers {
+            let (server, mut open) = (*server, VecDeque::new());
             storm.spawn(STEP, move || {
                 let Ok(mut stream) = TcpStream::connect_timeout(&server, PATIENCE) else {
                     return 0;

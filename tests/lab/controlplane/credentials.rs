@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 use serde_json::{Value, json};
 
@@ -68,7 +68,8 @@ pub(super) fn rotate(folder: &Path, address: Ipv4Addr) -> Result<()> {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "kubeconfig") {
             let mut config: Value = serde_yaml_ng::from_str(&fs::read_to_string(&path)?)?;
-            config["clusters"][0]["cluster"]["certificate-authority-data"] = json!(data);
+            let known = config.pointer_mut("/clusters/0/cluster/certificate-authority-data");
+            *known.context("a kubeconfig without its authority")? = json!(data);
             fs::write(&path, serde_yaml_ng::to_string(&config)?)?;
         }
     }
