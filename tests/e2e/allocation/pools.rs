@@ -89,7 +89,8 @@ pub async fn a_policy_says_whether_it_can_be_followed_and_how_many_services_it_g
         })
     };
     turn.apply(&policy("good", "In")).await?;
-    turn.apply(&policy("typo", "Inside")).await?;
+    let typo = policy("typo", "Inside");
+    turn.stored("announcementpolicies.leasehold.dev", &typo, "'Inside': write In, NotIn").await?;
     turn.plain("web").await?;
     turn.merge("web", json!({"metadata": {"labels": {"app": "web"}}})).await?;
     turn.plain("other").await?;

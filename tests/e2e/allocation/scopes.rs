@@ -196,7 +196,12 @@ pub async fn a_selector_that_cannot_be_read_closes_its_pool_and_no_other() -> Re
     turn.pool("lan", &["192.0.2.0/29"]).await?;
     let typo = json!([{"matchExpressions": [{"key": "team", "operator": "Inn", "values": ["a"]}]}]);
     for field in ["namespaceSelectors", "serviceSelectors"] {
-        pinned(&turn, "typo", "198.51.100.0/29", json!({ field: typo })).await?;
+        let pool = json!({
+            "apiVersion": "leasehold.dev/v1alpha1", "kind": "IPAddressPool",
+            "metadata": { "name": "typo" },
+            "spec": { "addresses": ["198.51.100.0/29"], "serviceAllocation": { field: typo } },
+        });
+        turn.stored("ipaddresspools.leasehold.dev", &pool, "'Inn': write In, NotIn").await?;
         turn.pool_says("typo", "Ready", "False", &format!("{field}[0]")).await?;
         turn.event("typo", "Warning", "InvalidSelector", "Inn").await?;
         let name = field.to_lowercase();

@@ -9,6 +9,7 @@ use futures::{Stream, TryStreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, WatchParams};
 use kube::core::WatchEvent;
@@ -81,6 +82,29 @@ impl Turn {
 
     pub async fn apply(&self, object: &Value) -> Result<()> {
         self.lab.apply(self.block.own_json(object)).await
+    }
+
+    /// Applies what the rules of this definition refuse, as it may have been stored before there were any; `says`
+    /// is what they say of it.
+    pub async fn stored(&self, definition: &str, object: &Value, says: &str) -> Result<()> {
+        let refused = self.apply(object).await;
+        let refused = refused.err().with_context(|| format!("{definition}: not refused"))?;
+        ensure!(format!("{refused:#}").contains(says), "{refused:#}, and not {says}");
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.lab.admin());
+        let strict = serde_json::to_value(definitions.get(definition).await?)?;
+        let mut lax = strict.clone();
+        without_rules(&mut lax);
+        let define = async |it: &Value| {
+            let versions = json!({ "spec": { "versions": it["spec"]["versions"] } });
+            let patch = Patch::Merge(versions);
+            definitions.patch(definition, &PatchParams::default(), &patch).await
+        };
+        define(&lax).await?;
+        // It counts a moment later.
+        let taken = async || Ok(self.apply(object).await.is_ok());
+        self.until("it is taken without rules", taken).await?;
+        define(&strict).await?;
+        Ok(())
     }
 
     /// A namespace with these labels and no others.
@@ -379,4 +403,15 @@ pub async fn versions(turn: &Turn, names: &[&str]) -> Result<Vec<Option<String>>
     }
     ensure!(versions.iter().all(Option::is_some));
     Ok(versions)
+}
+
+fn without_rules(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.remove("x-kubernetes-validations");
+            fields.values_mut().for_each(without_rules);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_rules),
+        _ => {}
+    }
 }

@@ -95,7 +95,6 @@ impl ControlPlane {
         };
         plane.start_etcd()?;
         plane.start_api_server().await?;
-        plane.start_controllers()?;
         Ok(plane)
     }
 
@@ -105,8 +104,11 @@ impl ControlPlane {
     }
 
     /// Gives the stopped API server a certificate of another authority, which all kubeconfigs name from now on.
+    /// kube-controller-manager is started anew with it.
     pub async fn rotate_authority(&self) -> Result<()> {
         credentials::rotate(&self.folder, self.address)?;
+        let controllers = self.controllers.lock().unwrap_or_else(PoisonError::into_inner).take();
+        controllers.context("kube-controller-manager is not running")?.kill().await?;
         let admin = admin(&self.folder).await?;
         *self.admin.write().unwrap_or_else(PoisonError::into_inner) = admin;
         Ok(())
@@ -184,7 +186,10 @@ impl ControlPlane {
             .args(["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"]);
         let process = Process::spawn("kube-apiserver", &self.log("kube-apiserver"), &mut command)?;
         *self.api_server.write().unwrap_or_else(PoisonError::into_inner) = Some(process);
-        self.await_ready().await
+        self.await_ready().await?;
+        // It gives up where no API server answers for a while.
+        let running = self.controllers.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if running { Ok(()) } else { self.start_controllers() }
     }
 
     /// Runs `function` on the API server's process.
