@@ -286,12 +286,20 @@ impl Election {
             return;
         }
         let given_up = self.is_given_up(name, claim);
+        let leaving = self.own.is_leaving();
         let Some(tenure) = self.tenures.get_mut(name) else { return };
         if let Some(handover) = &tenure.handover {
             if now < handover.until && !given_up {
                 return;
             }
-            if let Some(named) = handover.successor.clone() {
+            let named = handover.successor.as_ref();
+            let offered = stored.record.successor.as_ref().map(|successor| &successor.node);
+            let untold = !given_up && !leaving && named.is_some() && offered != named;
+            if untold && (tenure.must_read || now < tenure.retry) {
+                return;
+            }
+            // Nobody can have taken what no lease has offered: it is offered again.
+            if let Some(named) = named.filter(|_| !untold).cloned() {
                 // It did not take the claim in time, or cannot any more: another is named, or none.
                 if !given_up {
                     tenure.excluded.insert(named.clone(), now + EXCLUDED);
@@ -337,7 +345,8 @@ impl Election {
     }
 
     /// Nobody is willing. Whatever the state of the node, it keeps what it has: an address that
-    /// answers is better than none.
+    /// answers is better than none. Without the API server it keeps what others are to have, too: it cannot
+    /// release it, and as its claim stands nobody takes it while the node answers for others.
     fn stay_or_leave(
         &mut self,
         now: Instant,
@@ -349,7 +358,9 @@ impl Election {
     ) {
         let allowed = claim.held || claim.nodes.contains(&self.config.node);
         let barred = !allowed || self.is_barred(name, claim);
-        if self.own.is_leaving() || barred {
+        let elsewhere = claim.silence.is_none() && !claim.nodes.is_empty();
+        let stuck = elsewhere && self.is_api_failing();
+        if self.own.is_leaving() || barred && !stuck {
             self.leave_claim(now, name, stored, &Leaving::new(Reason::Asked, cause), actions);
         } else {
             self.with(name, |tenure| {

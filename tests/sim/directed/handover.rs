@@ -51,6 +51,25 @@ fn a_policy_that_excludes_the_node_moves_its_claims_without_a_gap() {
     world.assert_served();
 }
 
+/// It cannot name its successor, and nobody takes what it has not released.
+fn a_policy_that_excludes_the_node_moves_nothing_before_that_can_be_written() {
+    for before in [0, 3_000] {
+        let mut world = World::listening(&ALL, 9);
+        world.set_read_only(true);
+        world.run(millis(before));
+        let rest: BTreeSet<_> = ["b", "c"].map(|node| node.parse().unwrap()).into();
+        for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
+            claim.nodes = rest.clone().into();
+        }
+        world.publish_desired();
+        run_without_a_gap(&mut world, 20);
+        world.set_read_only(false);
+        run_without_a_gap(&mut world, 5);
+        assert_eq!(world.loads().get("a"), None);
+        world.assert_served();
+    }
+}
+
 fn the_old_owner_removes_only_when_it_has_heard_the_announcement() {
     let mut world = World::settled(&["a", "b"], 1);
     let old = world.owner(1).unwrap();
@@ -160,6 +179,7 @@ fn a_named_successor_is_forgotten_by_the_next_owner() {
 pub(super) const RUNS: &[Run] = runs![
     a_drained_node_hands_over_what_it_has_without_a_gap,
     a_policy_that_excludes_the_node_moves_its_claims_without_a_gap,
+    a_policy_that_excludes_the_node_moves_nothing_before_that_can_be_written,
     the_old_owner_removes_only_when_it_has_heard_the_announcement,
     an_old_owner_that_hears_nothing_probes_and_takes_the_claim_back_from_a_silent_successor,
     an_old_owner_that_cannot_read_whether_its_successor_took_the_claim_asks_and_yields,
