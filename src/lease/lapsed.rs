@@ -2,12 +2,16 @@
 //! polls one address of an owner, and as no claim changes hands it goes on with that one. So each of the others is
 //! asked for here, of the node alone and a few at a time, and what is not answered for is taken over like the
 //! one that is polled.
+//!
+//! The same goes for an owner that has never answered the listener, which may have begun to listen after the
+//! speaker was gone: it listens anew whenever this node has had no link. Such an owner may merely not be heard
+//! here. So a question counts only if the node has answered for an address of its own since it was asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::event::{Action, Frame};
+use super::event::{Action, Frame, HeardFrame};
 use super::voices::VoiceId;
 use crate::clock::Instant;
 
@@ -28,6 +32,25 @@ pub(super) struct Lapses {
     addresses: BTreeMap<IpAddr, Asked>,
     /// When the next are asked for at the earliest.
     paced: Instant,
+    /// Of an owner that was never heard: what shows that it would be.
+    proof: Option<Proof>,
+}
+
+/// The node's own addresses, and when it last answered for them.
+#[derive(Debug)]
+struct Proof {
+    own: BTreeMap<IpAddr, Option<Instant>>,
+    /// When it is asked for them at the latest.
+    next: Instant,
+}
+
+impl Proof {
+    /// Whether the node has answered since, by the protocol by which `address` is asked for.
+    fn answers(&self, address: IpAddr, since: Instant) -> bool {
+        let alike = |own: &IpAddr| own.is_ipv4() == address.is_ipv4();
+        let mut answers = self.own.iter().filter(|(own, _)| alike(own));
+        answers.any(|(_, at)| at.is_some_and(|at| at >= since))
+    }
 }
 
 /// An address that the owner is asked for.
@@ -50,18 +73,26 @@ impl Asked {
         self.unanswered >= UNANSWERED
     }
 
-    /// Judges the question, if its answer is due.
-    fn judge(&mut self, now: Instant) {
-        let Some(due) = self.sent.map(|sent| sent + ANSWER).filter(|due| now >= *due) else {
+    /// Judges the question, if its answer is due; whether the node has answered since it was sent.
+    fn judge(&mut self, now: Instant, answers: impl Fn(Instant) -> bool) {
+        let Some((sent, due)) = self.sent.map(|at| (at, at + ANSWER)).filter(|it| now >= it.1)
+        else {
             return;
         };
         self.sent = None;
-        self.unanswered = self.unanswered.saturating_add(u32::from(now < due + LATE));
+        let counts = now < due + LATE && answers(sent);
+        self.unanswered = self.unanswered.saturating_add(u32::from(counts));
         self.next = if self.has_lapsed() { now + AGAIN } else { now };
     }
 }
 
 impl Lapses {
+    /// Those of an owner that was never heard, and whose node has these addresses.
+    pub(super) fn unheard(now: Instant, own: &BTreeSet<IpAddr>) -> Self {
+        let own = own.iter().map(|address| (*address, None)).collect();
+        Self { proof: Some(Proof { own, next: now }), ..Self::default() }
+    }
+
     /// Asks for what is due of all that the owner is to have beside the address that is polled.
     pub(super) fn ask(
         &mut self,
@@ -72,26 +103,51 @@ impl Lapses {
     ) {
         self.addresses.retain(|address, _| addresses.contains(address));
         for address in addresses {
-            self.addresses.entry(*address).or_insert(Asked::new(now)).judge(now);
+            let proof = self.proof.as_ref();
+            let answers = |sent| proof.is_none_or(|proof| proof.answers(*address, sent));
+            self.addresses.entry(*address).or_insert(Asked::new(now)).judge(now, answers);
         }
         if now < self.paced {
             return;
         }
-        let due = |asked: &Asked| asked.sent.is_none() && now >= asked.next;
-        let mut due: Vec<_> = self.addresses.iter_mut().filter(|(_, asked)| due(asked)).collect();
+        let proof = self.proof.as_ref();
+        let there = |address: IpAddr| {
+            proof.is_none_or(|proof| proof.answers(address, now - (AGAIN + ANSWER + LATE)))
+        };
+        let due = |address: IpAddr, asked: &Asked| {
+            asked.sent.is_none() && now >= asked.next && there(address)
+        };
+        let asked = self.addresses.iter_mut();
+        let mut due: Vec<_> = asked.filter(|(address, asked)| due(**address, asked)).collect();
         due.sort_by_key(|(_, asked)| asked.next);
+        let mut questions = Vec::new();
         for (address, asked) in due.into_iter().take(AT_ONCE) {
             self.paced = now + PACE;
             asked.sent = Some(now);
-            let frame = Frame::Ask(*address, id.mac);
+            questions.push(*address);
+        }
+        if let Some(proof) = &mut self.proof
+            && (!questions.is_empty() || now >= proof.next)
+        {
+            proof.next = now + AGAIN;
+            questions.extend(proof.own.keys());
+        }
+        for address in questions {
+            let frame = Frame::Ask(address, id.mac);
             actions.push(Action::Transmit { interface: id.interface.clone(), frame });
         }
     }
 
-    /// The owner has this address.
-    pub(super) fn answered(&mut self, now: Instant, address: IpAddr) {
+    /// The node says that it has an address.
+    pub(super) fn heard(&mut self, now: Instant, frame: HeardFrame) {
+        let address = frame.ip;
         if let Some(asked) = self.addresses.get_mut(&address) {
             *asked = Asked::new(now + AGAIN);
+        }
+        let own = self.proof.as_mut().and_then(|proof| proof.own.get_mut(&address));
+        // What it announces does not say that it hears this node.
+        if let Some(answered) = own.filter(|_| !frame.announcement) {
+            *answered = Some(now);
         }
     }
 
@@ -103,6 +159,6 @@ impl Lapses {
         let of = |asked: &Asked| {
             asked.sent.map_or_else(|| asked.next.max(self.paced), |sent| sent + ANSWER)
         };
-        self.addresses.values().map(of)
+        self.addresses.values().map(of).chain(self.proof.as_ref().map(|proof| proof.next))
     }
 }

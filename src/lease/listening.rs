@@ -336,6 +336,11 @@ impl Election {
         *reported = lasting;
     }
 
+    /// What is asked of the owner with this voice.
+    pub(super) fn asked_of(&self, id: &VoiceId) -> Option<&Watched> {
+        self.listening.watchlist.owners.get(id).map(|watched| &**watched)
+    }
+
     /// Whether a node with a live session no longer answers this one on some segment.
     pub(super) fn is_silent(&self, node: &NodeName) -> bool {
         self.listening.silent.contains(node)

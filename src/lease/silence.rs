@@ -33,6 +33,8 @@ const RETRY: Duration = Duration::from_millis(250);
 #[derive(Debug, Default)]
 pub(super) struct Silences {
     suspicions: BTreeMap<VoiceId, Suspicion>,
+    /// Owners that this node polls and that have never answered it, while the API server is gone.
+    unheard: BTreeMap<VoiceId, Unheard>,
     /// Valid claims whose owner is silent and that are taken without a fence, since when.
     forsaken: BTreeMap<LeaseName, Forsaken>,
 }
@@ -51,6 +53,13 @@ struct Suspicion {
     must_read: bool,
     next: Instant,
     /// What it has let lapse beside the address that is polled, while the API server is gone.
+    lapses: Lapses,
+}
+
+/// An owner that has never answered this node: since when that is so, and what it does not have.
+#[derive(Debug)]
+struct Unheard {
+    since: Instant,
     lapses: Lapses,
 }
 
@@ -89,9 +98,11 @@ impl Silences {
 
     /// Somebody answers for an address.
     pub(super) fn heard(&mut self, now: Instant, heard: &Heard) {
-        for (id, suspicion) in &mut self.suspicions {
+        let suspected = self.suspicions.iter_mut().map(|(id, it)| (id, &mut it.lapses));
+        let unheard = self.unheard.iter_mut().map(|(id, it)| (id, &mut it.lapses));
+        for (id, lapses) in suspected.chain(unheard) {
             if id.mac == heard.frame.mac && id.interface == heard.interface {
-                suspicion.lapses.answered(now, heard.frame.ip);
+                lapses.heard(now, heard.frame);
             }
         }
     }
@@ -124,7 +135,11 @@ impl Election {
             ];
             waits.into_iter().chain(suspicion.lapses.deadlines())
         });
-        self.first_ahead(waits)
+        let unheard = self.silences.unheard.values().flat_map(|unheard| {
+            let gone = self.api_given_up(unheard.since).max(unheard.since + OWNER_LIVES);
+            unheard.lapses.deadlines().chain([gone])
+        });
+        self.first_ahead(waits.chain(unheard))
     }
 
     pub(super) fn advance_silences(&mut self, now: Instant, actions: &mut Vec<Action>) {
@@ -133,6 +148,13 @@ impl Election {
             let ids: Vec<VoiceId> = self.silences.suspicions.keys().cloned().collect();
             for id in ids {
                 for (name, since) in self.suspect_owner(now, &id, actions) {
+                    forsaken.insert(name, Forsaken { id: id.clone(), since });
+                }
+            }
+            self.follow_unheard(now);
+            let ids: Vec<VoiceId> = self.silences.unheard.keys().cloned().collect();
+            for id in ids {
+                for (name, since) in self.ask_unheard(now, &id, actions) {
                     forsaken.insert(name, Forsaken { id: id.clone(), since });
                 }
             }
@@ -177,8 +199,10 @@ impl Election {
         if self.is_api_gone(now, since) {
             let held = affected.iter().filter(|owned| owned.held_without_api);
             let mut held: Vec<_> = held.map(|owned| (owned.stored.name.clone(), since)).collect();
-            if silence.node_answers {
-                let lapsed = self.lapsed(now, id, &owned, actions);
+            let suspicion = self.silences.suspicions.get_mut(id);
+            if let Some(suspicion) = suspicion.filter(|_| silence.node_answers) {
+                let (polled, lapses) = (Some(silence.address), &mut suspicion.lapses);
+                let lapsed = lapsed(now, id, &owned, polled, lapses, actions);
                 held.extend(lapsed.into_iter().map(|name| (name, since)));
             }
             return held;
@@ -210,28 +234,41 @@ impl Election {
         taken.map(|owned| (owned.stored.name.clone(), since)).collect()
     }
 
-    /// The claims of an owner that it has let lapse although its node answers.
-    fn lapsed(
+    /// Notes which owners have never answered this node, as long as the API server does not either.
+    fn follow_unheard(&mut self, now: Instant) {
+        let mut before = std::mem::take(&mut self.silences.unheard);
+        if !self.is_api_failing() {
+            return;
+        }
+        let voices = self.voices.owners.iter();
+        let unheard = voices.filter(|(_, voice)| **voice == Voice::Unheard);
+        let asked = unheard.filter_map(|(id, _)| Some((id, self.asked_of(id)?)));
+        let mut followed = BTreeMap::new();
+        for (id, watched) in asked.filter(|(_, watched)| watched.polled) {
+            let known = before.remove(id);
+            let new = || Unheard { since: now, lapses: Lapses::unheard(now, &watched.own) };
+            followed.insert(id.clone(), known.unwrap_or_else(new));
+        }
+        self.silences.unheard = followed;
+    }
+
+    /// Asks an owner that has never answered for what it is to have; returns what it does not have, although
+    /// its node answers.
+    fn ask_unheard(
         &mut self,
         now: Instant,
         id: &VoiceId,
-        owned: &[Owned],
         actions: &mut Vec<Action>,
-    ) -> Vec<LeaseName> {
-        let Some(suspicion) = self.silences.suspicions.get_mut(id) else { return Vec::new() };
-        let may_lapse = |owned: &&Owned| {
-            owned.voice.as_ref() == Some(id) && owned.wire && owned.held_without_api
+    ) -> Vec<(LeaseName, Instant)> {
+        let since = self.silences.unheard.get(id).map(|unheard| unheard.since);
+        let waited = |since: &Instant| now >= *since + OWNER_LIVES && self.is_api_gone(now, *since);
+        let Some(since) = since.filter(waited).filter(|_| self.session_of(id).is_some()) else {
+            return Vec::new();
         };
-        let owned: Vec<&Stored<Claim>> =
-            owned.iter().filter(may_lapse).map(|owned| &*owned.stored).collect();
-        let mut addresses: BTreeSet<IpAddr> =
-            owned.iter().flat_map(|stored| &stored.record.addresses).copied().collect();
-        addresses.remove(&suspicion.silence.address);
-        suspicion.lapses.ask(now, id, &addresses, actions);
-        let lapsed = |stored: &&&Stored<Claim>| {
-            stored.record.addresses.iter().any(|address| suspicion.lapses.has_lapsed(*address))
-        };
-        owned.iter().filter(lapsed).map(|stored| stored.name.clone()).collect()
+        let owned = self.owned_by(&id.node);
+        let Some(unheard) = self.silences.unheard.get_mut(id) else { return Vec::new() };
+        let lapsed = lapsed(now, id, &owned, None, &mut unheard.lapses, actions);
+        lapsed.into_iter().map(|name| (name, since)).collect()
     }
 
     /// How long this node waits before it takes claims without a fence: for an owner that lives to
@@ -354,6 +391,31 @@ impl Election {
         });
         owned.collect()
     }
+}
+
+/// The claims of an owner that it has let lapse although its node answers. The listener polls one address.
+fn lapsed(
+    now: Instant,
+    id: &VoiceId,
+    owned: &[Owned],
+    polled: Option<IpAddr>,
+    lapses: &mut Lapses,
+    actions: &mut Vec<Action>,
+) -> Vec<LeaseName> {
+    let may_lapse =
+        |owned: &&Owned| owned.voice.as_ref() == Some(id) && owned.wire && owned.held_without_api;
+    let owned: Vec<&Stored<Claim>> =
+        owned.iter().filter(may_lapse).map(|owned| &*owned.stored).collect();
+    let mut addresses: BTreeSet<IpAddr> =
+        owned.iter().flat_map(|stored| &stored.record.addresses).copied().collect();
+    if let Some(polled) = polled {
+        addresses.remove(&polled);
+    }
+    lapses.ask(now, id, &addresses, actions);
+    let lapsed = |stored: &&&Stored<Claim>| {
+        stored.record.addresses.iter().any(|address| lapses.has_lapsed(*address))
+    };
+    owned.iter().filter(lapsed).map(|stored| stored.name.clone()).collect()
 }
 
 /// A valid claim of a silent owner.

@@ -197,7 +197,56 @@ fn what_a_restarting_node_has_let_lapse_is_taken_over_all_of_it() {
     world.assert_served();
 }
 
+/// The one that serves it dies, and the other had no link meanwhile: it listens anew, to an owner that has nothing
+/// to answer with.
+fn what_a_node_that_is_back_does_not_serve_is_taken_over_by_whoever_has_never_heard_it() {
+    for services in [6, 40] {
+        let (mut world, lost) = replaced(services, |world| world.kill_node("a"));
+        world.power_on(world.hosts.id("a"));
+        world.run(secs(3));
+        for linked in [false, true] {
+            for node in ["b", "c"] {
+                world.set_carrier(node, linked);
+            }
+            world.run(millis(250));
+        }
+        world.run(secs(3));
+        world.kill_node("b");
+        let gap = longest_gap(&mut world, secs(20));
+        assert!(gap < secs(6), "{services}: {gap:?}");
+        for number in lost {
+            assert_eq!(world.having(vip(number)), ["c".to_owned()].into(), "{services}: {number}");
+        }
+        world.set_api(true);
+        world.run(secs(20));
+        world.assert_served();
+    }
+}
+
+/// Its node cannot be reached: whether it serves what it has cannot be told, and it does.
+fn an_owner_that_was_never_heard_keeps_what_it_has_where_its_node_does_not_answer() {
+    let mut world = World::listening(&ALL, 9);
+    world.set_api(false);
+    world.run(secs(3));
+    world.set_carrier("c", false);
+    world.run(millis(1));
+    let (a, c) = (world.hosts.id("a"), world.hosts.id("c"));
+    world.cuts.both_ways(0, a, c);
+    world.set_carrier("c", true);
+    let theirs = world.owned_by("a");
+    world.run(secs(20));
+    for number in theirs {
+        assert!(!world.having(vip(number)).contains("c"), "{number}");
+    }
+    world.heal_wire();
+    world.set_api(true);
+    world.run(secs(20));
+    world.assert_served();
+}
+
 pub(super) const RUNS: &[Run] = runs![
+    what_a_node_that_is_back_does_not_serve_is_taken_over_by_whoever_has_never_heard_it,
+    an_owner_that_was_never_heard_keeps_what_it_has_where_its_node_does_not_answer,
     what_a_node_without_a_speaker_has_let_lapse_is_taken_over_all_of_it,
     what_a_restarting_node_has_let_lapse_is_taken_over_all_of_it,
     a_process_that_stood_still_probes_again_before_it_serves_provisionally,
