@@ -102,7 +102,7 @@ impl Election {
         tenure: &Tenure,
     ) -> Vec<(IpAddr, ServedVip)> {
         let yielding = tenure.yielding.is_some();
-        let mine = tenure.mine && tenure.leaving.is_none();
+        let mine = tenure.mine && tenure.leaving.is_none() && self.own.stood_still.is_none();
         let waits = tenure.probing.is_some() || tenure.unproxied;
         if !((mine || tenure.provisional.is_some()) && !waits || yielding) {
             return Vec::new();

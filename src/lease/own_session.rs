@@ -51,6 +51,9 @@ pub(super) struct OwnSession {
     pub(super) must_read: bool,
     pub(super) hold_due: Instant,
     pub(super) list_due: Instant,
+    /// What was held lapsed while this process stood still, and its session goes on, since when: others may
+    /// have it until the store was listed anew.
+    pub(super) stood_still: Option<Instant>,
     pub(super) echoes: VecDeque<(Arc<str>, Instant)>,
     pub(super) ending: Ending,
     /// Whether another process follows this one, as far as is known.
@@ -80,6 +83,7 @@ impl OwnSession {
             must_read: false,
             hold_due: now + config.lease_duration / 3,
             list_due: now,
+            stood_still: None,
             echoes: VecDeque::new(),
             ending: Ending::No,
             follower: Follower::Unknown,

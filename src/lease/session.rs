@@ -65,9 +65,10 @@ impl Election {
             deadlines.push(own.renewed_until());
         }
         deadlines.extend(own.echoes.front().map(|(_, due)| *due).filter(|_| !own.watch_void));
-        if own.watch_void {
+        if own.watch_void || own.stood_still.is_some() {
             deadlines.push(own.list_due);
         }
+        deadlines.extend(own.stood_still.map(|since| self.api_given_up(since)));
         if let Ending::Restarted { until } | Ending::Leaving { until } = own.ending {
             deadlines.push(until);
         }
@@ -85,6 +86,7 @@ impl Election {
             return;
         }
         self.check_echoes(now, actions);
+        self.go_on(now, None);
         self.begin_ending(now);
         self.notice_end(now, actions);
         if self.is_pending(&Target::Session(self.own_name.clone())) {
@@ -126,9 +128,20 @@ impl Election {
             self.own.watch_void = true;
             self.own.echoes.clear();
         }
-        if self.own.watch_void && now >= self.own.list_due {
-            self.own.list_due = now + self.renew_interval();
+        let stood_still = self.own.stood_still.is_some();
+        if (self.own.watch_void || stood_still) && now >= self.own.list_due {
+            self.own.list_due = now + if stood_still { RETRY } else { self.renew_interval() };
             actions.push(Action::List { asked: now });
+        }
+    }
+
+    /// Serves again what lapsed while this process stood still: all claims were listed as they were at `asked`,
+    /// or, without that, the API server does not answer any more and the segment decides.
+    pub(super) fn go_on(&mut self, now: Instant, asked: Option<Instant>) {
+        let Some(since) = self.own.stood_still else { return };
+        if asked.map_or_else(|| self.is_api_gone(now, since), |asked| asked >= since) {
+            self.own.stood_still = None;
+            self.published.all = true;
         }
     }
 
@@ -425,6 +438,11 @@ impl Election {
         if self.own.id.is_none() || self.own.fences != stored.record.fences {
             self.own.fences = stored.record.fences;
             self.own.steady_since = now;
+        }
+        if self.own.answered.is_some() && self.own.may_have_lapsed(now) {
+            self.own.stood_still = Some(now);
+            self.own.list_due = now;
+            self.published.all = true;
         }
         self.own.id = Some(id);
         self.own.settled = true;

@@ -56,10 +56,11 @@ pub async fn a_new_authority_of_the_api_server_is_believed_without_a_restart() -
     plane.start_api_server().await?;
     scene.until("it answers each speaker again", async || answered(1)).await?;
 
-    // The operator as well.
-    let service = cluster.service("later").vip(1).create().await?;
-    cluster.ready(&service).await?;
-    Ok(())
+    // The operator as well. The kube-proxies of these nodes would have to be started anew.
+    cluster.service("later").vip(1).create().await?;
+    let vip = cluster.addresses().vip(1).0;
+    let served = async || Ok(cluster.holders(vip.into())?.len() == 1);
+    scene.until("a new Service gets an address and a node", served).await
 }
 
 pub async fn where_the_policy_says_so_addresses_go_before_anybody_else_could_own_them() -> Result<()>
