@@ -238,10 +238,8 @@ pub async fn edits_by_the_hundred_are_not_felt_move_nothing_and_are_mended_withi
     println!("    {number} edits, {rate:.0} per second: {done:?}");
     let mut now = Vec::new();
     while ended.elapsed() < soon {
-        now.clear();
-        for (service, vip) in services.iter().zip(&vips) {
-            now.push(owner(&cluster, service, *vip).await?);
-        }
+        let all = services.iter().zip(&vips).map(|(it, vip)| owner(&cluster, it, *vip));
+        now = try_join_all(all).await?;
         if now.iter().all(Option::is_some) {
             break;
         }

@@ -117,7 +117,11 @@ impl Index {
         let own = LeaseName::claim(&key.namespace, &key.name);
         let names = self.naming.of(key).chain([&own]);
         let claims = names.filter_map(|name| self.claims.entry(name));
-        let naming = claims.filter(|(_, _, claim)| claim.record.names(&text, &row.uid));
+        // Every list names its Services: one that names none has been edited, and is its namesake's.
+        let naming = claims.filter(|(name, _, claim)| {
+            let unnamed = claim.record.services.is_empty() && **name == own;
+            unnamed || claim.record.names(&text, &row.uid)
+        });
         let listed = naming.map(|(name, _, claim)| {
             let has = |ip: &IpAddr| row.present.contains(ip);
             let some = claim.record.standing().any(|ip| has(&ip));

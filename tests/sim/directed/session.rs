@@ -58,33 +58,6 @@ fn a_process_that_goes_on_when_addresses_have_begun_to_lapse_adds_none_of_them()
     world.assert_served();
 }
 
-/// Another has taken one claim and not the session. The one that stood still does not hear it, and its watch
-/// says so late.
-fn what_lapsed_while_its_owner_stood_still_is_not_served_before_the_store_was_asked() {
-    let mut world = World::listening(&ALL, 3);
-    let (number, stopped) = (world.owned_by("a")[0], world.hosts.id("a"));
-    world.set_api(false);
-    world.stop(stopped, false);
-    world.isolate("a");
-    world.run(secs(8));
-    let (taker, other) = (world.hosts["b"].node.clone(), world.store.live(&session("b")));
-    world.edit_claim(number, |claim| {
-        claim.transitions += 1;
-        claim.holder = Some(taker);
-        claim.session = other;
-    });
-    world.reset_watches(stopped, secs(2));
-    world.set_api(true);
-    world.cont(stopped);
-    let end = world.now + secs(2);
-    while world.step(end) {
-        assert!(!world.having(vip(number)).contains("a"), "{}: a has it again", world.now);
-    }
-    world.heal_wire();
-    world.run(secs(10));
-    world.assert_served();
-}
-
 fn an_edited_number_of_transitions_is_repaired_by_its_holder_and_nothing_moves() {
     for change in [-1, 1, 40] {
         let mut world = World::settled(&ALL, 6);
@@ -249,7 +222,6 @@ pub(super) const RUNS: &[Run] = runs![
     a_session_that_was_deleted_while_its_addresses_lapsed_is_not_continued,
     a_process_that_goes_on_when_addresses_have_begun_to_lapse_adds_none_of_them,
     a_deleted_session_is_created_again_and_nothing_moves,
-    what_lapsed_while_its_owner_stood_still_is_not_served_before_the_store_was_asked,
     an_edited_number_of_transitions_is_repaired_by_its_holder_and_nothing_moves,
     a_holder_that_was_cleared_by_hand_is_put_back_and_nothing_moves,
     two_whose_sessions_were_edited_do_not_take_claims_from_each_other,

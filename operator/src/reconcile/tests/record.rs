@@ -345,7 +345,7 @@ fn step(edited: &mut Edited, story: &mut Vec<String>, kind: u8, which: usize) {
             edited.apply("service");
         }
         1 => {
-            let without = ["addresses", "services", "service-uids", "all"][which % 4];
+            let without = ["addresses", "services", "service-uids", "session", "all"][which % 5];
             story.push(format!("the claim loses {without}"));
             edited.damage_claim(without);
         }
