@@ -201,9 +201,9 @@ impl Election {
             let mut held: Vec<_> = held.map(|owned| (owned.stored.name.clone(), since)).collect();
             let suspicion = self.silences.suspicions.get_mut(id);
             if let Some(suspicion) = suspicion.filter(|_| silence.node_answers) {
-                let (polled, lapses) = (Some(silence.address), &mut suspicion.lapses);
-                let lapsed = lapsed(now, id, &owned, polled, lapses, actions);
-                held.extend(lapsed.into_iter().map(|name| (name, since)));
+                let (polled, questions) = (Some(silence.address), &mut suspicion.lapses);
+                let more = lapsed(now, id, &owned, polled, questions, actions);
+                held.extend(more.into_iter().map(|name| (name, since)));
             }
             return held;
         }
@@ -399,7 +399,7 @@ fn lapsed(
     id: &VoiceId,
     owned: &[Owned],
     polled: Option<IpAddr>,
-    lapses: &mut Lapses,
+    questions: &mut Lapses,
     actions: &mut Vec<Action>,
 ) -> Vec<LeaseName> {
     let may_lapse =
@@ -411,11 +411,11 @@ fn lapsed(
     if let Some(polled) = polled {
         addresses.remove(&polled);
     }
-    lapses.ask(now, id, &addresses, actions);
-    let lapsed = |stored: &&&Stored<Claim>| {
-        stored.record.addresses.iter().any(|address| lapses.has_lapsed(*address))
+    questions.ask(now, id, &addresses, actions);
+    let has_lapsed = |stored: &&&Stored<Claim>| {
+        stored.record.addresses.iter().any(|address| questions.has_lapsed(*address))
     };
-    owned.iter().filter(lapsed).map(|stored| stored.name.clone()).collect()
+    owned.iter().filter(has_lapsed).map(|stored| stored.name.clone()).collect()
 }
 
 /// A valid claim of a silent owner.
