@@ -13,7 +13,7 @@ use super::election::{Election, is_begun_anew};
 use super::eligible::Missing;
 use super::event::{Action, Answer, Change, Fact, Target, Write};
 use super::handover::{Handover, Yielding};
-use super::leaving::{Leaving, Reason};
+use super::leaving::Leaving;
 use super::listed::List;
 use super::orphans::LastOwner;
 use super::refresh::IN_FLIGHT;
@@ -32,9 +32,6 @@ const RETRY: Duration = Duration::from_millis(250);
 const UNASKED: Duration = Duration::from_secs(1);
 /// The same of an address that is asked for under another claim, which waits for it.
 const ELSEWHERE: Duration = Duration::from_millis(100);
-
-/// Why a claim is given up of which nothing is asked.
-const UNASKED_FOR: &str = "nothing asks for it any more";
 
 /// What a claim says that its owner gave up.
 pub(super) fn released_by(owner: &NodeName, cause: &str) -> String {
@@ -278,13 +275,7 @@ impl Election {
         } else if let Some(stored) = self.claims.get(name).filter(|stored| self.names_us(stored)) {
             // Set back to when it was ours, and nobody but us can tell that it is not any more.
             let stored = Arc::clone(stored);
-            self.leave_claim(
-                now,
-                name,
-                &stored,
-                &Leaving::new(Reason::Asked, UNASKED_FOR),
-                actions,
-            );
+            self.leave_claim(now, name, &stored, &Leaving::unasked(), actions);
         }
     }
 
@@ -321,13 +312,7 @@ impl Election {
         let Some(stored) = stored else { return };
         let Some(tenure) = self.tenures.get(name) else { return };
         let Some(claim) = claim else {
-            self.leave_claim(
-                now,
-                name,
-                &stored,
-                &Leaving::new(Reason::Asked, UNASKED_FOR),
-                actions,
-            );
+            self.leave_claim(now, name, &stored, &Leaving::unasked(), actions);
             return;
         };
         if let Some(leaving) = tenure.leaving.clone() {

@@ -39,6 +39,11 @@ impl Leaving {
         Self { cause: cause.to_owned(), reason, over: None }
     }
 
+    /// Nothing is asked of the claim.
+    pub(super) fn unasked() -> Self {
+        Self::new(Reason::Asked, "nothing asks for it any more")
+    }
+
     /// Whether only a lost link is in the way.
     pub(super) fn is_for_a_link(&self) -> bool {
         self.reason == Reason::Link

@@ -32,7 +32,7 @@ use futures::future::LocalBoxFuture;
 use leasehold_lab::harness::trial;
 use libtest_mimic::Trial;
 
-use turn::{SOON, Turn, addresses, annotation, condition, pool_condition, versions};
+use turn::{SOON, Turn, addresses, annotation, condition, pool, pool_condition, versions};
 
 const ALLOCATED_FROM: &str = "leasehold.dev/allocated-from";
 const CLAIM: &str = "leasehold.dev/claim";

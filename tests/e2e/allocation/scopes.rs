@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::{ADDRESS_POOL, ADDRESSES, Turn};
+use super::{ADDRESS_POOL, ADDRESSES, Turn, pool};
 
 /// A pool with this `serviceAllocation`.
 async fn pinned(turn: &Turn, name: &str, addresses: &str, scope: Value) -> Result<()> {
@@ -196,11 +196,9 @@ pub async fn a_selector_that_cannot_be_read_closes_its_pool_and_no_other() -> Re
     turn.pool("lan", &["192.0.2.0/29"]).await?;
     let typo = json!([{"matchExpressions": [{"key": "team", "operator": "Inn", "values": ["a"]}]}]);
     for field in ["namespaceSelectors", "serviceSelectors"] {
-        let pool = json!({
-            "apiVersion": "leasehold.dev/v1alpha1", "kind": "IPAddressPool",
-            "metadata": { "name": "typo" },
-            "spec": { "addresses": ["198.51.100.0/29"], "serviceAllocation": { field: typo } },
-        });
+        let scope =
+            json!({ "addresses": ["198.51.100.0/29"], "serviceAllocation": { field: typo } });
+        let pool = pool("typo", &scope);
         turn.stored("ipaddresspools.leasehold.dev", &pool, "'Inn': write In, NotIn").await?;
         turn.pool_says("typo", "Ready", "False", &format!("{field}[0]")).await?;
         turn.event("typo", "Warning", "InvalidSelector", "Inn").await?;

@@ -149,14 +149,8 @@ impl Turn {
     }
 
     pub async fn pool_with(&self, name: &str, spec: Value) -> Result<()> {
-        self.apply(&json!({
-            "apiVersion": "leasehold.dev/v1alpha1",
-            "kind": "IPAddressPool",
-            "metadata": { "name": name },
-            "spec": spec,
-        }))
-        .await
-        .map_err(|error| anyhow::anyhow!(self.block.documented(&format!("{error:#}"))))
+        let applied = self.apply(&pool(name, &spec)).await;
+        applied.map_err(|error| anyhow::anyhow!(self.block.documented(&format!("{error:#}"))))
     }
 
     pub fn delete_pool(&self, name: &str) -> Result<()> {
@@ -383,6 +377,13 @@ pub fn condition(service: &Service) -> Value {
     let conditions = service.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ours = conditions.into_iter().flatten().find(|c| c.type_ == "leasehold.dev/Allocated");
     json!(ours)
+}
+
+pub fn pool(name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "leasehold.dev/v1alpha1", "kind": "IPAddressPool",
+        "metadata": { "name": name }, "spec": spec,
+    })
 }
 
 /// The condition of this type in the status of a pool or a policy; null without one.
