@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use leasehold_crds::names::InterfaceName;
+use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
 use crate::clock::Instant;
@@ -32,7 +32,7 @@ pub struct Detector {
     /// Those not active that were heard since what is known was published.
     heard: Vec<usize>,
     segments: BTreeMap<InterfaceName, Segment>,
-    speakers: Arc<BTreeSet<MacAddr>>,
+    speakers: Arc<BTreeMap<MacAddr, NodeName>>,
     witnesses: Witnesses,
     voices: Voices,
     counters: Arc<WireCounters>,
@@ -160,14 +160,14 @@ impl Detector {
                 self.heard.push(*number);
             }
         }
-        if !self.speakers.contains(&mac) {
-            for number in &self.active {
-                if let Some(Known { id, owner, .. }) = self.owners.get_mut(*number)
-                    && id.interface == *interface
-                    && id.mac != mac
-                {
-                    owner.hear_stranger(answer);
-                }
+        let speaker = self.speakers.get(&mac);
+        for number in &self.active {
+            if let Some(Known { id, owner, .. }) = self.owners.get_mut(*number)
+                && id.interface == *interface
+                && id.mac != mac
+                && speaker.is_none_or(|node| *node == id.node)
+            {
+                owner.hear_elsewhere(answer);
             }
         }
     }

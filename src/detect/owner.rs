@@ -81,8 +81,9 @@ pub(super) struct Owner {
     /// All polls are missed and nobody testifies: it is this node that is deaf, as far as it knows,
     /// and it asks only each interval.
     starving: bool,
-    /// When that was asked which a stranger answered for the address that is polled.
-    stranger: Option<Instant>,
+    /// When that was asked which a stranger, or another interface of the owner, answered for the address that is
+    /// polled.
+    elsewhere: Option<Instant>,
     /// When that was asked which the owner answered for another address.
     node_answered: Option<Instant>,
     silence: Option<Silence>,
@@ -126,7 +127,7 @@ impl Owner {
             doubted: None,
             witnesses_asked: None,
             starving: false,
-            stranger: None,
+            elsewhere: None,
             node_answered: None,
             silence: None,
             last_poll: now,
@@ -213,7 +214,7 @@ impl Owner {
         self.doubted = None;
         self.witnesses_asked = None;
         self.starving = false;
-        self.stranger = None;
+        self.elsewhere = None;
     }
 
     /// An answer of the owner, at `at`.
@@ -240,10 +241,11 @@ impl Owner {
         }
     }
 
-    /// An answer of somebody who is no speaker.
-    pub(super) fn hear_stranger(&mut self, answer: Answer) {
+    /// An answer of somebody who is no speaker, or of another interface of the owner, which has moved there
+    /// before its claim says so.
+    pub(super) fn hear_elsewhere(&mut self, answer: Answer) {
         if self.target == Some(answer.ip) {
-            self.stranger = self.stranger.max(Some(answer.asked));
+            self.elsewhere = self.elsewhere.max(Some(answer.asked));
         }
     }
 
@@ -417,7 +419,7 @@ impl Owner {
 
     /// All misses are there, and somebody else was heard meanwhile.
     fn conclude(&mut self, now: Instant, first: Instant, last: Poll) {
-        let vetoed = self.stranger.is_some_and(|asked| asked >= first);
+        let vetoed = self.elsewhere.is_some_and(|asked| asked >= first);
         self.begin_anew();
         if vetoed {
             self.next_poll = self.after(last.sent);

@@ -91,12 +91,23 @@ impl Election {
     }
 
     /// The MAC addresses of all speakers' interfaces; the same set as long as it holds.
-    fn all_speakers(&self) -> Arc<BTreeSet<MacAddr>> {
-        let interfaces = self.sessions.stored().flat_map(|stored| &stored.record.interfaces);
-        let own = self.interfaces.values().map(|interface| interface.mac);
-        let all: BTreeSet<MacAddr> = interfaces.map(|theirs| theirs.mac).chain(own).collect();
+    fn all_speakers(&self) -> Arc<BTreeMap<MacAddr, NodeName>> {
+        let interfaces = self.sessions.stored().flat_map(|stored| {
+            let node = stored.record.holder.as_ref();
+            let listed = stored.record.interfaces.iter();
+            listed.filter_map(move |theirs| Some((theirs.mac, node?)))
+        });
+        let own = self.interfaces.values().map(|interface| (interface.mac, &self.config.node));
+        let all: BTreeMap<MacAddr, &NodeName> = interfaces.chain(own).collect();
         let before = &self.listening.watchlist.speakers;
-        if **before == all { Arc::clone(before) } else { Arc::new(all) }
+        if before
+            .iter()
+            .map(|(mac, node)| (mac, node))
+            .eq(all.iter().map(|(mac, node)| (mac, *node)))
+        {
+            return Arc::clone(before);
+        }
+        Arc::new(all.into_iter().map(|(mac, node)| (mac, node.clone())).collect())
     }
 
     /// Brings the watchlist in line with who the speakers are now; returns whether it has changed.

@@ -32,8 +32,8 @@ pub struct VoiceId {
 pub struct Watchlist {
     /// All other owners on the segments of this node.
     pub owners: BTreeMap<VoiceId, Arc<Watched>>,
-    /// The MAC addresses of all speakers' interfaces, this node's among them.
-    pub speakers: Arc<BTreeSet<MacAddr>>,
+    /// The MAC addresses of all speakers' interfaces, this node's among them, each with its node.
+    pub speakers: Arc<BTreeMap<MacAddr, NodeName>>,
     /// When in an interval this node polls, in 65,536ths of it: all owners in one wake-up, and each node at
     /// another time.
     pub phase: u16,

@@ -111,7 +111,7 @@ impl Listening {
         let mut watchlist = Watchlist::default();
         for owner in owners {
             let id = owner.id()?;
-            Arc::make_mut(&mut watchlist.speakers).insert(id.mac);
+            Arc::make_mut(&mut watchlist.speakers).insert(id.mac, id.node.clone());
             watchlist.owners.insert(id, Arc::new(owner.watched(detection)?));
         }
         listener.watchlist.send_replace(watchlist);

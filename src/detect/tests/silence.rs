@@ -87,9 +87,12 @@ fn who_answers_for_the_address_decides() {
     let rows = [
         ("another speaker: taken over, the owner is silent", 3, true),
         ("a stranger: nobody knows whose address it is", 77, false),
+        ("another interface of the owner: its claim does not say so yet", 78, false),
     ];
     for (name, other, silent) in rows {
         let mut world = heard(Detection::default());
+        world.speaks(mac(78), 2);
+        world.update();
         world.hosts.entry(mac(other)).or_default().addresses.insert(vip(20));
         world.host(2).dead = true;
         world.run(ms(2_000));

@@ -111,9 +111,9 @@ impl World {
             answers: Vec::new(),
             wakeups: 0,
         };
-        Arc::make_mut(&mut world.watchlist.speakers).insert(mac(1));
+        world.speaks(mac(1), 1);
         for number in 2..2 + owners {
-            Arc::make_mut(&mut world.watchlist.speakers).insert(mac(number));
+            world.speaks(mac(number), number);
             let watched = Watched {
                 polled: true,
                 detection,
@@ -130,6 +130,11 @@ impl World {
     pub fn update(&mut self) {
         self.detector.update(self.now, &self.watchlist, &self.witnesses);
         self.note_voices();
+    }
+
+    /// A speaker has an interface with this MAC address.
+    pub fn speaks(&mut self, mac: MacAddr, number: u8) {
+        Arc::make_mut(&mut self.watchlist.speakers).insert(mac, id(number).node);
     }
 
     pub fn watched(&mut self, number: u8) -> &mut Watched {

@@ -28,6 +28,7 @@ pub async fn a_node_whose_kube_proxy_died_is_no_successor_and_says_so() -> Resul
     let owner = scene.owner().await?;
     let mut others = scene.cluster.nodes().iter().filter(|node| node.name() != owner.name());
     let (dead, third) = (others.next().context("another")?, others.next().context("a third")?);
+    all_proxies_answer(&scene).await?;
     let silent = async || {
         let session = scene.session(dead).await?;
         Ok(annotation(&session, SERVICE_PROXY).is_some_and(|it| it == "silent"))
@@ -59,6 +60,7 @@ pub async fn a_node_whose_kube_proxy_died_is_no_successor_and_says_so() -> Resul
 pub async fn a_local_service_stays_where_its_pod_ends_until_the_rules_are_where_it_begins()
 -> Result<()> {
     let scene = Scene::open("proxylate").await?;
+    all_proxies_answer(&scene).await?;
     let cluster = &scene.cluster;
     let (first, second) = (cluster.node(0), cluster.node(1));
     let service = cluster.service("near").vip(1).local().pods_on(&[first, second]).create().await?;
