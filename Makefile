@@ -106,6 +106,10 @@ instructions: ## How many instructions they take, counted: each has a limit
 soak: bench-build ## False alarms while nothing dies: MINUTES=10 KIND=isolation,arp-filter,starved,slow-api,fast-hour,readers,half-open,arp-storm
 	@$(BENCH) soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KIND),--kind $(KIND))
 
+.PHONY: chaos-outages
+chaos-outages: bench-build ## Dark addresses while the API server is away half of the time and nodes fail: MINUTES=10
+	@$(BENCH) outages $(if $(MINUTES),--minutes $(MINUTES))
+
 .PHONY: bench-allocation
 bench-allocation: bench-build ## The operator with SERVICES=10000: memory, restarts, waiting Services
 	@$(BENCH) allocation $(if $(SERVICES),--services $(SERVICES)) $(if $(REPEAT),--repeat $(REPEAT))

@@ -314,9 +314,11 @@ impl Election {
         (self.published.changes, self.sessions.revision())
     }
 
-    /// The addresses about which frames matter: what is served here, and what is about to be.
+    /// The addresses about which frames matter: what is served here, what is about to be, and what tells that a
+    /// node that was fenced is back.
     pub fn heeded(&self) -> impl Iterator<Item = IpAddr> {
-        self.serving.vips.keys().copied().chain(self.published.listed())
+        let served = self.serving.vips.keys().copied();
+        served.chain(self.published.listed()).chain(self.fenced_addresses())
     }
 
     /// Whether all that decisions rest on has been listed.

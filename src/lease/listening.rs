@@ -26,7 +26,7 @@ use crate::desired::Detection;
 /// How long a segment has to be blind to be reported.
 const BLIND: Duration = Duration::from_secs(5);
 /// How many speakers poll an owner.
-const POLLERS: usize = 3;
+pub(super) const POLLERS: usize = 3;
 
 /// Where an owner is met: an interface of this node, and what the owner has on that segment.
 #[derive(Clone, Debug)]
@@ -289,18 +289,25 @@ impl Election {
         pollers(owner, &self.speakers_on(interface))
     }
 
+    /// [`Self::speakers_on`], with the hashes of their names.
+    pub(super) fn crew<'a, 'b>(
+        &'a self,
+        interface: &InterfaceName,
+        crews: &'b mut Crews<'a>,
+    ) -> &'b [(u64, &'a NodeName)] {
+        let hashed = |node: &'a NodeName| (name_hash(node.as_str()), node);
+        let crew = crews.0.entry(interface.clone());
+        crew.or_insert_with(|| self.speakers_on(interface).into_iter().map(hashed).collect())
+    }
+
     /// Whether this node is one of [`Self::pollers`].
-    fn polls<'a>(
+    pub(super) fn polls<'a>(
         &'a self,
         owner: &NodeName,
         interface: &InterfaceName,
         crews: &mut Crews<'a>,
     ) -> bool {
-        let hashed = |node: &'a NodeName| (name_hash(node.as_str()), node);
-        let crew = crews
-            .0
-            .entry(interface.clone())
-            .or_insert_with(|| self.speakers_on(interface).into_iter().map(hashed).collect());
+        let crew = self.crew(interface, crews);
         let own = &self.config.node;
         let hash = name_hash(owner.as_str());
         let rank = |(speaker, node): &(u64, &'a NodeName)| {
@@ -442,7 +449,7 @@ impl Listening {
 
 /// The speakers on each segment that could poll, with the hashes of their names.
 #[derive(Debug, Default)]
-struct Crews<'a>(BTreeMap<InterfaceName, Vec<(u64, &'a NodeName)>>);
+pub(super) struct Crews<'a>(BTreeMap<InterfaceName, Vec<(u64, &'a NodeName)>>);
 
 /// By which voice the owner of each claim is heard.
 #[derive(Debug, Default)]

@@ -12,19 +12,25 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{LeaseName, SessionId};
+use leasehold_crds::lease::{LeaseName, Session, SessionId, SessionInterface, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
 use super::election::{Election, is_under};
 use super::event::{Action, Fact, Frame, Heard};
+use super::listening::{Crews, POLLERS};
 use super::peers::FENCED_BY;
 use crate::clock::Instant;
 
-/// How often an old owner is asked at first, and after [`FRESH`].
+/// How often an old owner is asked at first, after [`FRESH`], and after [`LONG`]. By its three pollers: all others
+/// together ask as often as these. A switch that has forgotten a dead node floods each of the questions.
 const ASK: Duration = Duration::from_millis(20);
 const ASK_LATER: Duration = Duration::from_millis(100);
+const ASK_RARELY: Duration = Duration::from_secs(1);
+/// Each is asked as often as this at least.
+const ASK_AT_LEAST: Duration = Duration::from_secs(10);
 const FRESH: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(600);
 /// How many renewals of an old owner that was not fenced say that it knows what it lost, once it has
 /// been quiet for [`QUIET`].
 const ACKNOWLEDGED: u32 = 2;
@@ -81,6 +87,8 @@ struct OldOwner {
     fenced: Option<Fenced>,
     since: Instant,
     ask: Instant,
+    /// How many there are to ask it for each of its pollers; one where this node is one of these.
+    share: u32,
     /// What it was asked for last.
     asked: Option<IpAddr>,
     asked_in_doubt: Option<IpAddr>,
@@ -136,6 +144,7 @@ impl OldOwner {
             fenced: None,
             since: now,
             ask: now,
+            share: 1,
             asked: None,
             asked_in_doubt: None,
             lives: None,
@@ -156,6 +165,18 @@ impl OldOwner {
             self.announce = now;
         }
         back
+    }
+
+    /// How long after a question the next one follows. What it had is asked for by whoever has taken it, at once.
+    fn rest(&self, now: Instant) -> Duration {
+        let share = self.share;
+        match now.saturating_since(self.since) {
+            age if age < FRESH && !self.taken.is_empty() => ASK,
+            age if age < FRESH => ASK * share,
+            age if age < LONG => ASK_LATER * share,
+            _ => ASK_RARELY * share,
+        }
+        .min(ASK_AT_LEAST)
     }
 
     /// How long after the next announcement the one after that may follow.
@@ -270,8 +291,7 @@ impl Election {
             if questions.is_empty() {
                 continue;
             }
-            let fresh = now.saturating_since(old.since) < FRESH;
-            old.ask = now + if fresh { ASK } else { ASK_LATER };
+            old.ask = now + old.rest(now);
             for address in questions {
                 Self::ask(interface, address, *mac, actions);
             }
@@ -367,7 +387,13 @@ impl Election {
         let mut fenced = self.fenced_nodes();
         let mut before = std::mem::take(&mut self.old_owners.asked);
         let keys: BTreeSet<_> = taken.keys().chain(fenced.keys()).cloned().collect();
-        for key in keys {
+        let mut crews = Crews::default();
+        let share = |key: (InterfaceName, MacAddr)| {
+            let share = self.share_of(&key.0, fenced.get(&key), &mut crews);
+            (key, share)
+        };
+        let shares: Vec<_> = keys.into_iter().map(share).collect();
+        for (key, share) in shares {
             let known = before.remove(&key);
             let mut changed = known.is_none();
             let mut old = known.unwrap_or_else(|| OldOwner::new(now));
@@ -377,6 +403,7 @@ impl Election {
             if changed {
                 self.published.touch_record();
             }
+            old.share = share;
             old.taken = taken;
             old.fenced = fenced;
             self.old_owners.asked.insert(key, old);
@@ -384,6 +411,20 @@ impl Election {
         if !before.is_empty() {
             self.published.touch_record();
         }
+    }
+
+    /// How many speakers on the segment there are for each that polls the old owner there; one for those.
+    fn share_of<'a>(
+        &'a self,
+        interface: &InterfaceName,
+        fenced: Option<&Fenced>,
+        crews: &mut Crews<'a>,
+    ) -> u32 {
+        if fenced.is_some_and(|fenced| self.polls(&fenced.node, interface, crews)) {
+            return 1;
+        }
+        let all = self.crew(interface, crews).len();
+        u32::try_from(all / POLLERS).unwrap_or(u32::MAX).max(1)
     }
 
     /// What the record of the former process says, until this one has a record of its own.
@@ -408,14 +449,7 @@ impl Election {
         if self.serving.vips.is_empty() {
             return nodes;
         }
-        let ended = self.sessions.stored().filter(|stored| {
-            stored.record.holder.is_none() && stored.record.cause.contains(FENCED_BY)
-        });
-        for stored in ended {
-            let Ok(node) = stored.name.as_str().parse::<NodeName>() else { continue };
-            if node == self.config.node {
-                continue;
-            }
+        for (node, stored) in self.fenced_sessions() {
             let transitions = stored.record.transitions.saturating_sub(1);
             let session = SessionId { uid: stored.uid.clone(), transitions };
             for link in &stored.record.interfaces {
@@ -426,6 +460,23 @@ impl Election {
             }
         }
         nodes
+    }
+
+    /// The sessions of other nodes that were fenced and not acquired again.
+    fn fenced_sessions(&self) -> impl Iterator<Item = (NodeName, &Arc<Stored<Session>>)> {
+        let ended = self.sessions.stored().filter(|stored| {
+            stored.record.holder.is_none() && stored.record.cause.contains(FENCED_BY)
+        });
+        ended.filter_map(|stored| {
+            let node = stored.name.as_str().parse::<NodeName>().ok()?;
+            (node != self.config.node).then_some((node, stored))
+        })
+    }
+
+    /// The own addresses of nodes whose session was fenced: what they send in these says that they are back.
+    pub(super) fn fenced_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let links = self.fenced_sessions().flat_map(|(_, stored)| &stored.record.interfaces);
+        links.flat_map(SessionInterface::own_addresses)
     }
 
     /// The interface on which this node has `ip`, for all it knows: only what it would answer for is

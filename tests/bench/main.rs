@@ -12,6 +12,7 @@ mod failover;
 mod fleet;
 mod logs;
 mod memory;
+mod outages;
 mod record;
 mod report;
 mod simulation;
@@ -48,6 +49,8 @@ enum Command {
     Decisions(decisions::Plan),
     /// Starts speakers and the operator in a cluster full of Services and nodes that are not theirs.
     Memory(memory::Plan),
+    /// Takes the API server away half of the time while links, speakers and nodes fail.
+    Outages(outages::Plan),
     /// Has the simulator say what large clusters cost, and how fast they recover.
     Scale(simulation::Plan),
     /// Writes the README's tables and pictures from the results in `tests/bench/results`.
@@ -84,6 +87,7 @@ fn inside(arguments: &Arguments, scratch: &Path) -> Result<ExitCode> {
             Command::DataPath(plan) => data_path::run(plan, &arguments.out).await,
             Command::Decisions(plan) => decisions::run(plan, &arguments.out),
             Command::Memory(plan) => memory::run(plan).await,
+            Command::Outages(plan) => outages::run(plan, &arguments.out).await,
             Command::Scale(plan) => simulation::run(plan, &arguments.out),
             Command::Soak(plan) => soak::run(plan, &arguments.out).await,
             Command::Report => {

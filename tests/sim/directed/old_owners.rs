@@ -51,6 +51,15 @@ fn an_old_owner_is_told_also_when_its_node_was_deleted() {
     is_told_within(&mut world, LATER);
 }
 
+/// By then it is asked once a second.
+fn an_old_owner_that_was_away_for_long_is_told_once_it_is_heard() {
+    let mut world = replaced(9);
+    world.run(secs(700));
+    world.set_api(false);
+    world.run(secs(10));
+    is_told_within(&mut world, millis(1_100));
+}
+
 fn an_old_owner_is_told_by_who_took_over_from_who_took_over_from_it() {
     let mut world = replaced(9);
     world.kill_node("b");
@@ -245,6 +254,7 @@ fn an_owner_without_the_api_yields_to_a_speaker_whose_link_was_down_when_it_star
 pub(super) const RUNS: &[Run] = runs![
     an_owner_without_the_api_yields_to_a_speaker_whose_link_was_down_when_it_started,
     an_old_owner_is_told_by_who_took_over_from_who_took_over_from_it,
+    an_old_owner_that_was_away_for_long_is_told_once_it_is_heard,
     an_old_owner_is_told_also_when_its_node_was_deleted,
     an_old_owner_is_told_by_whom_its_successor_has_handed_over_to,
     an_old_owner_is_told_by_who_took_over_provisionally_from_its_successor,

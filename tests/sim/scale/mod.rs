@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 pub use cluster::{Cluster, obedient};
 use world::World;
 
+/// How long nodes have been dead before it is counted how often they are asked.
+const DEAD_FOR: Duration = Duration::from_secs(70);
 /// For how long it is watched while nothing happens: what each speaker writes at its own time is spread evenly.
 const STEADY: Duration = Duration::from_secs(30);
 /// How many speakers poll a node.
@@ -100,6 +102,10 @@ pub struct Outcome {
     pub recovery_writes: usize,
     /// Those of them that were refused, as another had been faster.
     pub recovery_conflicts: usize,
+    /// How often the dead nodes are asked whether they are back, once they have been dead for a while: questions
+    /// of the real speakers, times living nodes over real ones. A switch floods each.
+    #[serde(default)]
+    pub dead_asked: f64,
 }
 
 /// Runs it; an error says what of the plan cannot be simulated.
@@ -126,6 +132,11 @@ pub fn run(plan: Plan) -> anyhow::Result<Outcome> {
     let at =
         |index: usize| recovered.get(index).map_or(f64::NAN, |after| after.as_secs_f64() * 1e3);
     assert_eq!(recovered.len(), moved, "addresses stayed without an owner");
+    world.run(DEAD_FOR);
+    let before = world.counts;
+    world.run(STEADY);
+    let asked = world.counts.since(&before).asked;
+    let living = number(plan.nodes - plan.rack) / number(real.difference(&rack).count());
     let all = counts.session_writes + counts.claim_writes;
     Ok(Outcome {
         nodes: plan.nodes,
@@ -145,6 +156,7 @@ pub fn run(plan: Plan) -> anyhow::Result<Outcome> {
         last_ms: at(moved.saturating_sub(1)),
         recovery_writes: recovery.session_writes + recovery.claim_writes,
         recovery_conflicts: recovery.conflicts,
+        dead_asked: rate(asked) * living,
     })
 }
 
@@ -192,6 +204,8 @@ struct Counts {
     real_writes: usize,
     conflicts: usize,
     polls: usize,
+    /// Questions of real speakers to nodes that are dead.
+    asked: usize,
 }
 
 impl Counts {
@@ -202,6 +216,7 @@ impl Counts {
             real_writes: self.real_writes - before.real_writes,
             conflicts: self.conflicts - before.conflicts,
             polls: self.polls - before.polls,
+            asked: self.asked - before.asked,
         }
     }
 }

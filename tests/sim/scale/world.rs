@@ -359,6 +359,7 @@ impl<'a> World<'a> {
             Action::Serve(serving) => self.later(KERNEL, Item::Apply(node, serving)),
             Action::Transmit { frame: Frame::AskAround, .. } => self.ask_around(node),
             // The dead answer nothing, and nobody else is asked for what was theirs.
+            Action::Transmit { frame: Frame::Ask(..), .. } => self.counts.asked += 1,
             Action::Transmit { .. } | Action::Persist(_) | Action::Report(_) | Action::Look(_) => {}
             Action::Exit => panic!("{} ends", self.cluster.nodes[node]),
         }
