@@ -9,6 +9,7 @@ use clap::{Parser, ValueEnum};
 use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
 use leasehold_crds::names::NodeName;
 
+use crate::lease::LEAST_LEASE;
 use crate::net::mark::Mark;
 use crate::version;
 
@@ -37,7 +38,7 @@ pub struct Config {
     pub session_namespace: String,
 
     /// For how long a speaker may go without renewing its session before others take what it
-    /// holds: whole seconds, 3s to 60s, the same for all speakers of a cluster. It is renewed three
+    /// holds: whole seconds, 4s to 60s, the same for all speakers of a cluster. It is renewed three
     /// times as often.
     #[arg(
         long,
@@ -170,8 +171,8 @@ impl FromStr for BindAddress {
 fn lease_duration(text: &str) -> Result<Duration, String> {
     let seconds = text.strip_suffix('s').and_then(|number| number.parse().ok());
     match seconds {
-        Some(seconds @ 3..=60) => Ok(Duration::from_secs(seconds)),
-        _ => Err(format!("`{text}` is not a lease duration: write whole seconds from 3s to 60s")),
+        Some(seconds @ LEAST_LEASE..=60) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("`{text}` is not a lease duration: write whole seconds from 4s to 60s")),
     }
 }
 
@@ -196,8 +197,8 @@ mod tests {
     #[test]
     fn a_lease_duration_is_whole_seconds_within_bounds() {
         assert_eq!(lease_duration("5s"), Ok(Duration::from_secs(5)));
-        for bad in ["5", "0s", "2s", "61s", "1500ms", "5.5s", ""] {
-            assert!(lease_duration(bad).unwrap_err().contains("3s to 60s"), "{bad}");
+        for bad in ["5", "0s", "3s", "61s", "1500ms", "5.5s", ""] {
+            assert!(lease_duration(bad).unwrap_err().contains("4s to 60s"), "{bad}");
         }
     }
 

@@ -112,6 +112,7 @@ pub use event::{
     Target, Write,
 };
 pub use overview::{ClaimView, Remark, SpeakerView};
+pub use own_session::LEAST_LEASE;
 pub use peers::UNSTEADY;
 pub use place::{Held, Late, Orphan, Turn, next_move, rank, turns, weight};
 pub use proxy::{ProxyHealth, ProxyView, Rules, RulesQuestion, RulesWatch};

@@ -18,6 +18,9 @@ const MARGIN: Duration = Duration::from_millis(500);
 const KERNEL_LATE: Duration = Duration::from_millis(1030);
 /// The kernel is told whole seconds, rounded down: by so much it may be earlier than it is to be.
 const KERNEL_EARLY: Duration = Duration::from_secs(1);
+/// The shortest lease, in seconds: what a policy has dropped in an outage lapses earlier than what is held, in
+/// whole seconds, and with a shorter one before it is renewed.
+pub const LEAST_LEASE: u64 = 4;
 
 /// The session of this speaker.
 #[expect(clippy::struct_excessive_bools, reason = "each says one thing, and all combine")]
@@ -171,5 +174,31 @@ impl OwnSession {
             self.ending = Ending::Done;
         }
         done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long a renewal may take to be answered, at the least.
+    const ANSWERED: Duration = Duration::from_millis(500);
+
+    /// From the sending of a renewal on, the kernel keeps what is dropped for `kept`; the next one is due after
+    /// `renewed`.
+    fn dropped(lease: u64) -> (Duration, Duration) {
+        let lease = Duration::from_secs(lease);
+        let kept = (lease - MARGIN - KERNEL_LATE).as_secs();
+        (Duration::from_secs(kept), lease / 3)
+    }
+
+    #[test]
+    fn what_is_dropped_in_an_outage_is_renewed_before_it_lapses() {
+        for lease in LEAST_LEASE..=60 {
+            let (kept, renewed) = dropped(lease);
+            assert!(kept >= renewed + ANSWERED, "{lease} s: {kept:?}, {renewed:?}");
+        }
+        let (kept, renewed) = dropped(LEAST_LEASE - 1);
+        assert!(kept <= renewed, "a shorter one would do: {kept:?}, {renewed:?}");
     }
 }

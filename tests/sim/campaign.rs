@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::chaos;
+use crate::chaos::{self, Kind};
 
 /// A seed that broke a law.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,15 +28,24 @@ pub struct Tally {
     pub broken: Vec<Broken>,
 }
 
-/// Runs `count` seeds from `first` on `jobs` threads, until `most` of them have broken a law. Each
-/// of those is told to `tell` at once.
-pub fn campaign(
-    first: u64,
-    count: u64,
-    jobs: usize,
-    most: usize,
-    tell: impl Fn(&Broken) + Sync,
-) -> Tally {
+/// Which seeds are run.
+#[derive(Clone, Copy, Debug)]
+pub struct Seeds {
+    /// The first.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+    /// What kind of run each is; what it draws by itself if not given.
+    pub kind: Option<Kind>,
+    /// On how many threads.
+    pub jobs: usize,
+    /// After how many that break a law to stop.
+    pub most: usize,
+}
+
+/// Runs these seeds. Each that breaks a law is told to `tell` at once.
+pub fn campaign(seeds: Seeds, tell: impl Fn(&Broken) + Sync) -> Tally {
+    let Seeds { first, count, kind, jobs, most } = seeds;
     let next = AtomicU64::new(first);
     let tally = Mutex::new(Tally::default());
     let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +57,7 @@ pub fn campaign(
                     if seed >= first.saturating_add(count) || lock().broken.len() >= most {
                         return;
                     }
-                    let run = quietly(|| chaos::run(seed));
+                    let run = quietly(|| chaos::run(seed, kind));
                     let mut tally = lock();
                     tally.runs += 1;
                     match run {
@@ -69,9 +78,9 @@ pub fn campaign(
 }
 
 /// Runs one seed and tells what happens, up to the law that it breaks.
-pub fn replay(seed: u64) -> Result<u64, String> {
+pub fn replay(seed: u64, kind: Option<Kind>) -> Result<u64, String> {
     crate::world::words::tell();
-    quietly(|| chaos::run(seed))
+    quietly(|| chaos::run(seed, kind))
 }
 
 /// Runs something that panics where a law is broken; the law, without a word on standard error if

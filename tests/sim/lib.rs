@@ -31,6 +31,7 @@ mod directed;
 pub mod scale;
 mod world;
 
-pub use campaign::{Broken, Tally, campaign, quietly, replay};
+pub use campaign::{Broken, Seeds, Tally, campaign, quietly, replay};
+pub use chaos::Kind;
 pub use directed::{Run, all as directed};
 pub use world::words::tell;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
-use clap::{Parser, Subcommand};
-use leasehold_sim::{campaign, directed, quietly, replay, scale};
+use clap::{Parser, Subcommand, ValueEnum};
+use leasehold_sim::{Kind, Seeds, campaign, directed, quietly, replay, scale};
 
 /// Speakers, an API server and a network on virtual time, to break the protocol in.
 #[derive(Debug, Parser)]
@@ -25,6 +25,9 @@ enum Command {
         /// The first.
         #[arg(long, default_value_t = 1)]
         first: u64,
+        /// What kind of run each is; what the seed draws if not given.
+        #[arg(long, value_enum)]
+        kind: Option<Kind>,
         /// On how many threads; by default on all cores.
         #[arg(long)]
         jobs: Option<NonZeroUsize>,
@@ -36,6 +39,9 @@ enum Command {
     Replay {
         /// The seed.
         seed: u64,
+        /// What kind of run it is; what the seed draws if not given.
+        #[arg(long, value_enum)]
+        kind: Option<Kind>,
     },
     /// What large clusters cost, and how fast they recover from the loss of a rack; one JSON object each.
     Scale {
@@ -80,8 +86,12 @@ fn command() -> anyhow::Result<()> {
         std::panic::set_hook(Box::new(|_| {}));
     }
     match command {
-        Command::Run { seeds, first, jobs, most } => run(first, seeds, jobs, most),
-        Command::Replay { seed } => match replay(seed) {
+        Command::Run { seeds, first, kind, jobs, most } => {
+            let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+            let jobs = jobs.map_or(cores, NonZeroUsize::get);
+            run(Seeds { first, count: seeds, kind, jobs, most })
+        }
+        Command::Replay { seed, kind } => match replay(seed, kind) {
             Ok(seconds) => {
                 println!("seed {seed}: no law is broken in {seconds} s of virtual time");
                 Ok(())
@@ -105,13 +115,13 @@ fn command() -> anyhow::Result<()> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the speed of the simulator itself")]
-fn run(first: u64, seeds: u64, jobs: Option<NonZeroUsize>, most: usize) -> anyhow::Result<()> {
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let jobs = jobs.map_or(cores, NonZeroUsize::get);
+fn run(seeds: Seeds) -> anyhow::Result<()> {
+    let (jobs, kind) = (seeds.jobs, seeds.kind.and_then(|kind| kind.to_possible_value()));
+    let kind = kind.map(|kind| format!(" --kind {}", kind.get_name())).unwrap_or_default();
     let began = std::time::Instant::now();
-    let tally = campaign(first, seeds, jobs, most, |broken| {
+    let tally = campaign(seeds, |broken| {
         println!("{}", broken.why);
-        println!("  cargo run --profile sim -p leasehold-sim -- replay {}", broken.seed);
+        println!("  cargo run --profile sim -p leasehold-sim -- replay {}{kind}", broken.seed);
     });
     let took = began.elapsed().max(Duration::from_millis(1));
     let hours = tally.seconds / 3600;

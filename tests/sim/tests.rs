@@ -1,6 +1,6 @@
 //! Every directed run, a smoke run of seeds, and small clusters that lose a node.
 
-use leasehold_sim::scale;
+use leasehold_sim::{Seeds, scale};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// How many seeds the smoke run takes.
@@ -62,7 +62,8 @@ fn refuse() -> Result<(), Failed> {
 
 fn smoke() -> Result<(), Failed> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let tally = leasehold_sim::campaign(1, SMOKE, cores, 3, |_| {});
+    let seeds = Seeds { first: 1, count: SMOKE, kind: None, jobs: cores, most: 3 };
+    let tally = leasehold_sim::campaign(seeds, |_| {});
     if tally.broken.is_empty() {
         return Ok(());
     }

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use leasehold::clock::Instant;
 use leasehold::desired::{Detection, Failback, FailbackMode, OnApiOutage};
 use leasehold_crds::names::NodeName;
@@ -22,8 +23,8 @@ use crate::world::{Clock, World};
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 /// What kind of run it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
     /// Many faults at once.
     Storm,
     /// The API server is away, and nodes, speakers and links come and go.
@@ -32,17 +33,22 @@ enum Kind {
     Crash,
     /// One fault after the other, none of them a cause for anything to move.
     Innocent,
+    /// The API server is away half of the time, and nodes, speakers and links come and go. None that a seed
+    /// draws by itself.
+    Outages,
 }
 
-/// Runs a seed; panics where a law is broken. For how many seconds it ran, in its own time.
-pub(crate) fn run(seed: u64) -> u64 {
+/// Runs a seed, of this kind where one is given; panics where a law is broken. For how many seconds it ran, in its
+/// own time.
+pub(crate) fn run(seed: u64, kind: Option<Kind>) -> u64 {
     let mut dice = Dice::new(seed);
-    let kind = match dice.below(10) {
+    let drawn = match dice.below(10) {
         0..=4 => Kind::Storm,
         5 => Kind::Outage,
         6 | 7 => Kind::Crash,
         _ => Kind::Innocent,
     };
+    let kind = kind.unwrap_or(drawn);
     let mut world = cluster(&mut dice, kind);
     let start = world.now;
     world.tell_all(&format!("seed {seed}: {kind:?}"));
@@ -51,6 +57,7 @@ pub(crate) fn run(seed: u64) -> u64 {
     match kind {
         Kind::Storm => storm(&mut world, &mut dice),
         Kind::Outage => outage(&mut world, &mut dice),
+        Kind::Outages => outages(&mut world, &mut dice),
         Kind::Crash => crash(&mut world, &mut dice),
         Kind::Innocent => innocent(&mut world, &mut dice),
     }
@@ -201,27 +208,55 @@ fn outage(world: &mut World, dice: &mut Dice) {
     sickness.begin(world, &away);
     world.run(dice.between(Duration::ZERO, Duration::from_secs(5)));
     for _ in 0..=dice.below(3) {
-        let faults = Fault::of_an_outage(dice, world);
-        for fault in &faults {
-            world.tell_all(&format!("begins: {fault:?}"));
-            sickness.begin(world, fault);
-            world.run(dice.between(Duration::ZERO, Duration::from_millis(20)));
-        }
-        let lasts = match dice.below(3) {
-            0 => dice.between(Duration::from_millis(1), Duration::from_millis(500)),
-            _ => secs(dice, 1, 30),
-        };
-        world.run(lasts);
-        for fault in &faults {
-            world.tell_all(&format!("ends: {fault:?}"));
-            sickness.end(world, fault);
-            world.run(dice.between(Duration::ZERO, Duration::from_millis(20)));
-        }
+        fail_for_a_while(world, dice, &mut sickness, 30);
         world.run(dice.between(Duration::ZERO, Duration::from_secs(14)));
     }
     world.tell_all("all heals");
     sickness.heal(world);
     world.run(Duration::from_secs(40));
+}
+
+fn outages(world: &mut World, dice: &mut Dice) {
+    let mut sickness = Sickness::default();
+    for _ in 0..3 + dice.below(4) {
+        for begins in [true, false] {
+            let away = Fault::outage(dice);
+            world.tell_all(&format!("{}: {away:?}", if begins { "begins" } else { "over" }));
+            if begins {
+                sickness.begin(world, &away);
+            } else {
+                sickness.heal(world);
+            }
+            world.run(dice.between(Duration::ZERO, Duration::from_secs(12)));
+            for _ in 0..dice.below(3) {
+                fail_for_a_while(world, dice, &mut sickness, 10);
+                world.run(dice.between(Duration::ZERO, Duration::from_secs(6)));
+            }
+        }
+    }
+    world.tell_all("all heals");
+    sickness.heal(world);
+    world.run(Duration::from_secs(40));
+}
+
+/// Something of a node or of all links fails, for so many seconds at most.
+fn fail_for_a_while(world: &mut World, dice: &mut Dice, sickness: &mut Sickness, most: u64) {
+    let faults = Fault::of_an_outage(dice, world);
+    for fault in &faults {
+        world.tell_all(&format!("begins: {fault:?}"));
+        sickness.begin(world, fault);
+        world.run(dice.between(Duration::ZERO, Duration::from_millis(20)));
+    }
+    let lasts = match dice.below(3) {
+        0 => dice.between(Duration::from_millis(1), Duration::from_millis(500)),
+        _ => secs(dice, 1, most),
+    };
+    world.run(lasts);
+    for fault in &faults {
+        world.tell_all(&format!("ends: {fault:?}"));
+        sickness.end(world, fault);
+        world.run(dice.between(Duration::ZERO, Duration::from_millis(20)));
+    }
 }
 
 fn crash(world: &mut World, dice: &mut Dice) {
