@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use http::uri::Authority;
 use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
 use leasehold_crds::names::NodeName;
 
@@ -24,6 +25,13 @@ pub struct Config {
     /// used.
     #[arg(long, env = "LEASEHOLD_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+
+    /// API servers to be reached directly, HOST:PORT each, with commas between them: tried in turn before the one
+    /// that is configured, which in a pod is a Service that kube-proxy leads on, to one that died as well.
+    /// They are to have certificates for that one, as all have.
+    #[arg(long, env = "LEASEHOLD_API_SERVER", value_name = "HOST:PORT", value_delimiter = ',')]
+    #[arg(value_parser = api_server)]
+    pub api_server: Vec<Authority>,
 
     /// The name of the Node that this process runs on.
     #[arg(long, env = "LEASEHOLD_NODE_NAME", value_name = "NAME")]
@@ -167,6 +175,15 @@ impl FromStr for BindAddress {
     }
 }
 
+/// Reads `192.0.2.1:6443`.
+fn api_server(text: &str) -> Result<Authority, String> {
+    let server = text.parse::<Authority>().ok();
+    let complete = |it: &Authority| it.port_u16().is_some() && !it.as_str().contains('@');
+    server.filter(complete).ok_or_else(|| {
+        format!("`{text}` is no API server: write host and port, such as 192.0.2.1:6443")
+    })
+}
+
 /// Reads `5s`: whole seconds, because that is what a Lease can say.
 fn lease_duration(text: &str) -> Result<Duration, String> {
     let seconds = text.strip_suffix('s').and_then(|number| number.parse().ok());
@@ -199,6 +216,16 @@ mod tests {
         assert_eq!(lease_duration("5s"), Ok(Duration::from_secs(5)));
         for bad in ["5", "0s", "3s", "61s", "1500ms", "5.5s", ""] {
             assert!(lease_duration(bad).unwrap_err().contains("4s to 60s"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_api_server_has_a_port() {
+        for good in ["192.0.2.1:6443", "[2001:db8::1]:6443", "api.example:443"] {
+            assert_eq!(api_server(good).unwrap().as_str(), good);
+        }
+        for bad in ["192.0.2.1", "https://192.0.2.1:6443", "2001:db8::1", "a b:1", "u@h:1", ""] {
+            assert!(api_server(bad).unwrap_err().contains("192.0.2.1:6443"), "{bad}");
         }
     }
 

@@ -65,7 +65,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     // From here on a signal is an event, not the end.
     let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let state = StateFolder::open(&config.state_dir)?;
-    let api = client::access(config.kubeconfig.as_deref()).await?;
+    let api = client::access(config.kubeconfig.as_deref()).await?.directly(&config.api_server);
     let lease_client = client::connect(&api, None)?;
     let client = client::connect(&api, None)?;
 

@@ -5,11 +5,16 @@
 //! calls and watches, which is probed each second, and no retry that hides when a request was sent.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::uri::PathAndQuery;
+use futures::future::select_ok;
+use http::uri::{Authority, PathAndQuery};
 use http::{Request, Uri};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{
+    DefaultServerNameResolver, HttpsConnector, HttpsConnectorBuilder, ResolveServerName,
+};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Client;
@@ -31,21 +36,48 @@ const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// After which time without an acknowledgement the kernel gives a connection up.
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How much later than the one before it another API server is tried.
+const NEXT: Duration = Duration::from_millis(250);
+
 /// How to reach the API server.
 #[derive(Clone, Debug)]
 pub struct Access {
     kubeconfig: Option<PathBuf>,
     /// As it was found first.
     pub config: Config,
+    /// API servers that are reached directly, and which of them answered last.
+    servers: Arc<[Authority]>,
+    last: Arc<AtomicUsize>,
 }
 
 /// The way to the API server from `kubeconfig`, or from where kubectl and pods find it.
 pub async fn access(kubeconfig: Option<&Path>) -> Result<Access, ApiError> {
     let config = configuration(kubeconfig).await?;
-    Ok(Access { kubeconfig: kubeconfig.map(Path::to_owned), config })
+    let kubeconfig = kubeconfig.map(Path::to_owned);
+    Ok(Access { kubeconfig, config, servers: Arc::default(), last: Arc::default() })
 }
 
 impl Access {
+    /// The same, where these API servers are reached directly, before what is configured.
+    #[must_use]
+    pub fn directly(self, servers: &[Authority]) -> Self {
+        Self { servers: servers.into(), ..self }
+    }
+
+    /// Where to connect to instead of `to`, in this order.
+    fn places(&self, to: &Uri) -> Vec<(usize, Uri)> {
+        let at = |server: &Authority| {
+            let mut parts = to.clone().into_parts();
+            parts.authority = Some(server.clone());
+            Uri::from_parts(parts).ok()
+        };
+        let direct = self.servers.iter().filter_map(at).chain([to.clone()]);
+        let mut places: Vec<_> = direct.enumerate().collect();
+        let last = self.last.load(Ordering::Relaxed);
+        places.sort_by_key(|(number, _)| *number != last);
+        places
+    }
+
     /// The same, read anew: authorities and certificates change while a process lives. What cannot be read is as
     /// it was.
     async fn again(&self) -> Config {
@@ -65,8 +97,11 @@ async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(error)
 }
 
-/// Makes connections as `config` says.
+/// Makes connections as `config` says. Whatever server they lead to, it is to have a certificate for the one that
+/// is configured.
 fn connector(config: &Config) -> Result<HttpsConnector<HttpConnector>, kube::Error> {
+    let name = config.tls_server_name.as_ref().and_then(|name| name.parse().ok());
+    let name: Uri = name.unwrap_or_else(|| config.cluster_url.clone());
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
@@ -75,6 +110,9 @@ fn connector(config: &Config) -> Result<HttpsConnector<HttpConnector>, kube::Err
     let https = HttpsConnectorBuilder::new()
         .with_tls_config(config.rustls_client_config()?)
         .https_or_http()
+        .with_server_name_resolver(move |_: &Uri| {
+            DefaultServerNameResolver::default().resolve(&name)
+        })
         .enable_http2()
         .wrap_connector(http);
     Ok(https)
@@ -90,7 +128,20 @@ pub fn connect(access: &Access, deadline: Option<Duration>) -> Result<Client, Ap
     let access = access.clone();
     let connections = service_fn(move |to: Uri| {
         let access = access.clone();
-        async move { connector(&access.again().await)?.oneshot(to).await }
+        async move {
+            let connector = connector(&access.again().await)?;
+            let tries =
+                access.places(&to).into_iter().zip(0_u32..).map(|((number, to), before)| {
+                    let connector = connector.clone();
+                    Box::pin(async move {
+                        tokio::time::sleep(NEXT * before).await;
+                        connector.oneshot(to).await.map(|connection| (number, connection))
+                    })
+                });
+            let ((number, connection), _) = select_ok(tries).await?;
+            access.last.store(number, Ordering::Relaxed);
+            Ok::<_, BoxError>(connection)
+        }
     });
     let connector = ServiceBuilder::new()
         .layer(BoxCloneSyncServiceLayer::new(TimeoutLayer::new(HANDSHAKE)))

@@ -119,6 +119,7 @@ fn elections() -> Vec<Trial> {
         moves::a_policy_or_a_label_that_excludes_the_owner_moves_its_addresses,
         moves::nodes_that_a_label_excludes_announce_where_their_speakers_pass_over_it,
         moves::a_service_with_the_local_policy_is_owned_where_its_pods_are,
+        outage::speakers_reach_an_api_server_directly_where_that_of_the_service_is_dead,
         outage::a_new_authority_of_the_api_server_is_believed_without_a_restart,
         outage::where_the_policy_says_so_addresses_go_before_anybody_else_could_own_them,
         outage::an_api_server_that_is_away_for_long_moves_nothing_and_nor_does_its_return,

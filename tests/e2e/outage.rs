@@ -1,8 +1,9 @@
 //! The API server is away: owners hold, or drop what they have where the policy says so.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use leasehold_lab::Lab;
 use serde_json::json;
 use tokio::time::sleep;
@@ -61,6 +62,42 @@ pub async fn a_new_authority_of_the_api_server_is_believed_without_a_restart() -
     let vip = cluster.addresses().vip(1).0;
     let served = async || Ok(cluster.holders(vip.into())?.len() == 1);
     scene.until("a new Service gets an address and a node", served).await
+}
+
+pub async fn speakers_reach_an_api_server_directly_where_that_of_the_service_is_dead() -> Result<()>
+{
+    let scene = Scene::alone("direct").await?;
+    let (plane, claim) = (scene.lab().plane(), scene.claim().await?);
+    // Nobody has these addresses. The kubeconfig leads to one of them, as a Service does to an API server that died.
+    let nowhere = |last: u8| -> Result<String> {
+        let IpAddr::V4(server) = plane.socket().ip() else { bail!("no IPv4 address") };
+        let [a, b, c, _] = server.octets();
+        Ok(format!("{}:{}", Ipv4Addr::new(a, b, c, last), plane.socket().port()))
+    };
+    let known = std::fs::read_to_string(plane.kubeconfig(leasehold_lab::SPEAKER_ACCOUNT))?;
+    let broken = known.replace(&plane.url(), &format!("https://{}", nowhere(251)?));
+    ensure!(broken != known, "the kubeconfig names another server");
+    let broken = broken
+        .replace("server: ", &format!("tls-server-name: {}\n    server: ", plane.socket().ip()));
+    let path = plane.kubeconfig("direct");
+    std::fs::write(&path, broken)?;
+    let servers = format!("--api-server={},{}", nowhere(252)?, plane.socket());
+    let owner = scene.owner().await?;
+    let probe = scene.watch().await?;
+    owner.speaker()?.terminate().await?;
+    owner.speaker()?.reconfigure(|options| {
+        options.kubeconfig = Some(path);
+        options.arguments = vec![servers];
+    });
+    owner.start_speaker()?;
+    let ready = async || Ok(owner.speaker_http("/readyz").is_ok());
+    scene.until("its speaker reaches the second one", ready).await?;
+    // Each connection is made so, and in time for the next renewal.
+    plane.kill_api_server().await?;
+    plane.start_api_server().await?;
+    sleep(AFTERWARDS).await;
+    scene.nothing_was_felt("of three API servers two are dead", probe).await?;
+    scene.not_moved(&claim).await
 }
 
 pub async fn where_the_policy_says_so_addresses_go_before_anybody_else_could_own_them() -> Result<()>
