@@ -43,7 +43,8 @@ pub(super) async fn folder(
 pub fn documents(text: &str) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for document in serde_yaml_ng::Deserializer::from_str(text) {
-        let value = Value::deserialize(document)?;
+        // It refuses a key that is there twice, of which JSON would have the last.
+        let value: Value = serde_yaml_ng::from_value(serde_yaml_ng::Value::deserialize(document)?)?;
         if !value.is_null() {
             all.push(value);
         }

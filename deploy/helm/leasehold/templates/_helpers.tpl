@@ -6,6 +6,13 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
+{{/* The labels of what Prometheus selects: a list of the context and the user's, which win. */}}
+{{- define "leasehold.monitoringLabels" -}}
+{{- $ours := include "leasehold.labels" (first .) | fromYaml }}
+{{- $name := dict "app.kubernetes.io/name" "leasehold" }}
+{{- merge dict (last .) $ours $name | toYaml }}
+{{- end }}
+
 {{/* What selects the pods of a component: a list of the context and its name. */}}
 {{- define "leasehold.selector" -}}
 app.kubernetes.io/name: leasehold
