@@ -35,6 +35,7 @@ mod pair;
 mod placement;
 mod plugin;
 mod policies;
+mod readme;
 mod records;
 mod restart;
 mod rights;
@@ -200,6 +201,7 @@ fn operation() -> Vec<Trial> {
         plugin::looks::a_check_finds_pools_that_overlap_and_webhooks_on_leases,
         plugin::looks::an_archive_has_all_that_is_of_use_and_no_secret,
         rights::each_right_is_used_and_nothing_else_is_asked_for,
+        readme::what_the_pages_tell_to_type_works_as_it_stands_there,
         rights::each_right_of_the_bundle_is_used_and_nothing_else_is_asked_for,
         sandbox::speakers_and_operator_are_confined_as_their_manifests_say,
         sandbox::nothing_outlives_a_lab_that_is_killed,

@@ -61,6 +61,22 @@ pub async fn a_move_from_metallb_keeps_every_address() -> Result<()> {
 
 /// What MetalLB leaves behind: its objects, and Services with addresses in their statuses.
 async fn leave_behind(lab: &Arc<Lab>, cluster: &Cluster) -> Result<Vec<(Service, IpAddr)>> {
+    let plan = cluster.addresses();
+    what_metallb_leaves(lab, &format!("{}-{}", plan.vip(0).0, plan.vip(20).0)).await?;
+    let mut services = Vec::new();
+    for number in GIVEN {
+        let vip = IpAddr::from(plan.vip(number).0);
+        let service = cluster.service(&format!("web-{number}")).class(None);
+        let service =
+            service.annotation("metallb.io/ip-allocated-from-pool", POOL).create().await?;
+        service.set_addresses(&[vip]).await?;
+        services.push((service, vip));
+    }
+    Ok(services)
+}
+
+/// Its objects alone, with these addresses.
+pub async fn what_metallb_leaves(lab: &Arc<Lab>, addresses: &str) -> Result<()> {
     lab.apply(json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "metallb-system" },
     }))
@@ -70,14 +86,12 @@ async fn leave_behind(lab: &Arc<Lab>, cluster: &Cluster) -> Result<Vec<(Service,
     {
         lab.apply(definition(kind, plural)).await?;
     }
-    let plan = cluster.addresses();
     let object = |kind: &str, name: &str, spec: Value| {
         json!({
             "apiVersion": "metallb.io/v1beta1", "kind": kind,
             "metadata": { "name": name, "namespace": "metallb-system" }, "spec": spec,
         })
     };
-    let addresses = format!("{}-{}", plan.vip(0).0, plan.vip(20).0);
     let pool = object("IPAddressPool", POOL, json!({ "addresses": [addresses] }));
     let advertisement = object(
         "L2Advertisement",
@@ -90,16 +104,19 @@ async fn leave_behind(lab: &Arc<Lab>, cluster: &Cluster) -> Result<Vec<(Service,
         })
         .await?;
     }
-    let mut services = Vec::new();
-    for number in GIVEN {
-        let vip = IpAddr::from(plan.vip(number).0);
-        let service = cluster.service(&format!("web-{number}")).class(None);
-        let service =
-            service.annotation("metallb.io/ip-allocated-from-pool", POOL).create().await?;
-        service.set_addresses(&[vip]).await?;
-        services.push((service, vip));
+    for (kind, name) in [("Deployment", "controller"), ("DaemonSet", "speaker")] {
+        let labels = json!({ "component": name });
+        lab.apply(json!({
+            "apiVersion": "apps/v1", "kind": kind,
+            "metadata": { "name": name, "namespace": "metallb-system" },
+            "spec": { "selector": { "matchLabels": labels }, "template": {
+                "metadata": { "labels": labels },
+                "spec": { "containers": [{ "name": name, "image": name }] },
+            } },
+        }))
+        .await?;
     }
-    Ok(services)
+    Ok(())
 }
 
 /// A kind of MetalLB's, with whatever fields.

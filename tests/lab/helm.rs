@@ -46,7 +46,17 @@ impl Helm {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("--kubeconfig").arg(&self.kubeconfig).args(arguments);
-        // Of the user's own Helm nothing is read or written.
+        self.apart(&mut command);
+        command
+    }
+
+    /// Where it is.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Of the user's own Helm nothing is read or written.
+    pub fn apart(&self, command: &mut Command) {
         for (variable, folder) in [
             ("HELM_CACHE_HOME", "cache"),
             ("HELM_CONFIG_HOME", "config"),
@@ -54,7 +64,6 @@ impl Helm {
         ] {
             command.env(variable, self.folder.join(folder));
         }
-        command
     }
 
     /// Runs a command and returns what it prints; its failure carries what it says.

@@ -61,6 +61,7 @@ pub mod schemas;
 pub mod service;
 mod shell;
 mod stuck;
+pub mod terminal;
 mod waiting;
 pub mod wall_clock;
 

@@ -33,7 +33,7 @@ fn there(lab: &Lab) -> Result<BTreeMap<String, String>> {
 }
 
 /// Waits until nothing is left but some objects.
-async fn nothing_but(lab: &Lab, rest: &[&str]) -> Result<()> {
+pub async fn nothing_but(lab: &Lab, rest: &[&str]) -> Result<()> {
     let mut left = Vec::new();
     let gone = lab.eventually("all objects are gone", PATIENCE, async || {
         left = there(lab)?.into_keys().filter(|it| !rest.contains(&it.as_str())).collect();

@@ -313,9 +313,14 @@ impl ControlPlane {
         credentials::kubeconfig(&self.folder, name, &self.url(), &token)
     }
 
+    /// Where one of its programs is, kubectl among them.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.programs.path(name)
+    }
+
     /// Runs kubectl as the admin and returns what it prints.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        let mut command = Command::new(self.programs.path("kubectl"));
+        let mut command = Command::new(self.program("kubectl"));
         command.arg("--kubeconfig").arg(self.kubeconfig("admin")).args(arguments);
         // Its discovery cache would be written to the home folder.
         command.arg("--cache-dir").arg(self.folder.join("kubectl-cache"));
