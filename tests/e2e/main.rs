@@ -203,6 +203,7 @@ fn operation() -> Vec<Trial> {
         rights::each_right_is_used_and_nothing_else_is_asked_for,
         readme::what_the_pages_tell_to_type_works_as_it_stands_there,
         rights::each_right_of_the_bundle_is_used_and_nothing_else_is_asked_for,
+        rights::the_bundle_grants_what_the_manifests_do_and_what_deploying_takes,
         sandbox::speakers_and_operator_are_confined_as_their_manifests_say,
         sandbox::nothing_outlives_a_lab_that_is_killed,
     ]

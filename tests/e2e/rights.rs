@@ -135,8 +135,7 @@ fn compared(lab: &Lab, granted: &BTreeSet<Right>, at_first: impl Fn(&Right) -> b
     Ok(())
 }
 
-/// What the bundle's roles allow. Whom a role may be bound to is no request of its own: without that right the
-/// bindings would be forbidden.
+/// What the bundle's roles allow.
 fn granted_by_bundle() -> Result<BTreeSet<Right>> {
     let bundle = Bundle::read()?;
     let mut grants = bundle.grants()?;
@@ -144,7 +143,7 @@ fn granted_by_bundle() -> Result<BTreeSet<Right>> {
         grants.push(Grant {
             account: account.to_owned(),
             namespace: SESSION_NAMESPACE.to_owned(),
-            rules: bundle.cluster_role(&format!("{account}-sessions"))?,
+            rules: bundle.role("ClusterRole", &format!("{account}-sessions"))?,
         });
     }
     let mut granted = BTreeSet::new();
@@ -152,8 +151,34 @@ fn granted_by_bundle() -> Result<BTreeSet<Right>> {
         let rules: Vec<PolicyRule> = serde_json::from_value(rules)?;
         granted.extend(rights(&account, &namespace, &rules));
     }
-    granted.retain(|right| right.verb != "bind");
     Ok(granted)
+}
+
+/// What SECURITY.md says that the operator of the bundle may do besides, in order.
+const TO_DEPLOY: [&str; 8] = [
+    "leasehold-operator: bind clusterroles.rbac.authorization.k8s.io in all namespaces",
+    "leasehold-operator: create daemonsets.apps in leasehold-system",
+    "leasehold-operator: create namespaces. in all namespaces",
+    "leasehold-operator: create rolebindings.rbac.authorization.k8s.io in all namespaces",
+    "leasehold-operator: get deployments.apps in leasehold-system",
+    "leasehold-operator: patch daemonsets.apps in leasehold-system",
+    "leasehold-operator: patch namespaces. in all namespaces",
+    "leasehold-operator: patch rolebindings.rbac.authorization.k8s.io in all namespaces",
+];
+
+pub async fn the_bundle_grants_what_the_manifests_do_and_what_deploying_takes() -> Result<()> {
+    let lab = Lab::start().await?;
+    let (base, bundle) = (granted(&lab).await?, granted_by_bundle()?);
+    let told = |rights: &mut dyn Iterator<Item = &Right>| -> Vec<String> {
+        let mut told: Vec<_> = rights.map(ToString::to_string).collect();
+        told.sort();
+        told
+    };
+    let less = told(&mut base.difference(&bundle));
+    ensure!(less.is_empty(), "the bundle lacks {less:#?}");
+    let more = told(&mut bundle.difference(&base));
+    ensure!(more == TO_DEPLOY, "the bundle grants besides {more:#?}");
+    Ok(())
 }
 
 pub async fn each_right_of_the_bundle_is_used_and_nothing_else_is_asked_for() -> Result<()> {
@@ -165,7 +190,10 @@ pub async fn each_right_of_the_bundle_is_used_and_nothing_else_is_asked_for() ->
     let at_first = |right: &Right| {
         right.namespace == SESSION_NAMESPACE && right.resource == "leases" && right.verb == "list"
     };
-    compared(&lab, &granted_by_bundle()?, at_first)?;
+    // No request of its own: without it the bindings would be forbidden.
+    let mut granted = granted_by_bundle()?;
+    granted.retain(|right| right.verb != "bind");
+    compared(&lab, &granted, at_first)?;
     denied(&lab)?;
 
     // It may bind the two roles of leases, and no other; and deploy the speakers, and nothing else.

@@ -144,7 +144,7 @@ impl Lab {
     /// The same with what the Operator Lifecycle Manager makes of the bundle in place of the manifests.
     pub async fn start_by_bundle() -> Result<Arc<Self>> {
         let lab = Self::bare().await?;
-        lab.plane.apply(&olm::Bundle::read()?.objects()?).await?;
+        olm::Bundle::read()?.install(&lab).await?;
         lab.accounts().await?;
         Ok(lab)
     }

@@ -2,7 +2,9 @@
 //! what the Operator Lifecycle Manager makes of a bundle.
 //!
 //! The manager itself does not run here. What it does with a bundle is little: it applies the manifests in the
-//! namespace of the installation, and for the `ClusterServiceVersion` makes accounts, roles and Deployments.
+//! namespace of the installation, and for the `ClusterServiceVersion` makes accounts, roles and Deployments. Where
+//! the installation is for all namespaces, `permissions` are for all of them, too: it lifts each Role to a
+//! `ClusterRole`, with the right to read all Namespaces besides (`ensureSingletonRBAC` in its source).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,9 +14,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::controlplane::documents;
-use crate::{SYSTEM_NAMESPACE, programs, repository};
+use crate::{Lab, SYSTEM_NAMESPACE, programs, repository};
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
+/// The kind that the manager installs.
+const VERSION: &str = "ClusterServiceVersion";
 
 /// The folder of bundle and catalog.
 pub fn folder() -> PathBuf {
@@ -90,7 +94,7 @@ impl Bundle {
         let (mut csv, mut others) = (None, Vec::new());
         for entry in fs::read_dir(folder().join("bundle/manifests"))? {
             for object in documents(&fs::read_to_string(entry?.path())?)? {
-                if object.get("kind") == Some(&json!("ClusterServiceVersion")) {
+                if object.get("kind") == Some(&json!(VERSION)) {
                     csv = Some(object);
                 } else {
                     others.push(object);
@@ -109,30 +113,60 @@ impl Bundle {
         list.map(|list| list.iter()).with_context(|| format!("{path} is no list"))
     }
 
-    /// All roles that the accounts get from the manager.
-    pub fn grants(&self) -> Result<Vec<Grant>> {
+    /// What the accounts get from the manager, all of it in all namespaces.
+    fn lifted(&self) -> Result<Vec<Grant>> {
         let mut grants = Vec::new();
-        for (field, namespace) in [("permissions", SYSTEM_NAMESPACE), ("clusterPermissions", "")] {
-            for permission in self.list(&format!("/spec/install/spec/{field}"))? {
+        for field in ["permissions", "clusterPermissions"] {
+            let path = format!("/spec/install/spec/{field}");
+            for permission in
+                self.csv.pointer(&path).and_then(Value::as_array).into_iter().flatten()
+            {
                 let account = permission.get("serviceAccountName").and_then(Value::as_str);
+                let rules = permission.get("rules").and_then(Value::as_array);
+                let mut rules = rules.cloned().unwrap_or_default();
+                if field == "permissions" {
+                    rules.push(json!({
+                        "apiGroups": [""], "resources": ["namespaces"],
+                        "verbs": ["get", "list", "watch"],
+                    }));
+                }
                 grants.push(Grant {
                     account: account.context("no account")?.to_owned(),
-                    namespace: namespace.to_owned(),
-                    rules: permission.get("rules").cloned().unwrap_or_default(),
+                    namespace: String::new(),
+                    rules: rules.into(),
                 });
             }
         }
         Ok(grants)
     }
 
-    /// The rules of a `ClusterRole` among the manifests.
-    pub fn cluster_role(&self, name: &str) -> Result<Value> {
+    /// The same, and what the accounts get by the Roles and `RoleBindings` among the manifests.
+    pub fn grants(&self) -> Result<Vec<Grant>> {
+        let mut grants = self.lifted()?;
+        for binding in self.others.iter().filter(|it| it.get("kind") == Some(&json!("RoleBinding")))
+        {
+            let text =
+                |path: &str| binding.pointer(path).and_then(Value::as_str).context("no text");
+            let subjects = binding.get("subjects").and_then(Value::as_array);
+            ensure!(subjects.is_some_and(|it| it.len() == 1), "not one subject: {binding}");
+            ensure!(text("/subjects/0/namespace")? == SYSTEM_NAMESPACE, "{binding}");
+            grants.push(Grant {
+                account: text("/subjects/0/name")?.to_owned(),
+                namespace: SYSTEM_NAMESPACE.to_owned(),
+                rules: self.role(text("/roleRef/kind")?, text("/roleRef/name")?)?,
+            });
+        }
+        Ok(grants)
+    }
+
+    /// The rules of a role of this kind among the manifests.
+    pub fn role(&self, kind: &str, name: &str) -> Result<Value> {
         let role = self.others.iter().find(|object| {
-            object.get("kind") == Some(&json!("ClusterRole"))
+            object.get("kind") == Some(&json!(kind))
                 && object.pointer("/metadata/name") == Some(&json!(name))
         });
         let rules = role.and_then(|role| role.get("rules")).cloned();
-        rules.with_context(|| format!("no ClusterRole {name}"))
+        rules.with_context(|| format!("no {kind} {name}"))
     }
 
     /// The container of the operator.
@@ -148,39 +182,88 @@ impl Bundle {
         Ok(image.with_context(|| format!("no related image {name}"))?.to_owned())
     }
 
-    /// All objects that are there when it is installed, in the namespace that it suggests.
-    pub fn objects(&self) -> Result<Vec<Value>> {
+    /// Installs it in the namespace that it suggests.
+    pub async fn install(&self, lab: &Lab) -> Result<()> {
         let namespace = "/metadata/annotations/operatorframework.io~1suggested-namespace-template";
         let namespace = self.at(namespace)?.as_str().context("no text")?;
-        let mut objects = vec![serde_json::from_str(namespace)?];
-        for grant in self.grants()? {
+        let mut objects = vec![serde_json::from_str(namespace)?, definition(), self.csv.clone()];
+        for grant in self.lifted()? {
             objects.extend(grant.objects(objects.len()));
         }
         for object in &self.others {
             objects.push(placed(object.clone()));
         }
+        lab.plane().apply(&objects).await?;
+        self.deploy(lab).await
+    }
+
+    /// Makes the Deployment, which belongs to the `ClusterServiceVersion`: as the manager does again where
+    /// somebody has deleted it.
+    pub async fn deploy(&self, lab: &Lab) -> Result<()> {
+        let owner = self.owner(lab)?;
         for deployment in self.list("/spec/install/spec/deployments")? {
             let field = |name: &str| deployment.get(name).cloned().unwrap_or_default();
-            objects.push(placed(json!({
+            lab.apply(placed(json!({
                 "apiVersion": "apps/v1", "kind": "Deployment",
-                "metadata": { "name": field("name"), "labels": field("label") },
+                "metadata": {
+                    "name": field("name"), "labels": field("label"), "ownerReferences": [owner],
+                },
                 "spec": field("spec"),
-            })));
+            })))
+            .await?;
         }
-        Ok(objects)
+        Ok(())
+    }
+
+    /// The `ClusterServiceVersion`, as what belongs to it refers to it.
+    pub fn owner(&self, lab: &Lab) -> Result<Value> {
+        let name = self.at("/metadata/name")?.as_str().context("no text")?;
+        let uid = lab.plane().kubectl(&[
+            "get",
+            VERSION,
+            name,
+            "--namespace",
+            SYSTEM_NAMESPACE,
+            "-o",
+            "jsonpath={.metadata.uid}",
+        ])?;
+        Ok(json!({
+            "apiVersion": self.at("/apiVersion")?, "kind": VERSION, "name": name, "uid": uid.trim(),
+            "blockOwnerDeletion": false, "controller": false,
+        }))
+    }
+
+    /// Deletes the `ClusterServiceVersion`, and with it what belongs to it.
+    pub async fn uninstall(&self, lab: &Lab) -> Result<()> {
+        lab.delete(&self.csv).await
     }
 }
 
+/// The definition of `ClusterServiceVersions`, as far as somebody looks at their fields here.
+fn definition() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "clusterserviceversions.operators.coreos.com" },
+        "spec": {
+            "group": "operators.coreos.com", "scope": "Namespaced",
+            "names": { "kind": VERSION, "plural": "clusterserviceversions" },
+            "versions": [{
+                "name": "v1alpha1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                } },
+            }],
+        },
+    })
+}
+
 impl Grant {
-    /// The account, a role and its binding, with a name that the manager makes up.
+    /// The account, a role for all namespaces and its binding, with a name that the manager makes up.
     fn objects(&self, number: usize) -> [Value; 3] {
         let (account, namespace) = (&self.account, SYSTEM_NAMESPACE);
         let name = format!("leasehold-by-bundle-{number}");
-        let (role, binding, metadata) = if self.namespace.is_empty() {
-            ("ClusterRole", "ClusterRoleBinding", json!({ "name": name }))
-        } else {
-            ("Role", "RoleBinding", json!({ "name": name, "namespace": namespace }))
-        };
+        let (role, binding, metadata) =
+            ("ClusterRole", "ClusterRoleBinding", json!({ "name": name }));
         [
             json!({
                 "apiVersion": "v1", "kind": "ServiceAccount",

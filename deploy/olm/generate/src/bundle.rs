@@ -36,6 +36,13 @@ pub fn files(source: &Source, csv: &Value) -> Result<BTreeMap<PathBuf, String>> 
         add(&format!("{manifests}/leasehold.dev_{file}"), yaml(definition)?);
     }
     for account in [OPERATOR, SPEAKER] {
+        let binding = installed(source, "RoleBinding", account)?;
+        for (kind, object) in [("role", role(source, account)?), ("rolebinding", binding)] {
+            add(
+                &format!("{manifests}/{account}_rbac.authorization.k8s.io_v1_{kind}.yaml"),
+                yaml(&object)?,
+            );
+        }
         // The operator binds them in the namespace that it makes.
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -49,17 +56,32 @@ pub fn files(source: &Source, csv: &Value) -> Result<BTreeMap<PathBuf, String>> 
             yaml(&role)?,
         );
     }
-    let mut budget = source.object("PodDisruptionBudget", OPERATOR, CLAIM_NAMESPACE)?.clone();
-    if let Some(metadata) = budget.get_mut("metadata").and_then(Value::as_object_mut) {
-        // It is that of the installation.
-        metadata.remove("namespace");
-    }
+    let budget = installed(source, "PodDisruptionBudget", OPERATOR)?;
     add(&format!("{manifests}/{OPERATOR}_policy_v1_poddisruptionbudget.yaml"), yaml(&budget)?);
     let annotations: BTreeMap<_, _> = ANNOTATIONS.into_iter().collect();
     let metadata = yaml(&json!({ "annotations": annotations }))?;
     add("bundle/metadata/annotations.yaml", metadata);
     add("bundle.Dockerfile", dockerfile());
     Ok(files)
+}
+
+/// What an account is allowed in the namespace of the installation.
+fn role(source: &Source, account: &str) -> Result<Value> {
+    let mut role = installed(source, "Role", account)?;
+    let rules = source.rules("Role", account, CLAIM_NAMESPACE)?;
+    if let Some(role) = role.as_object_mut() {
+        role.insert("rules".to_owned(), rules.into());
+    }
+    Ok(role)
+}
+
+/// An object of `deploy/base`, without its namespace: it is that of the installation.
+fn installed(source: &Source, kind: &str, name: &str) -> Result<Value> {
+    let mut object = source.object(kind, name, CLAIM_NAMESPACE)?.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("namespace");
+    }
+    Ok(object)
 }
 
 fn dockerfile() -> String {

@@ -57,8 +57,7 @@ pub fn cluster_service_version(source: &Source) -> Result<Value> {
             "install": {
                 "strategy": "deployment",
                 "spec": {
-                    "permissions": permissions(source, "Role", CLAIM_NAMESPACE)?,
-                    "clusterPermissions": permissions(source, "ClusterRole", "")?,
+                    "clusterPermissions": permissions(source)?,
                     "deployments": [deployment(source)?],
                 },
             },
@@ -85,10 +84,11 @@ fn annotations(source: &Source) -> Result<Value> {
     }))
 }
 
-/// What both accounts are allowed by their roles of `kind`.
-fn permissions(source: &Source, kind: &str, namespace: &str) -> Result<Vec<Value>> {
+/// What both accounts are allowed in all namespaces. There are no `permissions`: for an installation that serves
+/// all namespaces the manager makes cluster roles of them, too. What is for one namespace is in `bundle`.
+fn permissions(source: &Source) -> Result<Vec<Value>> {
     let permission = |account: &str| -> Result<Value> {
-        let rules = source.rules(kind, account, namespace)?;
+        let rules = source.rules("ClusterRole", account, "")?;
         Ok(json!({ "serviceAccountName": account, "rules": rules }))
     };
     [OPERATOR, SPEAKER].into_iter().map(permission).collect()
