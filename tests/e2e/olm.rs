@@ -161,6 +161,14 @@ impl Deployed {
         }
     }
 
+    /// The uid of the `DaemonSet`, and to whom it belongs.
+    async fn owners(&self) -> Result<(Option<String>, Vec<Value>)> {
+        let mut found = self.daemon_sets.get_metadata(SPEAKER_ACCOUNT).await?;
+        let owners = found.metadata.owner_references.take().unwrap_or_default();
+        let owners: Result<Vec<_>, _> = owners.into_iter().map(serde_json::to_value).collect();
+        Ok((found.uid(), owners?))
+    }
+
     async fn image(&self) -> Result<Option<String>> {
         let found = self.daemon_sets.get_opt(SPEAKER_ACCOUNT).await?;
         let pod = found.and_then(|it| it.spec?.template.spec);
@@ -189,9 +197,11 @@ pub async fn the_operator_of_the_bundle_deploys_the_speakers_and_takes_them_alon
     deployed.has_image(&lab, "the next image is deployed", "leasehold/speaker:next").await?;
     scene.not_moved(&claim).await?;
 
-    // The manager deletes the Deployment, and the rest goes with it.
-    let deployments: Api<Deployment> = Api::namespaced(lab.admin(), SYSTEM_NAMESPACE);
-    deployments.delete(OPERATOR_ACCOUNT, &DeleteParams::background()).await?;
+    the_deployment_is_deleted_by_mistake(&lab, &deployed).await?;
+    scene.not_moved(&claim).await?;
+
+    // Somebody deletes the ClusterServiceVersion, and the rest goes with it.
+    Bundle::read()?.uninstall(&lab).await?;
     let gone = async || Ok(deployed.image().await?.is_none());
     lab.eventually("the speakers are collected as garbage", PATIENCE, gone).await?;
     scene.all_leave().await?;
@@ -200,6 +210,26 @@ pub async fn the_operator_of_the_bundle_deploys_the_speakers_and_takes_them_alon
     ensure!(deployed.image().await?.is_none(), "the speakers are there again");
     let namespaces: Api<Namespace> = Api::all(lab.admin());
     namespaces.get(SESSION_NAMESPACE).await.context("the namespace of the sessions stays")?;
+    Ok(())
+}
+
+/// The manager makes it again; the speakers, which belong to the `ClusterServiceVersion` as well, go on.
+async fn the_deployment_is_deleted_by_mistake(lab: &Lab, deployed: &Deployed) -> Result<()> {
+    let bundle = Bundle::read()?;
+    let (before, lasting) = (deployed.owners().await?, bundle.owner(lab)?);
+    let deployments: Api<Deployment> = Api::namespaced(lab.admin(), SYSTEM_NAMESPACE);
+    deployments.delete(OPERATOR_ACCOUNT, &DeleteParams::background()).await?;
+    lab.eventually("the garbage collector has been there", PATIENCE, async || {
+        Ok(deployed.owners().await?.1 == [lasting.clone()])
+    })
+    .await?;
+    bundle.deploy(lab).await?;
+    lab.eventually("the speakers belong to both again", MENDED, async || {
+        Ok(deployed.owners().await?.1.len() == 2)
+    })
+    .await?;
+    let after = deployed.owners().await?;
+    ensure!(after.0 == before.0 && after.1 != before.1, "{before:?} became {after:?}");
     Ok(())
 }
 

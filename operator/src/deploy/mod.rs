@@ -9,7 +9,9 @@
 //!
 //! What is applied is the same each time, so the API server writes only where somebody has changed it. Fields
 //! that we do not name, such as a node selector, stay as others have set them. The `DaemonSet` belongs to the
-//! operator's Deployment: whoever deletes that, deletes the speakers.
+//! operator's Deployment and to the `ClusterServiceVersion` that this belongs to, and goes with the last of them: a
+//! Deployment that is deleted by mistake, which the manager makes again, does not take the speakers along; nor does a
+//! version that has been replaced, whose successor has the Deployment.
 
 mod objects;
 
@@ -18,7 +20,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use leasehold::api::causes;
@@ -32,6 +34,8 @@ pub use objects::{ManifestError, Object, objects, sessions_role};
 
 /// The operator's Deployment, which owns the speakers.
 pub const DEPLOYMENT: &str = "leasehold-operator";
+/// The kind of what owns the Deployment where the Operator Lifecycle Manager made it.
+const VERSION: &str = "ClusterServiceVersion";
 /// The field manager of what is deployed.
 pub const MANAGER: &str = "leasehold-deploy";
 
@@ -141,7 +145,7 @@ impl Deployer {
         for (number, object) in self.objects.iter().enumerate() {
             // The operator's own rights are among what comes before, and need no owner.
             let fields = match object.kind.as_str() {
-                "DaemonSet" => object.owned_by(&self.owner().await?),
+                "DaemonSet" => object.owned_by(&self.owners().await?),
                 _ => object.fields.clone(),
             };
             let (api, params) = (api(&self.client, object), PatchParams::apply(MANAGER).force());
@@ -164,19 +168,10 @@ impl Deployer {
         Ok(())
     }
 
-    async fn owner(&self) -> Result<OwnerReference, DeployError> {
+    async fn owners(&self) -> Result<Vec<OwnerReference>, DeployError> {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), CLAIM_NAMESPACE);
         let found = call(api.get_metadata(DEPLOYMENT)).await.map_err(DeployError::Owner)?;
-        let uid = found.metadata.uid.filter(|_| found.metadata.deletion_timestamp.is_none());
-        Ok(OwnerReference {
-            api_version: Deployment::api_version(&()).into_owned(),
-            kind: Deployment::kind(&()).into_owned(),
-            name: DEPLOYMENT.to_owned(),
-            uid: uid.ok_or(DeployError::NoOwner)?,
-            // It would take a right on the Deployment's finalizers, and nothing here needs to be waited for.
-            block_owner_deletion: Some(false),
-            controller: Some(true),
-        })
+        owners(found.metadata).ok_or(DeployError::NoOwner)
     }
 
     async fn tell(&self, trouble: &str) {
@@ -198,6 +193,27 @@ impl Deployer {
     }
 }
 
+/// To whom the speakers belong, by the metadata of the Deployment; none where that is going.
+fn owners(deployment: ObjectMeta) -> Option<Vec<OwnerReference>> {
+    let uid = deployment.uid.filter(|_| deployment.deletion_timestamp.is_none())?;
+    let mut owners = vec![OwnerReference {
+        api_version: Deployment::api_version(&()).into_owned(),
+        kind: Deployment::kind(&()).into_owned(),
+        name: DEPLOYMENT.to_owned(),
+        uid,
+        // It would take a right on the Deployment's finalizers, and nothing here needs to be waited for.
+        block_owner_deletion: Some(false),
+        controller: Some(true),
+    }];
+    let above = deployment.owner_references.unwrap_or_default().into_iter();
+    owners.extend(above.filter(|it| it.kind == VERSION).map(|it| OwnerReference {
+        block_owner_deletion: Some(false),
+        controller: Some(false),
+        ..it
+    }));
+    Some(owners)
+}
+
 /// By what an edit shows.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
@@ -209,5 +225,44 @@ fn api(client: &Client, object: &Object) -> Api<DynamicObject> {
     match &object.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &object.resource),
         None => Api::all_with(client.clone(), &object.resource),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn the_speakers_belong_to_the_deployment_and_to_the_versions_that_it_belongs_to() {
+        let owner = |kind: &str, uid: &str| OwnerReference {
+            kind: kind.to_owned(),
+            uid: uid.to_owned(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        };
+        let deployment = |above: Vec<OwnerReference>| ObjectMeta {
+            uid: Some("1".to_owned()),
+            owner_references: Some(above),
+            ..ObjectMeta::default()
+        };
+        let uids = |above: Vec<OwnerReference>| -> Vec<(String, Option<bool>)> {
+            let owners = owners(deployment(above)).unwrap();
+            owners.into_iter().map(|it| (it.uid, it.controller)).collect()
+        };
+        let itself = || ("1".to_owned(), Some(true));
+        assert_eq!(uids(Vec::new()), [itself()]);
+        // An upgrade: the version before is still there.
+        assert_eq!(
+            uids(vec![owner(VERSION, "2"), owner("Other", "3"), owner(VERSION, "4")]),
+            [itself(), ("2".to_owned(), Some(false)), ("4".to_owned(), Some(false))]
+        );
+        let going = ObjectMeta {
+            deletion_timestamp: Some(Time(Timestamp::UNIX_EPOCH)),
+            ..deployment(Vec::new())
+        };
+        assert_eq!(owners(going), None);
     }
 }

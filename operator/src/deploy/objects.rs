@@ -43,11 +43,11 @@ pub struct Object {
 }
 
 impl Object {
-    /// All of it, as belonging to `owner`.
-    pub(super) fn owned_by(&self, owner: &OwnerReference) -> Value {
+    /// All of it, as belonging to `owners`.
+    pub(super) fn owned_by(&self, owners: &[OwnerReference]) -> Value {
         let mut fields = self.fields.clone();
         if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.insert("ownerReferences".to_owned(), json!([owner]));
+            metadata.insert("ownerReferences".to_owned(), json!(owners));
         }
         fields
     }
@@ -128,7 +128,7 @@ mod tests {
     fn what_is_deployed_belongs_to_its_owner() {
         let owner = OwnerReference { uid: "1".to_owned(), ..OwnerReference::default() };
         let objects = objects(None).unwrap();
-        let speakers = objects.last().unwrap().owned_by(&owner);
+        let speakers = objects.last().unwrap().owned_by(&[owner]);
         assert_eq!(speakers["metadata"]["ownerReferences"][0]["uid"], "1");
         assert_eq!(speakers["metadata"]["name"], "leasehold-speaker");
     }

@@ -183,7 +183,9 @@ impl ControlPlane {
             // No cluster of whatever number has these on a link or among its pods (`network`).
             .args(["--service-cluster-ip-range=172.29.0.0/16,fd1e:a5e:0:29::/112"])
             // Pods here are made by hand, on Nodes that no controller marks as ready.
-            .args(["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"]);
+            .args(["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"])
+            // As OpenShift has it: who changes the owners of an object needs the right to delete it.
+            .args(["--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]);
         let process = Process::spawn("kube-apiserver", &self.log("kube-apiserver"), &mut command)?;
         *self.api_server.write().unwrap_or_else(PoisonError::into_inner) = Some(process);
         self.await_ready().await?;
