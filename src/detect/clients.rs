@@ -41,6 +41,11 @@ impl Clients {
         true
     }
 
+    /// Questions, or answers to them, may have been lost here.
+    pub(super) fn void(&mut self) {
+        self.asked = 0;
+    }
+
     /// It has answered a question in this node's name.
     pub(super) fn hear(&mut self, at: Instant) {
         *self = Self { asked: 0, next: Some(at + LATER), unanswered: false };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
@@ -18,8 +18,8 @@ pub use crate::net::wire::Question;
 
 /// What is known of the voices.
 ///
-/// After each call, in this order: what was received is told by [`Self::hear`], then
-/// [`Self::advance`] judges and asks.
+/// After each call, in this order: what was received is told by [`Self::hear`], what was not by
+/// [`Self::dropped`], then [`Self::advance`] judges and asks.
 #[derive(Clone, Debug, Default)]
 pub struct Detector {
     /// In the order of their ids; the same as in `voices`.
@@ -53,6 +53,8 @@ pub struct WireCounters {
     pub polls: AtomicU64,
     /// Polls of owners that answered before and did not answer in time.
     pub misses: AtomicU64,
+    /// Frames that the kernel dropped because the listener did not keep up.
+    pub dropped: AtomicU64,
 }
 
 impl Detector {
@@ -210,6 +212,17 @@ impl Detector {
             let concerned = question.mac.is_none_or(|mac| mac == id.mac);
             if concerned && id.interface == question.interface {
                 owner.unsent(question.ip);
+            }
+        }
+    }
+
+    /// So many frames were dropped since the last [`Self::advance`], of whomever: the polls that still wait say
+    /// nothing of the owners.
+    pub fn dropped(&mut self, frames: u64) {
+        self.counters.dropped.fetch_add(frames, Ordering::Relaxed);
+        for number in &self.active {
+            if let Some(known) = self.owners.get_mut(*number) {
+                known.owner.void();
             }
         }
     }

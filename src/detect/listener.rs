@@ -1,9 +1,10 @@
 //! The thread that polls the owners.
 //!
 //! It is a thread of its own so that nothing else of this process comes between a wake-up and its
-//! judgement, with a real-time priority where that is granted. At each wake-up it first reads
-//! everything that has arrived, then takes the clock, then judges and asks: an answer that waited
-//! while this thread did not run is never taken for a missing one.
+//! judgement, with a real-time priority where that is granted. At each wake-up it first takes the
+//! clock, then reads everything that has arrived by then, then judges and asks: an answer that waited
+//! while this thread did not run is never taken for a missing one, nor one that the kernel had no room
+//! for. What arrives while it reads waits for the next wake-up, so that a flood stops no judgement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -26,7 +27,7 @@ use crate::detect::timer::Timer;
 use crate::lease::{Voice, Voices, Watchlist};
 use crate::net::edge::error_chain;
 use crate::net::links::Links;
-use crate::net::packet::{FrameBuffer, PacketError, PacketKind, PacketSocket};
+use crate::net::packet::{FrameBuffer, PacketError, PacketKind, PacketSocket, Sought};
 use crate::net::wire::{Heard, HeardKind};
 
 /// Above ordinary processes and below the kernel's own threads.
@@ -157,8 +158,8 @@ impl Thread {
         counters: Arc<WireCounters>,
     ) -> Result<Self, ListenerError> {
         Ok(Self {
-            arp: PacketSocket::open(PacketKind::Arp)?,
-            ndp: PacketSocket::open(PacketKind::Ndp)?,
+            arp: PacketSocket::open(PacketKind::Arp, Sought::Answers)?,
+            ndp: PacketSocket::open(PacketKind::Ndp, Sought::Answers)?,
             timer: Timer::new().map_err(ListenerError::Start)?,
             watchlist,
             witnesses,
@@ -175,8 +176,8 @@ impl Thread {
         let mut buffer = FrameBuffer::default();
         let mut questions = Vec::new();
         loop {
-            self.drain(&mut buffer)?;
             let now = Instant::now();
+            self.drain(now, &mut buffer)?;
             self.detector.advance(now, &mut questions);
             self.ask(now, &mut questions);
             self.publish();
@@ -184,11 +185,11 @@ impl Thread {
             tokio::select! {
                 biased;
                 changed = self.watchlist.changed() => match changed {
-                    Ok(()) => self.update(),
+                    Ok(()) => self.update()?,
                     Err(_) => return Ok(()),
                 },
-                Ok(()) = self.links.changed() => self.update(),
-                Ok(()) = self.witnesses.changed() => self.update(),
+                Ok(()) = self.links.changed() => self.update()?,
+                Ok(()) = self.witnesses.changed() => self.update()?,
                 arrived = self.arp.arrival() => arrived?,
                 arrived = self.ndp.arrival() => arrived?,
                 expired = self.timer.expired() => expired.map_err(ListenerError::Timer)?,
@@ -196,26 +197,37 @@ impl Thread {
         }
     }
 
-    fn update(&mut self) {
+    fn update(&mut self) -> Result<(), PacketError> {
         let watchlist = self.watchlist.borrow_and_update();
         let witnesses = self.witnesses.borrow_and_update();
         let links = self.links.borrow_and_update();
         self.own = links.0.values().map(|link| link.mac).filter(|mac| !mac.is_zero()).collect();
         let names: BTreeSet<&InterfaceName> =
             watchlist.owners.keys().map(|id| &id.interface).collect();
-        self.interfaces = names
+        let interfaces: BTreeMap<_, _> = names
             .into_iter()
             .filter_map(|name| links.get(name).map(|link| (link.index, name.clone())))
             .collect();
+        if interfaces != self.interfaces {
+            let indices: Vec<u32> = interfaces.keys().copied().collect();
+            self.arp.attend(&indices)?;
+            self.ndp.attend(&indices)?;
+            self.interfaces = interfaces;
+        }
         self.detector.update(Instant::now(), &watchlist, &witnesses);
+        Ok(())
     }
 
-    /// Tells the detector all that has arrived.
-    fn drain(&mut self, buffer: &mut FrameBuffer) -> Result<(), PacketError> {
+    /// Tells the detector all that has arrived by `now`, and whether something was dropped.
+    fn drain(&mut self, now: Instant, buffer: &mut FrameBuffer) -> Result<(), PacketError> {
+        let mut dropped = 0;
         for (socket, kind) in [(&self.arp, PacketKind::Arp), (&self.ndp, PacketKind::Ndp)] {
-            while let Some(received) = socket.receive_now(buffer)? {
+            let arrived = socket.arrived()?;
+            dropped += u64::from(arrived.dropped);
+            for _ in 0..arrived.queued {
+                let Some(received) = socket.receive_now(buffer)? else { break };
                 let Some(interface) = self.interfaces.get(&received.index) else { continue };
-                let heard = Heard::decode(Instant::now(), interface, kind, received.frame);
+                let heard = Heard::decode(now, interface, kind, received.frame);
                 let Some(heard) = heard.filter(is_answer) else { continue };
                 if !self.own.contains(&heard.sender_mac) {
                     let named = !heard.target_ip.is_unspecified();
@@ -223,6 +235,9 @@ impl Thread {
                     self.detector.hear(heard.at, interface, ip, mac, named);
                 }
             }
+        }
+        if dropped > 0 {
+            self.detector.dropped(dropped);
         }
         Ok(())
     }
@@ -234,7 +249,9 @@ impl Thread {
         }
         let links = self.links.borrow();
         for question in questions.drain(..) {
+            // Of a link that has just come, no answer would be received.
             let link = links.get(&question.interface);
+            let link = link.filter(|link| self.interfaces.contains_key(&link.index));
             let sent = link.and_then(|link| {
                 let (kind, frame) = question.encode(link)?;
                 let socket = match kind {

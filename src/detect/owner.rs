@@ -38,8 +38,8 @@ struct Poll {
     sent: Instant,
     /// When the second probe of the last wait is due, until it is sent.
     probe: Option<Instant>,
-    /// It did not leave this node.
-    unsent: bool,
+    /// It did not leave this node, or its answer may have been dropped.
+    void: bool,
 }
 
 /// In which form the owner is asked over IPv4: a host without a route back answers only questions
@@ -251,9 +251,17 @@ impl Owner {
 
     /// The poll for `ip`, if there is one, did not leave this node: it says nothing.
     pub(super) fn unsent(&mut self, ip: IpAddr) {
-        if let Some(poll) = self.poll.as_mut().filter(|_| self.target == Some(ip)) {
-            poll.unsent = true;
+        if self.target == Some(ip) {
+            self.void();
         }
+    }
+
+    /// The poll, if there is one, says nothing; nor does it that clients' questions were not answered.
+    pub(super) fn void(&mut self) {
+        if let Some(poll) = &mut self.poll {
+            poll.void = true;
+        }
+        self.clients.void();
     }
 
     /// What was sent at `noted` has left this node only at `sent`.
@@ -311,7 +319,7 @@ impl Owner {
             self.ask_node(target, named, wire);
         }
         self.ask_as_a_client(target, wire);
-        self.poll = Some(Poll { asked: wire.now, sent: wire.now, probe, unsent: false });
+        self.poll = Some(Poll { asked: wire.now, sent: wire.now, probe, void: false });
     }
 
     /// Whether it answers this node's questions from 0.0.0.0 alone.
@@ -365,7 +373,7 @@ impl Owner {
         self.poll = None;
         self.next_poll = now;
         let late = now.saturating_since(due) > LATENESS;
-        if late || poll.unsent || poll.probe.is_some() {
+        if late || poll.void || poll.probe.is_some() {
             return false;
         }
         if !self.target.is_some_and(|ip| self.addresses.is_heard(ip)) {

@@ -17,7 +17,7 @@ use crate::net::hearing::{Attention, Hearing, Witnesses};
 use crate::net::links::{Links, LinksTask};
 use crate::net::mark::{self, Mark, MarkError};
 use crate::net::netlink::{self, Netlink, NetlinkError};
-use crate::net::packet::{FrameBuffer, PacketError, PacketKind, PacketSocket};
+use crate::net::packet::{FrameBuffer, PacketError, PacketKind, PacketSocket, Sought};
 use crate::net::wire::{Heard, Question, Transmit};
 
 /// Frames that wait to be sent. Full: the producer waits.
@@ -57,6 +57,8 @@ pub struct EdgeCounters {
     pub foreign: AtomicU64,
     /// Frames for the core that were dropped because it did not keep up.
     pub unheard: AtomicU64,
+    /// Frames that the kernel dropped because the edge did not keep up.
+    pub dropped: AtomicU64,
 }
 
 /// The running kernel edge. Dropping it ends its tasks.
@@ -91,8 +93,8 @@ impl Edge {
     /// once and starts the tasks. Addresses are marked by `mark`, or else by the best that the kernel keeps.
     pub async fn start(mark: Option<Mark>) -> Result<Self, EdgeError> {
         let sockets = Sockets {
-            arp: PacketSocket::open(PacketKind::Arp)?,
-            ndp: PacketSocket::open(PacketKind::Ndp)?,
+            arp: PacketSocket::open(PacketKind::Arp, Sought::All)?,
+            ndp: PacketSocket::open(PacketKind::Ndp, Sought::All)?,
         };
         let mut tasks = JoinSet::new();
         let (events, subscription) = netlink::subscribe()?;
@@ -159,6 +161,11 @@ impl Sockets {
             PacketKind::Ndp => &self.ndp,
         }
     }
+
+    fn attend(&self, indices: &[u32]) -> Result<(), PacketError> {
+        self.arp.attend(indices)?;
+        self.ndp.attend(indices)
+    }
 }
 
 #[derive(Debug)]
@@ -181,9 +188,11 @@ struct EdgeTask {
 impl EdgeTask {
     async fn run(mut self) -> PacketError {
         let mut buffer = FrameBuffer::default();
-        self.update();
+        if let Err(error) = self.update() {
+            return error;
+        }
         loop {
-            let received = tokio::select! {
+            let done = tokio::select! {
                 ready = self.sockets.arp.readable() => {
                     ready.and_then(|()| self.receive(PacketKind::Arp, &mut buffer))
                 }
@@ -194,38 +203,37 @@ impl EdgeTask {
                     self.transmit(&transmit);
                     Ok(())
                 }
-                Ok(()) = self.links.changed() => {
-                    self.update();
-                    Ok(())
-                }
-                Ok(()) = self.attention.changed() => {
-                    self.update();
-                    Ok(())
-                }
+                Ok(()) = self.links.changed() => self.update(),
+                Ok(()) = self.attention.changed() => self.update(),
                 () = sleep_until(self.hearing.next_round()) => {
                     self.ask_around();
                     Ok(())
                 }
             };
-            if let Err(error) = received {
+            if let Err(error) = done {
                 return error;
             }
         }
     }
 
-    fn update(&mut self) {
+    fn update(&mut self) -> Result<(), PacketError> {
         let attention = self.attention.borrow_and_update().clone();
         let links = self.links.borrow_and_update();
         self.own = links.0.values().map(|link| link.mac).filter(|mac| !mac.is_zero()).collect();
-        self.attended = attention
+        let attended: BTreeMap<_, _> = attention
             .interfaces
             .iter()
             .filter_map(|name| links.get(name).map(|link| (link.index, name.clone())))
             .collect();
+        if attended != self.attended {
+            self.sockets.attend(&attended.keys().copied().collect::<Vec<_>>())?;
+            self.attended = attended;
+        }
         self.hearing.update(Instant::now(), &links, &attention);
         drop(links);
         self.publish_hearing();
         self.publish_witnesses();
+        Ok(())
     }
 
     fn receive(&mut self, kind: PacketKind, buffer: &mut FrameBuffer) -> Result<(), PacketError> {
@@ -251,6 +259,8 @@ impl EdgeTask {
         if answered {
             self.publish_hearing();
         }
+        let dropped = self.sockets.of(kind).arrived()?.dropped;
+        self.counters.dropped.fetch_add(dropped.into(), Ordering::Relaxed);
         Ok(())
     }
 

@@ -1,14 +1,18 @@
 //! Ethernet frames through an `AF_PACKET` socket, under tokio.
 //!
-//! One socket serves all interfaces: the address of each frame names its interface. A socket that
-//! is bound to none sees no error when a link goes down or a device is deleted; only a frame sent
-//! there does.
-#![allow(unsafe_code, reason = "socket2 has no safe form of sockaddr_ll and of a received buffer")]
+//! One socket serves several interfaces: its filter names them, and the address of each frame names
+//! its own. A socket that is bound to none sees no error when a link goes down or a device is
+//! deleted; only a frame sent there does.
+#![allow(
+    unsafe_code,
+    reason = "nobody has a safe form of sockaddr_ll, of a received buffer and of PACKET_STATISTICS"
+)]
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, Socket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -16,8 +20,12 @@ use tokio::io::unix::AsyncFd;
 /// Longer than any ARP, Neighbor Solicitation or Advertisement frame; the rest is cut off.
 const FRAME_MAX: usize = 512;
 
-/// Room for the frames of a busy segment while this process waits for its turn on the CPU.
-const RECEIVE_BUFFER: usize = 1 << 20;
+/// Room for the frames of a busy segment while this process waits for its turn on the CPU: the kernel
+/// doubles it, and counts a KiB or more for a frame.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// Where there are more, all are received from: a jump of a filter goes no further.
+const INTERFACES_MAX: usize = 255;
 
 /// Why there is no packet socket, or why a frame was not sent.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +36,9 @@ pub enum PacketError {
     /// The socket could not be opened.
     #[error("cannot open a packet socket")]
     Open(#[source] io::Error),
+    /// It cannot be said from which interfaces to receive.
+    #[error("cannot set the filter of a packet socket")]
+    Filter(#[source] io::Error),
     /// A frame was not sent: the link is down, or gone, or its queue is full.
     #[error("cannot send a frame")]
     Send(#[source] io::Error),
@@ -55,6 +66,24 @@ impl PacketKind {
     }
 }
 
+/// Which of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sought {
+    /// Questions and answers.
+    All,
+    /// ARP replies and Neighbor Advertisements: of a storm mostly nothing.
+    Answers,
+}
+
+/// What has come since that was last asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrived {
+    /// How many frames were put into the queue.
+    pub queued: u32,
+    /// How many were not, as it was full.
+    pub dropped: u32,
+}
+
 /// A frame as it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received<'a> {
@@ -64,16 +93,18 @@ pub struct Received<'a> {
     pub frame: &'a [u8],
 }
 
-/// A packet socket for one kind of frame on all interfaces.
+/// A packet socket for one kind of frame.
 #[derive(Debug)]
 pub struct PacketSocket {
     socket: AsyncFd<Socket>,
     kind: PacketKind,
+    sought: Sought,
 }
 
 impl PacketSocket {
-    /// Opens the socket in the network namespace of the calling thread.
-    pub fn open(kind: PacketKind) -> Result<Self, PacketError> {
+    /// Opens the socket in the network namespace of the calling thread. It receives nothing before
+    /// [`Self::attend`].
+    pub fn open(kind: PacketKind, sought: Sought) -> Result<Self, PacketError> {
         // Protocol 0 receives nothing until the filter is in place and bind names the protocol.
         let socket =
             Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0))).map_err(|error| {
@@ -83,14 +114,44 @@ impl PacketSocket {
                 }
             })?;
         socket.set_nonblocking(true).map_err(PacketError::Open)?;
-        socket.attach_filter(&filter(kind)).map_err(PacketError::Open)?;
-        // The kernel caps it at net.core.rmem_max.
-        socket.set_recv_buffer_size(RECEIVE_BUFFER).map_err(PacketError::Open)?;
+        socket.attach_filter(&filter(kind, sought, &[])).map_err(PacketError::Open)?;
+        make_room(&socket, RECEIVE_BUFFER).map_err(PacketError::Open)?;
         socket.bind(&link_address(kind, 0, None)).map_err(PacketError::Open)?;
         // SAFETY: a Socket owns its descriptor and keeps it open, and the same, until it is dropped.
         let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }
             .map_err(|error| PacketError::Open(error.into()))?;
-        Ok(Self { socket, kind })
+        Ok(Self { socket, kind, sought })
+    }
+
+    /// Receives from exactly these interfaces from now on. What waits already stays.
+    pub fn attend(&self, indices: &[u32]) -> Result<(), PacketError> {
+        let filter = filter(self.kind, self.sought, indices);
+        self.socket.get_ref().attach_filter(&filter).map_err(PacketError::Filter)
+    }
+
+    /// What has come since the last call. Who then receives that many frames has received everything
+    /// that had come before this call, however fast others come.
+    pub fn arrived(&self) -> Result<Arrived, PacketError> {
+        let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let mut length =
+            libc::socklen_t::try_from(size_of::<libc::tpacket_stats>()).unwrap_or_default();
+        // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes into
+        // `statistics`, which it has.
+        let result = unsafe {
+            libc::getsockopt(
+                self.socket.get_ref().as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                (&raw mut statistics).cast(),
+                &raw mut length,
+            )
+        };
+        if result != 0 {
+            return Err(PacketError::Receive(io::Error::last_os_error()));
+        }
+        // The kernel counts what it dropped among the packets (packet(7)).
+        let dropped = statistics.tp_drops;
+        Ok(Arrived { queued: statistics.tp_packets.saturating_sub(dropped), dropped })
     }
 
     /// Sends a frame, from its Ethernet header on, at once; a full queue is an error.
@@ -111,7 +172,7 @@ impl PacketSocket {
     }
 
     /// Waits until something has arrived since the last call. For callers that then read by
-    /// [`Self::receive_now`] until it is empty.
+    /// [`Self::receive_now`] all that [`Self::arrived`] says.
     pub async fn arrival(&self) -> Result<(), PacketError> {
         self.socket
             .readable()
@@ -194,6 +255,14 @@ impl Default for FrameBuffer {
     }
 }
 
+/// Has the kernel keep so many bytes for a socket: beyond net.core.rmem_max where the process may, else
+/// up to it.
+pub(super) fn make_room(socket: impl AsFd, bytes: usize) -> io::Result<()> {
+    set_socket_recv_buffer_size_force(&socket, bytes)
+        .or_else(|_| set_socket_recv_buffer_size(&socket, bytes))
+        .map_err(Into::into)
+}
+
 /// A descriptor under tokio, which says when it can be read.
 pub(crate) fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd keeps its descriptor open, and the same, until it is dropped.
@@ -220,23 +289,37 @@ fn link_address(kind: PacketKind, index: u32, destination: Option<[u8; 6]>) -> S
 }
 
 /// A classic BPF program: frames that this host sends never pass, nor those that a switch floods
-/// although they are for another host; and of IPv6 only Neighbor
+/// although they are for another host, nor those of other interfaces; and of IPv6 only Neighbor
 /// Solicitations and Advertisements directly behind the fixed header, which have to come unrouted.
-fn filter(kind: PacketKind) -> Vec<SockFilter> {
+fn filter(kind: PacketKind, sought: Sought, indices: &[u32]) -> Vec<SockFilter> {
     const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
     const LOAD_HALF: u16 = 0x28; // BPF_LD | BPF_H | BPF_ABS
+    const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
     const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
     const RETURN: u16 = 0x06; // BPF_RET | BPF_K
     const PACKET_TYPE: u32 = 0xffff_f004; // SKF_AD_OFF + SKF_AD_PKTTYPE
+    const INTERFACE: u32 = 0xffff_f008; // SKF_AD_OFF + SKF_AD_IFINDEX
     const OTHER_HOST: u32 = 3; // PACKET_OTHERHOST
     const OUTGOING: u32 = 4; // PACKET_OUTGOING
 
-    // The bytes that are looked at: EtherType, next header, hop limit.
-    let checks: &[(u16, u32, u32)] = match kind {
-        PacketKind::Arp => &[(LOAD_HALF, 12, 0x0806)],
-        PacketKind::Ndp => &[(LOAD_HALF, 12, 0x86dd), (LOAD_BYTE, 20, 58), (LOAD_BYTE, 21, 255)],
+    // The bytes that are looked at: EtherType and operation; EtherType, next header, hop limit and
+    // type of the ICMPv6 message.
+    let checks: &[(u16, u32, &[u32])] = match (kind, sought) {
+        (PacketKind::Arp, Sought::All) => &[(LOAD_HALF, 12, &[0x0806])],
+        (PacketKind::Arp, Sought::Answers) => &[(LOAD_HALF, 12, &[0x0806]), (LOAD_HALF, 20, &[2])],
+        (PacketKind::Ndp, Sought::All) => &[
+            (LOAD_HALF, 12, &[0x86dd]),
+            (LOAD_BYTE, 20, &[58]),
+            (LOAD_BYTE, 21, &[255]),
+            (LOAD_BYTE, 54, &[135, 136]),
+        ],
+        (PacketKind::Ndp, Sought::Answers) => &[
+            (LOAD_HALF, 12, &[0x86dd]),
+            (LOAD_BYTE, 20, &[58]),
+            (LOAD_BYTE, 21, &[255]),
+            (LOAD_BYTE, 54, &[136]),
+        ],
     };
-    // Each check jumps over itself to the next; a failure falls through to a refusal.
     let refuse = || SockFilter::new(RETURN, 0, 0, 0);
     let mut program = vec![
         SockFilter::new(LOAD_BYTE, 0, 0, PACKET_TYPE),
@@ -244,16 +327,15 @@ fn filter(kind: PacketKind) -> Vec<SockFilter> {
         SockFilter::new(JUMP_EQUAL, 0, 1, OTHER_HOST),
         refuse(),
     ];
-    for &(load, offset, value) in checks {
+    let interfaces = (LOAD_WORD, INTERFACE, indices);
+    let interfaces = (indices.len() <= INTERFACES_MAX).then_some(&interfaces);
+    // Each check jumps over its refusal to the next.
+    for &(load, offset, values) in checks.iter().chain(interfaces) {
         program.push(SockFilter::new(load, 0, 0, offset));
-        program.push(SockFilter::new(JUMP_EQUAL, 1, 0, value));
-        program.push(refuse());
-    }
-    if kind == PacketKind::Ndp {
-        // The type of the ICMPv6 message: 135 or 136.
-        program.push(SockFilter::new(LOAD_BYTE, 0, 0, 54));
-        program.push(SockFilter::new(JUMP_EQUAL, 2, 0, 135));
-        program.push(SockFilter::new(JUMP_EQUAL, 1, 0, 136));
+        let left = u8::try_from(values.len()).unwrap_or(u8::MAX);
+        for (value, behind) in values.iter().zip((1..=left).rev()) {
+            program.push(SockFilter::new(JUMP_EQUAL, behind, 0, *value));
+        }
         program.push(refuse());
     }
     program.push(SockFilter::new(RETURN, 0, 0, u32::MAX));

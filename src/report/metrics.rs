@@ -129,6 +129,7 @@ pub struct Metrics {
     silences: Counter,
     polls: Counter,
     misses: Counter,
+    wire_dropped: Counter,
     wire_blind: Family<OnInterface, Gauge>,
     unanswering: Family<OnInterface, Gauge>,
     old_owner_answers: Counter,
@@ -138,6 +139,7 @@ pub struct Metrics {
     frames_sent: Counter,
     frames_unsent: Counter,
     frames_unheard: Counter,
+    frames_dropped: Counter,
 }
 
 impl Default for Metrics {
@@ -170,6 +172,7 @@ impl Default for Metrics {
             silences: Counter::default(),
             polls: Counter::default(),
             misses: Counter::default(),
+            wire_dropped: Counter::default(),
             wire_blind: Family::default(),
             unanswering: Family::default(),
             old_owner_answers: Counter::default(),
@@ -179,6 +182,7 @@ impl Default for Metrics {
             frames_sent: Counter::default(),
             frames_unsent: Counter::default(),
             frames_unheard: Counter::default(),
+            frames_dropped: Counter::default(),
         };
         // What has not happened is zero, not missing: rates and alerts begin with the first event.
         for cause in Cause::ALL {
@@ -321,6 +325,11 @@ impl Metrics {
             ("wire_polls", "Polls of owners on the wire", &self.polls),
             ("wire_misses", "Polls that owners did not answer in time", &self.misses),
             (
+                "wire_frames_dropped",
+                "Frames dropped because the listener did not keep up: polls meanwhile do not count",
+                &self.wire_dropped,
+            ),
+            (
                 "old_owner_answers",
                 "Takeovers after which the old owner still answered",
                 &self.old_owner_answers,
@@ -341,6 +350,11 @@ impl Metrics {
                 "frames_unheard",
                 "Frames dropped because the core did not keep up",
                 &self.frames_unheard,
+            ),
+            (
+                "frames_dropped",
+                "Frames that the kernel dropped because the packet task did not keep up",
+                &self.frames_dropped,
             ),
         ] {
             registry.register(name, help, counter.clone());
@@ -457,11 +471,13 @@ impl Metrics {
             (&self.frames_sent, &edge.sent),
             (&self.frames_unsent, &edge.unsent),
             (&self.frames_unheard, &edge.unheard),
+            (&self.frames_dropped, &edge.dropped),
             (&self.foreign, &edge.foreign),
             (&protocol("arp"), &edge.arp_announced),
             (&protocol("ndp"), &edge.ndp_announced),
             (&self.polls, &wire.polls),
             (&self.misses, &wire.misses),
+            (&self.wire_dropped, &wire.dropped),
             (&self.vanished, vanished),
         ] {
             catch_up(counter, total.load(Ordering::Relaxed));

@@ -30,29 +30,29 @@ pub const TESTS: &[Test] = &[
     ("without_its_handle_the_listener_ends", end),
 ];
 
-const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
+pub const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7));
-const FAST: Detection = Detection {
+pub const FAST: Detection = Detection {
     interval: Duration::from_millis(50),
     retry_interval: Duration::from_millis(10),
     misses: 4,
     wire: true,
 };
 
-fn millis(millis: u64) -> Duration {
+pub fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
 /// Another speaker's node, which owns an address.
 #[derive(Debug)]
-struct Owner {
+pub struct Owner {
     host: Namespace,
     number: u8,
     vip: IpAddr,
 }
 
 impl Owner {
-    fn new(world: &World, number: u8, vip: IpAddr) -> Result<Self> {
+    pub fn new(world: &World, number: u8, vip: IpAddr) -> Result<Self> {
         let owner = Self { host: world.host(&format!("own{number}"), number)?, number, vip };
         owner.have(true)?;
         Ok(owner)
@@ -92,13 +92,13 @@ impl Owner {
 }
 
 /// The node's edge and its listener, which polls `owners`; the client can bear witness.
-struct Listening {
-    listener: Listener,
+pub struct Listening {
+    pub listener: Listener,
     _speaker: Speaker,
 }
 
 impl Listening {
-    async fn start(
+    pub async fn start(
         speaker: Speaker,
         world: &World,
         owners: &[&Owner],
@@ -126,6 +126,24 @@ impl Listening {
         Ok(listening)
     }
 
+    /// As where a real-time priority is not granted.
+    pub async fn start_without_priority(
+        speaker: Speaker,
+        world: &World,
+        owners: &[&Owner],
+        detection: Detection,
+    ) -> Result<Self> {
+        // The listener's thread inherits what this thread may do.
+        let all = capabilities(None)?;
+        let mut fewer = all;
+        fewer.effective.remove(CapabilitySet::SYS_NICE);
+        set_capabilities(None, fewer)?;
+        let listening = Self::start(speaker, world, owners, detection).await;
+        set_capabilities(None, all)?;
+        ensure!(!ListenerThread::find()?.real_time()?, "it has the priority all the same");
+        listening
+    }
+
     async fn wait_for(
         &self,
         owner: &Owner,
@@ -140,7 +158,7 @@ impl Listening {
         voices.owners.get(&id).cloned().context("the owner is not on the list")
     }
 
-    async fn silence(&self, owner: &Owner) -> Result<Silence> {
+    pub async fn silence(&self, owner: &Owner) -> Result<Silence> {
         match self.wait_for(owner, "silent", |voice| matches!(voice, Voice::Silent(_))).await? {
             Voice::Silent(silence) => Ok(silence),
             Voice::Unheard | Voice::Heard => anyhow::bail!("not silent"),
@@ -148,7 +166,7 @@ impl Listening {
     }
 
     /// Fails if anybody falls silent within `duration`.
-    async fn nobody_is_silent_for(&self, duration: Duration) -> Result<()> {
+    pub async fn nobody_is_silent_for(&self, duration: Duration) -> Result<()> {
         let mut voices = self.listener.voices.clone();
         let silent =
             |voices: &Voices| voices.owners.values().any(|voice| matches!(voice, Voice::Silent(_)));
@@ -238,15 +256,8 @@ fn busy_with_priority(world: &World) -> Result<()> {
 fn busy_without_priority(world: &World) -> Result<()> {
     let owner = Owner::new(world, 3, V4)?;
     world.node.speak(|speaker| async {
-        // The listener's thread inherits what this thread may do.
-        let all = capabilities(None)?;
-        let mut fewer = all;
-        fewer.effective.remove(CapabilitySet::SYS_NICE);
-        set_capabilities(None, fewer)?;
-        let listening = Listening::start(speaker, world, &[&owner], FAST).await;
-        set_capabilities(None, all)?;
-        ensure!(!ListenerThread::find()?.real_time()?, "it has the priority all the same");
-        while_busy(world, &owner, &listening?).await
+        let listening = Listening::start_without_priority(speaker, world, &[&owner], FAST).await?;
+        while_busy(world, &owner, &listening).await
     })
 }
 
@@ -325,17 +336,17 @@ fn end(world: &World) -> Result<()> {
 
 /// The listener's thread of this test: the one in the network namespace of this thread.
 #[derive(Debug)]
-struct ListenerThread(PathBuf);
+pub struct ListenerThread(PathBuf);
 
 #[derive(Clone, Copy, Debug)]
-struct Usage {
-    ran: Duration,
+pub struct Usage {
+    pub ran: Duration,
     waited: Duration,
     sleeps: u64,
 }
 
 impl ListenerThread {
-    fn find() -> Result<Self> {
+    pub fn find() -> Result<Self> {
         let here = std::fs::read_link("/proc/thread-self/ns/net")?;
         for entry in std::fs::read_dir("/proc/self/task")? {
             let folder = entry?.path();
@@ -349,7 +360,7 @@ impl ListenerThread {
         bail!("there is no thread of the listener")
     }
 
-    fn usage(&self) -> Result<Usage> {
+    pub fn usage(&self) -> Result<Usage> {
         let schedule = std::fs::read_to_string(self.0.join("schedstat"))?;
         let mut numbers = schedule.split_whitespace().map(str::parse::<u64>);
         let mut next =

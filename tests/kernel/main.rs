@@ -5,6 +5,7 @@
 
 mod addresses;
 mod edge;
+mod flood;
 mod guard;
 mod hosts;
 mod listening;
@@ -54,6 +55,7 @@ fn main() -> Result<ExitCode> {
         guard::TESTS,
         segment::TESTS,
         listening::TESTS,
+        flood::TESTS,
         lock::TESTS,
         proxy::TESTS,
     ];

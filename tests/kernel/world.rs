@@ -77,6 +77,11 @@ impl World {
         Ok(host)
     }
 
+    /// Another host, connected with nothing.
+    pub fn aside(&self, name: &str) -> Result<Namespace> {
+        Namespace::new(format!("{}-{name}", self.prefix))
+    }
+
     /// Connects an interface of `host` with the port `port` of the bridge.
     pub fn attach(
         &self,
@@ -115,6 +120,18 @@ impl Namespace {
             namespace.write(&format!("/proc/sys/net/ipv6/conf/{setting}/accept_dad"), "0")?;
         }
         Ok(namespace)
+    }
+
+    /// What `ip` knows it by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The index of an interface.
+    pub fn index(&self, interface: &str) -> Result<u32> {
+        let text = self.ip(&format!("-o link show dev {interface}"))?;
+        let index = text.split(':').next().and_then(|index| index.trim().parse().ok());
+        index.with_context(|| format!("{interface} has no index"))
     }
 
     /// `ip` with the given arguments, here.

@@ -101,6 +101,46 @@ fn a_poll_that_did_not_leave_says_nothing() {
 }
 
 #[test]
+fn a_poll_during_which_frames_were_dropped_says_nothing() {
+    let mut world = heard(Detection::default());
+    world.host(2).dead = true;
+    world.dropping = true;
+    world.run(ms(1_500));
+    assert!(!world.was_silent(2) && !world.was_silent(3));
+    world.dropping = false;
+    world.run(longest(Detection::default()));
+    assert!(world.silence(2).is_some() && world.silence(3).is_none());
+    // Nor does it that it goes on being silent: what was found before is kept.
+    world.dropping = true;
+    world.run(ms(1_500));
+    assert!(world.silence(2).is_some());
+    world.host(2).dead = false;
+    world.run(ms(200));
+    assert!(world.silence(2).is_none(), "an answer counts all the same");
+}
+
+#[test]
+fn of_a_silence_one_poll_during_which_frames_were_dropped_is_repeated_at_once() {
+    let polls = Detection::default().misses;
+    for dropped in 0..=polls {
+        let mut world = heard(Detection::default());
+        world.host(2).dead = true;
+        let since = world.now;
+        let count = |world: &World| world.polls(since, vip(20)).len();
+        let nth = usize::try_from(dropped).unwrap();
+        world.run_to(ms(200), |world| count(world) == nth.max(1)).unwrap();
+        let first = world.polls(since, vip(20))[0].0;
+        if dropped > 0 {
+            world.detector.dropped(7);
+        }
+        world.run_to(ms(300), |world| world.silence(2).is_some()).unwrap();
+        let took = world.silence(2).unwrap().since.saturating_since(first);
+        let expected = polls + u32::from(dropped > 0);
+        assert_eq!(took, Detection::default().retry_interval * expected, "{dropped}");
+    }
+}
+
+#[test]
 fn what_left_this_node_late_is_waited_for_from_then_on() {
     let mut world = heard(Detection::default());
     world.host(2).dead = true;

@@ -79,6 +79,8 @@ pub struct World {
     pub cut: bool,
     /// By how much the next wake-ups are late; then on time.
     pub lateness: Vec<Duration>,
+    /// At each wake-up the kernel had no room for a frame.
+    pub dropping: bool,
     /// All questions so far.
     pub asked: Vec<(Instant, Question)>,
     /// All states of voices so far, in order.
@@ -106,6 +108,7 @@ impl World {
             now: Instant::from_boot(Duration::from_secs(1_000)),
             cut: false,
             lateness: Vec::new(),
+            dropping: false,
             asked: Vec::new(),
             voices: Vec::new(),
             answers: Vec::new(),
@@ -218,6 +221,9 @@ impl World {
         let arrived: Vec<(Instant, IpAddr, MacAddr, bool)> = arrived;
         for (_, ip, mac, named) in arrived {
             self.detector.hear(now, &eth0(), ip, mac, named);
+        }
+        if self.dropping {
+            self.detector.dropped(1);
         }
         let mut questions = Vec::new();
         self.detector.advance(now, &mut questions);
