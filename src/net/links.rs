@@ -23,6 +23,9 @@ use crate::net::ways::Ways;
 /// decoded is not reported as lost.
 const RESYNC: Duration = Duration::from_secs(30);
 
+/// After how long that is done again where it failed, or changes came between.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// All links of this network namespace, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Links(pub BTreeMap<InterfaceName, Link>);
@@ -124,18 +127,21 @@ pub(crate) struct LinksTask {
     ways: Ways,
     links: watch::Sender<Links>,
     disturbed: watch::Sender<u64>,
+    /// When everything is read anew.
+    resync: Instant,
 }
 
 impl LinksTask {
     /// Reads everything once. `events` has to be subscribed already, so that nothing falls
     /// between.
     pub(crate) async fn new(netlink: Netlink, events: Events) -> Result<Self, NetlinkError> {
-        let table = netlink.table().await?;
+        let (table, whole) = netlink.table().await?;
+        let resync = Instant::now() + if whole { RESYNC } else { AGAIN };
         let mut links = table.links();
         let ways = Ways::ask(&netlink, &links).await?;
         ways.tell(&mut links);
         let (links, disturbed) = (watch::Sender::new(links), watch::Sender::new(0));
-        Ok(Self { netlink, events, table, ways, links, disturbed })
+        Ok(Self { netlink, events, table, ways, links, disturbed, resync })
     }
 
     /// The links, current.
@@ -150,14 +156,13 @@ impl LinksTask {
 
     /// Runs until netlink ends, which is an error.
     pub(crate) async fn run(mut self) -> NetlinkError {
-        let mut resync = Instant::now() + RESYNC;
         loop {
             let change = tokio::select! {
                 event = self.events.next() => match event {
                     Some((message, _)) => self.apply_all(message),
                     None => return NetlinkError::Closed,
                 },
-                () = sleep_until(resync) => Change::Everything,
+                () = sleep_until(self.resync) => Change::Everything,
             };
             self.tell_disturbed();
             let read = match change {
@@ -165,17 +170,16 @@ impl LinksTask {
                 Change::Applied => Ok(()),
                 Change::Routes => self.netlink.routes(&mut self.table).await,
                 Change::Everything => {
-                    resync = Instant::now() + RESYNC;
-                    self.netlink.table().await.map(|table| self.table.replace_by(table))
+                    self.resync = Instant::now() + RESYNC;
+                    self.read_everything().await
                 }
             };
             match read {
                 Ok(()) => {}
                 Err(NetlinkError::Closed) => return NetlinkError::Closed,
-                // A dump that was interrupted by changes: read it again soon.
                 Err(error) => {
                     tracing::warn!(%error, "cannot read links, addresses and routes: trying again");
-                    resync = resync.min(Instant::now() + Duration::from_millis(100));
+                    self.resync = self.resync.min(Instant::now() + AGAIN);
                 }
             }
             self.tell_disturbed();
@@ -188,6 +192,16 @@ impl LinksTask {
             }
             self.tell_links();
         }
+    }
+
+    /// What may be missing of a dump that changes came between, events have told.
+    async fn read_everything(&mut self) -> Result<(), NetlinkError> {
+        let (table, whole) = self.netlink.table().await?;
+        if !whole {
+            return Err(NetlinkError::Interrupted);
+        }
+        self.table.replace_by(table);
+        Ok(())
     }
 
     /// Publishes the links where something is different, and returns them.

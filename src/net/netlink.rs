@@ -5,8 +5,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, PoisonError};
 
-use futures::{Stream, TryStreamExt, pin_mut};
-use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
+use futures::{StreamExt, TryStreamExt, pin_mut};
+use netlink_packet_core::{
+    DefaultNla, Emitable, NLA_F_NESTED, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkMessage,
+    NetlinkPayload,
+};
 use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecUnspec, LinkAttribute, LinkExtentMask, LinkMessage,
@@ -20,11 +23,14 @@ use tokio::sync::Mutex;
 use crate::net::addresses::{AddressChange, AddressSocket};
 use crate::net::links::Events;
 use crate::net::mark::Mark;
+use crate::net::packet::make_room;
 use crate::net::sysctl::ArpSettings;
 use crate::net::table::{AddressRow, Table, parse_address};
 
 /// Room for the events of a few thousand addresses that are refreshed at once.
 const RECEIVE_BUFFER: usize = 4 << 20;
+/// How often a dump is begun anew that changes came between.
+const DUMPS: usize = 8;
 
 /// Why the kernel did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +56,9 @@ pub enum NetlinkError {
     /// No answer.
     #[error("the kernel did not answer: {0}")]
     Silent(io::Error),
+    /// Changes came between the parts of a dump, time and again: rows of it may be missing.
+    #[error("changes came between the parts of what was read")]
+    Interrupted,
     /// A message that the kernel does not send in answer to this.
     #[error("unexpected answer from the kernel: {0}")]
     Unexpected(String),
@@ -98,7 +107,10 @@ impl Netlink {
     /// Opens a connection in the network namespace of the calling thread, which marks addresses by `mark`. The
     /// future drives it and ends only with it.
     pub fn open(mark: Mark) -> Result<(Self, impl Future<Output = ()> + Send), NetlinkError> {
-        let (connection, handle, _) = rtnetlink::new_connection().map_err(NetlinkError::Open)?;
+        let (mut connection, handle, _) =
+            rtnetlink::new_connection().map_err(NetlinkError::Open)?;
+        // The end of a dump says, too, whether changes came between.
+        connection.set_forward_done(true);
         let addresses = Arc::new(std::sync::Mutex::new(AddressSocket::open(mark)?));
         Ok((Self { handle, addresses, dumps: Arc::default() }, connection))
     }
@@ -118,11 +130,54 @@ impl Netlink {
         Ok(self.address_messages().await?.iter().filter_map(parse_address).collect())
     }
 
-    /// All addresses of the namespace, as the kernel says them.
+    /// All addresses of the namespace, as the kernel says them. Where they do not stop changing some may be
+    /// missing: to add one of those is refused.
     pub(super) async fn address_messages(&self) -> Result<Vec<AddressMessage>, NetlinkError> {
+        let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let (rows, _) = self.dump(request).await?;
+        let addresses = rows.into_iter().filter_map(|row| match row {
+            RouteNetlinkMessage::NewAddress(row) => Some(row),
+            _ => None,
+        });
+        Ok(addresses.collect())
+    }
+
+    /// The rows of a dump, and whether they are as they were at one moment: the kernel reads them in parts, and
+    /// goes on by number where it ended, whatever has come or gone before that.
+    async fn dump(
+        &self,
+        request: RouteNetlinkMessage,
+    ) -> Result<(Vec<RouteNetlinkMessage>, bool), NetlinkError> {
         let _dump = self.dumps.lock().await;
-        let rows = self.handle.address().get().execute();
-        Ok(rows.try_collect().await?)
+        let mut handle = self.handle.clone();
+        let (mut rows, mut whole) = (Vec::new(), false);
+        for _ in 0..DUMPS {
+            rows.clear();
+            whole = true;
+            let mut request = NetlinkMessage::from(request.clone());
+            request.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+            let messages = handle.request(request)?;
+            pin_mut!(messages);
+            while let Some(message) = messages.next().await {
+                whole &= message.header.flags & NLM_F_DUMP_INTR == 0;
+                match message.payload {
+                    NetlinkPayload::InnerMessage(row) => rows.push(row),
+                    NetlinkPayload::Done(done) if done.code == 0 => {}
+                    NetlinkPayload::Done(done) => {
+                        let error = io::Error::from_raw_os_error(done.code.saturating_neg());
+                        return Err(NetlinkError::refused(error));
+                    }
+                    NetlinkPayload::Error(error) => {
+                        return Err(NetlinkError::refused(error.to_io()));
+                    }
+                    other => return Err(NetlinkError::Unexpected(format!("{other:?}"))),
+                }
+            }
+            if whole {
+                break;
+            }
+        }
+        Ok((rows, whole))
     }
 
     /// Adds an address, refused as [`NetlinkError::Exists`] if it is there.
@@ -214,48 +269,49 @@ impl Netlink {
         }
     }
 
-    /// Reads links, addresses and default routes.
-    pub(crate) async fn table(&self) -> Result<Table, NetlinkError> {
+    /// Reads links, addresses and default routes, and says whether nothing of it may be missing.
+    pub(crate) async fn table(&self) -> Result<(Table, bool), NetlinkError> {
         let mut table = Table::default();
-        let dump = self.dumps.lock().await;
-        let skip = vec![LinkExtentMask::SkipStats];
-        let links = self.handle.link().get().set_filter_mask(AddressFamily::Unspec, skip).execute();
-        pin_mut!(links);
-        while let Some(row) = links.try_next().await? {
-            table.apply(&RouteNetlinkMessage::NewLink(row));
+        let mut links = LinkMessage::default();
+        links.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        let addresses = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let mut all = true;
+        for request in [RouteNetlinkMessage::GetLink(links), addresses] {
+            let (rows, whole) = self.dump(request).await?;
+            for row in &rows {
+                table.apply(row);
+            }
+            all &= whole;
         }
-        let addresses = self.handle.address().get().execute();
-        pin_mut!(addresses);
-        while let Some(row) = addresses.try_next().await? {
-            table.apply(&RouteNetlinkMessage::NewAddress(row));
-        }
-        drop(dump);
-        self.routes(&mut table).await?;
-        Ok(table)
+        let (routes, whole) = self.route_messages().await?;
+        table.replace_routes(&routes);
+        Ok((table, all && whole))
     }
 
     /// Reads the default routes into `table`.
     pub(crate) async fn routes(&self, table: &mut Table) -> Result<(), NetlinkError> {
-        let _dump = self.dumps.lock().await;
-        table.clear_routes();
+        let (routes, whole) = self.route_messages().await?;
+        if !whole {
+            return Err(NetlinkError::Interrupted);
+        }
+        table.replace_routes(&routes);
+        Ok(())
+    }
+
+    async fn route_messages(&self) -> Result<(Vec<RouteMessage>, bool), NetlinkError> {
+        let (mut routes, mut all) = (Vec::new(), true);
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut request = RouteMessage::default();
             request.header.address_family = family;
-            read_routes(self.handle.route().get(request).execute(), table).await?;
+            let (rows, whole) = self.dump(RouteNetlinkMessage::GetRoute(request)).await?;
+            routes.extend(rows.into_iter().filter_map(|row| match row {
+                RouteNetlinkMessage::NewRoute(row) => Some(row),
+                _ => None,
+            }));
+            all &= whole;
         }
-        Ok(())
+        Ok((routes, all))
     }
-}
-
-async fn read_routes(
-    rows: impl Stream<Item = Result<RouteMessage, rtnetlink::Error>>,
-    table: &mut Table,
-) -> Result<(), NetlinkError> {
-    pin_mut!(rows);
-    while let Some(row) = rows.try_next().await? {
-        table.add_route(&row);
-    }
-    Ok(())
 }
 
 /// Subscribes to the events of links, addresses and routes. The future drives the connection.
@@ -270,10 +326,7 @@ pub(crate) fn subscribe() -> Result<(Events, impl Future<Output = ()> + Send), N
     let (mut connection, _, events) =
         rtnetlink::new_multicast_connection(&groups).map_err(NetlinkError::Open)?;
     let socket = connection.socket_mut().socket_ref();
-    // Beyond net.core.rmem_max where the process may, else up to it.
-    rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER)
-        .or_else(|_| rustix::net::sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER))
-        .map_err(|error| NetlinkError::Open(error.into()))?;
+    make_room(socket, RECEIVE_BUFFER).map_err(NetlinkError::Open)?;
     Ok((events, connection))
 }
 

@@ -163,13 +163,21 @@ impl Table {
     }
 
     /// Forgets the default routes, before a dump of the routes.
-    pub fn clear_routes(&mut self) {
+    fn clear_routes(&mut self) {
         self.gateways.clear();
         self.metrics.clear();
     }
 
+    /// Takes the default routes from all rows of a dump of the routes.
+    pub fn replace_routes(&mut self, messages: &[RouteMessage]) {
+        self.clear_routes();
+        for message in messages {
+            self.add_route(message);
+        }
+    }
+
     /// Takes the default routes from one row of a dump of the routes.
-    pub fn add_route(&mut self, message: &RouteMessage) {
+    fn add_route(&mut self, message: &RouteMessage) {
         if !is_default(message) {
             return;
         }

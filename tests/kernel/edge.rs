@@ -1,20 +1,24 @@
 //! What the edge knows of links, and how soon.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use ipnet::IpNet;
 use leasehold::clock::Instant;
 use leasehold::net::links::Links;
 
-use crate::world::{Speaker, Test, World, eth0, eventually, interface};
+use crate::world::{Speaker, Test, World, eth0, eventually, interface, run};
 
 pub const TESTS: &[Test] = &[
     ("a_lost_carrier_is_seen_and_the_vip_is_gone_at_once", carrier_lost),
     ("links_addresses_and_gateways_are_kept_current", links_are_current),
     ("by_which_of_two_links_in_one_subnet_hosts_are_answered_is_what_the_kernel_does", ways),
+    ("a_dump_that_changes_come_between_misses_nothing", interrupted),
     ("what_leads_out_of_a_node_is_told_from_what_is_for_its_containers", uplinks),
 ];
 
@@ -260,4 +264,50 @@ async fn many_changes(world: &World, speaker: &Speaker) -> Result<()> {
     })
     .await?;
     Ok(())
+}
+
+/// Each part of a dump begins by number where the last one ended: what comes or goes before that shifts rows.
+fn interrupted(world: &World) -> Result<()> {
+    const ADDRESSES: u32 = 800;
+    let all: BTreeSet<IpAddr> =
+        (0..ADDRESSES).map(|n| Ipv4Addr::from_bits(0x0a08_0000 + n).into()).collect();
+    let batch: String = all.iter().map(|ip| format!("addr add {ip}/32 dev eth0\n")).collect();
+    let file = std::env::temp_dir().join(format!("leasehold-dumps-{}", std::process::id()));
+    std::fs::write(&file, batch)?;
+    let added = world.node.ip(&format!("-batch {}", file.display()));
+    std::fs::remove_file(&file)?;
+    added?;
+    world.node.speak(|speaker| async move {
+        let Speaker { edge, .. } = &speaker;
+        let (stop, name) = (Arc::new(AtomicBool::new(false)), world.node.name().to_owned());
+        let stopped = Arc::clone(&stop);
+        let changes = std::thread::spawn(move || -> Result<u32> {
+            let (mut changes, end) = (0, Instant::now() + Duration::from_secs(20));
+            while !stopped.load(Ordering::Relaxed) && Instant::now() < end {
+                // One of a link's scope is put before all others.
+                for change in ["add", "del"] {
+                    let address = "10.7.0.1/32 dev eth0 scope link";
+                    let arguments = format!("-n {name} addr {change} {address}");
+                    run("ip", &arguments.split_whitespace().collect::<Vec<_>>())?;
+                    changes += 1;
+                }
+            }
+            Ok(changes)
+        });
+        let mut missed = Vec::new();
+        for dump in 0..300 {
+            let rows = edge.netlink.addresses().await?;
+            let of_all: Vec<IpAddr> =
+                rows.iter().map(|row| row.ip).filter(|ip| all.contains(ip)).collect();
+            let found: BTreeSet<IpAddr> = of_all.iter().copied().collect();
+            if found.len() < all.len() || of_all.len() > all.len() {
+                missed.push((dump, found.len(), of_all.len()));
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        let changes = changes.join().map_err(|_| anyhow!("the changes panicked"))??;
+        println!("300 dumps, {changes} changes");
+        ensure!(missed.is_empty(), "(dump, addresses, rows) of {ADDRESSES}: {missed:?}");
+        Ok(())
+    })
 }
