@@ -16,7 +16,7 @@ use super::handover::{Handover, Yielding};
 use super::leaving::Leaving;
 use super::listed::List;
 use super::orphans::LastOwner;
-use super::refresh::IN_FLIGHT;
+use super::refresh::{IN_FLIGHT, THROTTLED};
 use super::requests::{Pending, Purpose};
 use super::story::{Cause, OwnerId};
 use super::taking::Why;
@@ -424,7 +424,7 @@ impl Election {
         actions: &mut Vec<Action>,
     ) {
         if matches!(answer, Answer::Throttled) {
-            self.refresh.allowed = Some((self.refresh.allowed.unwrap_or(IN_FLIGHT) / 2).max(1));
+            self.refresh.throttle(now, pending.sent);
         } else if let (Answer::Claim(_), Some(allowed)) = (answer, self.refresh.allowed) {
             self.refresh.allowed = (allowed + 1 < IN_FLIGHT).then_some(allowed + 1);
         }
@@ -448,8 +448,12 @@ impl Election {
                 tenure.retry = tenure.retry.max(now + RETRY);
             }),
             Answer::Throttled | Answer::Refused(_) => {
-                let later = now + self.renew_interval();
-                self.with(name, |tenure| tenure.retry = later);
+                let (later, busy) = (self.renew_interval(), matches!(answer, Answer::Throttled));
+                self.with(name, |tenure| {
+                    // An address that nobody serves waits no longer than it has to.
+                    let soon = busy && tenure.orphan.is_some();
+                    tenure.retry = now + if soon { later.min(THROTTLED) } else { later };
+                });
             }
         }
         self.conflict_answered(now, name, pending, answer, actions);

@@ -14,6 +14,10 @@ use crate::clock::Instant;
 /// How many claim writes may be unanswered at once.
 pub(super) const IN_FLIGHT: usize = 4;
 
+/// After how long a claim is asked for again where the API server had no time for that: few are asked for at
+/// once by then.
+pub(super) const THROTTLED: Duration = Duration::from_millis(250);
+
 /// How many claims may be read at once of which many may have to be.
 const READS: usize = 4;
 
@@ -24,6 +28,19 @@ pub(super) struct Refresh {
     pub(super) last: Option<LeaseName>,
     /// How many claim writes may be unanswered; fewer after the API server asked to slow down.
     pub(super) allowed: Option<usize>,
+    /// When it first asked for that last time.
+    throttled: Option<Instant>,
+}
+
+impl Refresh {
+    /// What was sent at `sent` was answered so that half as many may be unanswered. Those that were on their way
+    /// together are one reason, not one each.
+    pub(super) fn throttle(&mut self, now: Instant, sent: Instant) {
+        if self.throttled.is_none_or(|throttled| sent >= throttled) {
+            self.throttled = Some(now);
+            self.allowed = Some((self.allowed.unwrap_or(IN_FLIGHT) / 2).max(1));
+        }
+    }
 }
 
 impl Election {
@@ -93,5 +110,25 @@ impl Election {
             let record = self.held_record(&stored);
             self.put_claim(now, &name, Some(stored), record, Purpose::Refresh, actions);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_throttled_together_halves_the_room_once() {
+        let at =
+            |millis| Instant::from_boot(Duration::from_secs(1) + Duration::from_millis(millis));
+        let mut refresh = Refresh::default();
+        for answered in 10..14 {
+            refresh.throttle(at(answered), at(0));
+        }
+        assert_eq!(refresh.allowed, Some(2));
+        refresh.throttle(at(30), at(20));
+        assert_eq!(refresh.allowed, Some(1));
+        refresh.throttle(at(50), at(40));
+        assert_eq!(refresh.allowed, Some(1));
     }
 }

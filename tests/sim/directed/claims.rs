@@ -56,6 +56,19 @@ fn throttling_reduces_the_writes_in_flight() {
     world.assert_served();
 }
 
+fn a_takeover_for_which_the_api_server_had_no_time_is_tried_again_soon() {
+    let took = |throttled| {
+        let mut world = World::settled(&["a", "b"], 1);
+        let owner = world.owner(1).unwrap();
+        let other = if owner == "a" { "b" } else { "a" };
+        world.fault(Some(other), on_claim, Trouble::Throttled, throttled);
+        world.kill_node(&owner);
+        world.run_until(|world| world.owner(1).as_deref() == Some(other))
+    };
+    let (once, twice) = (took(1).saturating_sub(took(0)), took(2).saturating_sub(took(0)));
+    assert!(once < millis(350) && twice < millis(700), "{once:?}, {twice:?}");
+}
+
 fn claims_are_refreshed_in_turn() {
     let mut world = World::settled(&["a"], 5);
     let since = world.now;
@@ -272,6 +285,7 @@ pub(super) const RUNS: &[Run] = runs![
     services_that_come_one_by_one_spread_evenly_too,
     at_most_four_claim_writes_are_in_flight,
     throttling_reduces_the_writes_in_flight,
+    a_takeover_for_which_the_api_server_had_no_time_is_tried_again_soon,
     claims_are_refreshed_in_turn,
     a_deleted_claim_is_created_again_by_its_holder_and_nothing_moves,
     a_claim_edited_without_making_another_owner_valid_is_repaired_by_its_holder,
