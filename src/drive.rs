@@ -491,7 +491,7 @@ impl Driver {
         self.metrics.observe_counters(
             &self.edge.counters,
             &self.listener.counters,
-            &self.announcement.vanished,
+            &self.announcement.counters,
         );
     }
 

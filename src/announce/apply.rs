@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::announce::AnnouncementCounters;
 use crate::announce::confine::Confinement;
 use crate::announce::plan::{Kernel, Lifetime, Ours, Refusal, ahead, exposing, plan, view};
 use crate::clock::{Instant, rest_after, sleep_until};
@@ -61,7 +62,7 @@ pub struct Applier {
     /// The one that the kernel was last told, with nothing held back.
     told: u64,
     confinement: Confinement,
-    vanished: Arc<AtomicU64>,
+    counters: Arc<AnnouncementCounters>,
 }
 
 impl Applier {
@@ -73,7 +74,7 @@ impl Applier {
         gate: Gate,
         confinement: Confinement,
         view: watch::Sender<KernelView>,
-        vanished: Arc<AtomicU64>,
+        counters: Arc<AnnouncementCounters>,
     ) -> Self {
         Self {
             netlink,
@@ -89,7 +90,7 @@ impl Applier {
             applied: 0,
             told: 0,
             confinement,
-            vanished,
+            counters,
         }
     }
 
@@ -207,7 +208,7 @@ impl Applier {
         self.records.retain(|place, ours| {
             let there = kernel.ours.contains_key(place);
             if !there && ended < ours.lifetime.earliest {
-                self.vanished.fetch_add(1, Ordering::Relaxed);
+                self.counters.vanished.fetch_add(1, Ordering::Relaxed);
             }
             there
         });

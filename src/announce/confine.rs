@@ -5,10 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold_crds::names::InterfaceName;
 
+use crate::announce::AnnouncementCounters;
 use crate::clock::Instant;
 use crate::host::{HostError, StateFolder};
 use crate::net::links::{Link, Links};
@@ -43,17 +46,19 @@ pub struct Confinement {
     confined: BTreeSet<u32>,
     /// … and those of which it was said that they cannot be.
     failed: BTreeSet<u32>,
+    counters: Arc<AnnouncementCounters>,
 }
 
 impl Confinement {
     /// None yet; what the settings were is kept in `state`.
-    pub fn new(netlink: Netlink, state: StateFolder) -> Self {
+    pub fn new(netlink: Netlink, state: StateFolder, counters: Arc<AnnouncementCounters>) -> Self {
         Self {
             netlink,
             state,
             looked: BTreeMap::new(),
             confined: BTreeSet::new(),
             failed: BTreeSet::new(),
+            counters,
         }
     }
 
@@ -107,6 +112,7 @@ impl Confinement {
             Ok(anew) => {
                 self.failed.remove(&link.index);
                 if !self.confined.insert(link.index) && anew {
+                    self.counters.confined_again.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(
                         interface = %link.name,
                         "somebody set arp_ignore or arp_announce back: setting them again",

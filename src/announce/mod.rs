@@ -41,11 +41,20 @@ use crate::net::edge::Edge;
 pub struct Announcement {
     /// What the kernel was last seen to hold.
     pub kernel: watch::Receiver<KernelView>,
-    /// How many addresses went from the kernel before the end of their lifetimes although nothing here
-    /// removed them: by hand, with their link, or when it went down.
-    pub vanished: Arc<AtomicU64>,
+    /// What was counted.
+    pub counters: Arc<AnnouncementCounters>,
     /// The tasks. Both are essential: they end only with the channels that feed them.
     pub tasks: JoinSet<()>,
+}
+
+/// What has been counted since the start.
+#[derive(Debug, Default)]
+pub struct AnnouncementCounters {
+    /// How many addresses went from the kernel before the end of their lifetimes although nothing here
+    /// removed them: by hand, with their link, or when it went down.
+    pub vanished: AtomicU64,
+    /// How often the ARP settings of a link were set again because somebody had set them back.
+    pub confined_again: AtomicU64,
 }
 
 /// Starts, on the runtime that runs the future, to make the kernel and the segments agree with `serving`.
@@ -59,11 +68,11 @@ pub fn start(
     state: StateFolder,
 ) -> impl Future<Output = Announcement> + Send + use<> {
     let kernel = view.subscribe();
-    let vanished = Arc::new(AtomicU64::new(0));
+    let counters = Arc::new(AnnouncementCounters::default());
     let netlink = edge.netlink.clone();
     let links = (edge.links.clone(), edge.disturbed.clone());
-    let confinement = Confinement::new(netlink.clone(), state);
-    let counted = Arc::clone(&vanished);
+    let confinement = Confinement::new(netlink.clone(), state, Arc::clone(&counters));
+    let counted = Arc::clone(&counters);
     let applier = Applier::new(netlink, serving.clone(), links, gate, confinement, view, counted);
     let announcer =
         Announcer::new(serving, kernel.clone(), edge.links.clone(), edge.transmit.clone());
@@ -71,6 +80,6 @@ pub fn start(
         let mut tasks = JoinSet::new();
         tasks.spawn(applier.run());
         tasks.spawn(announcer.run());
-        Announcement { kernel, vanished, tasks }
+        Announcement { kernel, counters, tasks }
     }
 }

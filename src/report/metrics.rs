@@ -1,7 +1,7 @@
 //! The metrics of the speaker. Names follow Prometheus: units in names, counters end in `_total`, and
 //! every label has few values, whatever the number of services.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold_crds::lease::Evidence;
@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::gauges::Gauges;
+use crate::announce::AnnouncementCounters;
 use crate::detect::detector::WireCounters;
 use crate::guard::Guarded;
 use crate::lease::{Answer, Cause, Fact, ProxyHealth, Write};
@@ -126,6 +127,7 @@ pub struct Metrics {
     addresses_refused: Counter,
     moves_refused: Counter,
     vanished: Counter,
+    confined_again: Counter,
     silences: Counter,
     polls: Counter,
     misses: Counter,
@@ -169,6 +171,7 @@ impl Default for Metrics {
             addresses_refused: Counter::default(),
             moves_refused: Counter::default(),
             vanished: Counter::default(),
+            confined_again: Counter::default(),
             silences: Counter::default(),
             polls: Counter::default(),
             misses: Counter::default(),
@@ -315,6 +318,11 @@ impl Metrics {
                 "addresses_vanished",
                 "Addresses that went from the kernel before their time: by hand, or with a link",
                 &self.vanished,
+            ),
+            (
+                "arp_settings_repairs",
+                "Times that arp_ignore or arp_announce of a link were set again after somebody set them back",
+                &self.confined_again,
             ),
             (
                 "rules_late",
@@ -465,7 +473,12 @@ impl Metrics {
     }
 
     /// Sets what others have counted.
-    pub fn observe_counters(&self, edge: &EdgeCounters, wire: &WireCounters, vanished: &AtomicU64) {
+    pub fn observe_counters(
+        &self,
+        edge: &EdgeCounters,
+        wire: &WireCounters,
+        announcement: &AnnouncementCounters,
+    ) {
         let protocol = |protocol| self.announcements.get_or_create_owned(&ByProtocol { protocol });
         for (counter, total) in [
             (&self.frames_sent, &edge.sent),
@@ -478,7 +491,8 @@ impl Metrics {
             (&self.polls, &wire.polls),
             (&self.misses, &wire.misses),
             (&self.wire_dropped, &wire.dropped),
-            (&self.vanished, vanished),
+            (&self.vanished, &announcement.vanished),
+            (&self.confined_again, &announcement.confined_again),
         ] {
             catch_up(counter, total.load(Ordering::Relaxed));
         }

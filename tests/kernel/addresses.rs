@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -352,10 +353,13 @@ fn confined(world: &World) -> Result<()> {
         speaker.have(&[V4], true).await?;
         ensure!(settings("eth0")? == [1, 2] && settings("eth2")? == [1, 2]);
         ensure!(settings("eth1")? == [2, 2], "what is stricter is left as it is");
+        let again = || speaker.announcement.counters.confined_again.load(Ordering::Relaxed);
+        ensure!(again() == 0, "nobody has set anything back");
         // Who else sets them gets his way for a minute, or until the links change.
         set("eth0", ["0", "1"])?;
         world.node.ip("link set eth0 mtu 1400")?;
         eventually("set again", seconds(5.0), || Ok(settings("eth0")? == [1, 2])).await?;
+        eventually("counted", seconds(5.0), || Ok(again() == 1)).await?;
         // What somebody makes stricter stays.
         speaker
             .edge
