@@ -135,7 +135,7 @@ impl Applier {
 
     /// Plans and acts until nothing is left to do; when to look again.
     async fn settle(&mut self) -> Result<Option<Instant>, NetlinkError> {
-        let mut looked = false;
+        let (mut looked, mut failed) = (false, false);
         for _ in 0..PASSES {
             let serving = self.serving.borrow_and_update().clone();
             let links = self.links.borrow_and_update().clone();
@@ -172,7 +172,15 @@ impl Applier {
             }
             let all = plan.ops.len() <= AT_ONCE;
             plan.ops.truncate(AT_ONCE);
-            let done = self.execute(&plan.ops, &mut kernel).await?;
+            let done = match self.execute(&plan.ops, &mut kernel).await {
+                // What was carried out of it, only the kernel knows.
+                Err(error) if !failed && !matches!(error, NetlinkError::Closed) => {
+                    tracing::warn!(%error, "cannot change the addresses: reading them again");
+                    (looked, failed) = (false, true);
+                    continue;
+                }
+                done => done?,
+            };
             self.known = done.then_some((seen_at, kernel));
             if all && held.is_none() {
                 self.told = serving.generation;
@@ -224,7 +232,13 @@ impl Applier {
         let mut all_done = true;
         for ops in ops.chunks(TOGETHER) {
             let before = Instant::now();
-            let results = self.netlink.change(ops)?;
+            let results = match self.netlink.change(ops) {
+                Ok(results) => results,
+                Err(error) => {
+                    self.forget_deleted(ops);
+                    return Err(error);
+                }
+            };
             let after = Instant::now();
             for (op, result) in ops.iter().zip(results) {
                 all_done &= result.is_ok();
@@ -244,6 +258,15 @@ impl Applier {
             tokio::task::yield_now().await;
         }
         Ok(all_done)
+    }
+
+    /// What may have been deleted has not vanished.
+    fn forget_deleted(&mut self, ops: &[AddressChange]) {
+        for op in ops {
+            if let AddressChange::Delete { place } = op {
+                self.records.remove(place);
+            }
+        }
     }
 
     fn note(
