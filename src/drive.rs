@@ -126,6 +126,8 @@ pub struct Driver {
     pub requests: JoinSet<Completed>,
     /// The `DaemonSet` that runs this process, if one does.
     pub daemon_set: Option<OwnDaemonSet>,
+    /// It was asked what becomes of that.
+    pub looked: bool,
     /// Where it is kept how the host was.
     pub state: StateFolder,
     /// Whether the host is set back to that at the end.
@@ -350,11 +352,16 @@ impl Driver {
         })
     }
 
-    /// Whether another process follows this one has to be asked where it is run by a `DaemonSet`.
+    /// Whether another process follows this one has to be asked where it is run by a `DaemonSet`, once; not of
+    /// an API server that answers nothing.
     fn asked_to_end(&mut self) -> Vec<Event> {
-        let Some(daemon_set) = self.daemon_set.clone() else {
+        let away = self.election.is_api_away(Instant::now());
+        let Some(daemon_set) = self.daemon_set.clone().filter(|_| !away) else {
             return vec![Event::Terminate(Follower::Unknown)];
         };
+        if std::mem::replace(&mut self.looked, true) {
+            return Vec::new();
+        }
         self.requests.spawn(async move { Completed::Look(daemon_set.look().await) });
         Vec::new()
     }

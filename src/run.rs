@@ -152,6 +152,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
         daemon_set,
         state,
         restores: false,
+        looked: false,
         published: Published::default(),
     };
     driver.run().await?;

@@ -531,6 +531,11 @@ impl Election {
         self.api_answers_until().is_some_and(|until| now < until)
     }
 
+    /// Whether none was for some time, and the last one not even refused.
+    pub fn is_api_away(&self, now: Instant) -> bool {
+        self.own.unanswered && !self.is_api_answering(now)
+    }
+
     /// Until when that holds if nothing more is answered.
     pub(super) fn api_answers_until(&self) -> Option<Instant> {
         Some(self.own.answered? + self.renew_interval() + self.config.request_timeout)

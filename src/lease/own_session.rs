@@ -51,6 +51,8 @@ pub(super) struct OwnSession {
     pub(super) due: Instant,
     /// The last write was refused or throttled: the next waits until it is due.
     pub(super) refused: bool,
+    /// It was not answered.
+    pub(super) unanswered: bool,
     pub(super) must_read: bool,
     pub(super) hold_due: Instant,
     pub(super) list_due: Instant,
@@ -83,6 +85,7 @@ impl OwnSession {
             settled: false,
             due: now,
             refused: false,
+            unanswered: false,
             must_read: false,
             hold_due: now + config.lease_duration / 3,
             list_due: now,

@@ -362,6 +362,7 @@ impl Election {
         actions: &mut Vec<Action>,
     ) {
         self.own.refused = matches!(answer, Answer::Refused(_) | Answer::Throttled);
+        self.own.unanswered = matches!(answer, Answer::Unknown(_));
         match (pending.purpose, answer) {
             (Purpose::Renew, Answer::Session(stored)) => {
                 self.renewed(now, pending.sent, stored, actions);
