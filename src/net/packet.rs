@@ -255,7 +255,7 @@ impl Default for FrameBuffer {
     }
 }
 
-/// Has the kernel keep so many bytes for a socket: beyond net.core.rmem_max where the process may, else
+/// Has the kernel keep so many bytes for a socket: beyond `net.core.rmem_max` where the process may, else
 /// up to it.
 pub(super) fn make_room(socket: impl AsFd, bytes: usize) -> io::Result<()> {
     set_socket_recv_buffer_size_force(&socket, bytes)

@@ -271,7 +271,10 @@ fn interrupted(world: &World) -> Result<()> {
     const ADDRESSES: u32 = 800;
     let all: BTreeSet<IpAddr> =
         (0..ADDRESSES).map(|n| Ipv4Addr::from_bits(0x0a08_0000 + n).into()).collect();
-    let batch: String = all.iter().map(|ip| format!("addr add {ip}/32 dev eth0\n")).collect();
+    let mut batch = String::new();
+    for ip in &all {
+        writeln!(batch, "addr add {ip}/32 dev eth0")?;
+    }
     let file = std::env::temp_dir().join(format!("leasehold-dumps-{}", std::process::id()));
     std::fs::write(&file, batch)?;
     let added = world.node.ip(&format!("-batch {}", file.display()));
