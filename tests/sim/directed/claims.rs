@@ -65,8 +65,8 @@ fn a_takeover_for_which_the_api_server_had_no_time_is_tried_again_soon() {
         world.kill_node(&owner);
         world.run_until(|world| world.owner(1).as_deref() == Some(other))
     };
-    let (once, twice) = (took(1).saturating_sub(took(0)), took(2).saturating_sub(took(0)));
-    assert!(once < millis(350) && twice < millis(700), "{once:?}, {twice:?}");
+    let longer = took(1).saturating_sub(took(0));
+    assert!(longer < millis(350), "{longer:?}");
 }
 
 fn claims_are_refreshed_in_turn() {

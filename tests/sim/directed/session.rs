@@ -125,6 +125,30 @@ fn a_renewal_that_is_lost_is_repeated_and_nothing_moves() {
     }
 }
 
+fn an_api_server_that_answers_nothing_is_told_from_one_that_refuses() {
+    let rows = [
+        (None, false),
+        (Some(Trouble::Lost), true),
+        (Some(Trouble::Refused), false),
+        (Some(Trouble::Throttled), false),
+    ];
+    for (trouble, away) in rows {
+        let mut world = World::settled(&ALL, 6);
+        if let Some(trouble) = trouble {
+            world.fault(Some("a"), on_session, trouble, 1000);
+        }
+        let is_away = |world: &World| {
+            world.hosts["a"].core.as_ref().is_some_and(|core| core.is_api_away(world.now))
+        };
+        assert!(!is_away(&world), "{trouble:?}");
+        world.run(secs(8));
+        assert_eq!(is_away(&world), away, "{trouble:?}");
+        world.clear_faults();
+        world.run(secs(8));
+        assert!(!is_away(&world), "{trouble:?}");
+    }
+}
+
 fn a_late_renewal_does_not_bring_a_deleted_session_back() {
     let mut world = World::settled(&ALL, 6);
     world.fault(Some("a"), on_session, Trouble::Late(millis(1400)), 1);
@@ -222,6 +246,7 @@ pub(super) const RUNS: &[Run] = runs![
     a_session_that_was_deleted_while_its_addresses_lapsed_is_not_continued,
     a_process_that_goes_on_when_addresses_have_begun_to_lapse_adds_none_of_them,
     a_deleted_session_is_created_again_and_nothing_moves,
+    an_api_server_that_answers_nothing_is_told_from_one_that_refuses,
     an_edited_number_of_transitions_is_repaired_by_its_holder_and_nothing_moves,
     a_holder_that_was_cleared_by_hand_is_put_back_and_nothing_moves,
     two_whose_sessions_were_edited_do_not_take_claims_from_each_other,
