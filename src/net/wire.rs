@@ -178,7 +178,8 @@ pub struct Heard {
     pub probe: bool,
     /// It answers a question that this node has asked there within the last 2 s.
     pub answer: bool,
-    /// Who says so: the MAC that has `sender_ip`.
+    /// Who says so: the MAC that has `sender_ip`, as the packet says. That the frame has another source proves
+    /// nothing: bonds and switches that answer for a host may send so, and neither RFC 826 nor Linux compares them.
     pub sender_mac: MacAddr,
     /// The address that the sender says to have; unspecified in a probe.
     pub sender_ip: IpAddr,
@@ -239,5 +240,20 @@ impl Heard {
             sender_ip: sender_ip.into(),
             target_ip: target_ip.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_an_address_is_said_by_the_packet_whoever_sent_the_frame() {
+        let (owner, switch) = (MacAddr(2, 0, 0, 0, 0, 1), MacAddr(2, 0, 0, 0, 0, 9));
+        let vip = Ipv4Addr::new(198, 51, 100, 7);
+        let frame = ArpFrame { source: switch, ..ArpFrame::announcement(vip, owner) };
+        let eth0 = "eth0".parse().unwrap();
+        let heard = Heard::decode(Instant::now(), &eth0, PacketKind::Arp, &frame.encode()).unwrap();
+        assert_eq!((heard.sender_mac, heard.sender_ip), (owner, vip.into()));
     }
 }
