@@ -398,6 +398,7 @@ mod tests {
             ("2001:db8::1", "write 2001:db8::1/128"),
             ("web", "'web' is neither a CIDR nor a range"),
             ("192.0.2.0/33", "'192.0.2.0/33' is neither a CIDR nor a range"),
+            ("192.0.2.0/024", "'192.0.2.0/024' is neither a CIDR nor a range"),
             ("192.0.2.1-192.0.2.2-192.0.2.3", "is neither a CIDR nor a range"),
             ("192.0.2.7/24", "'192.0.2.7/24' has bits set behind its prefix"),
             ("192.0.2.1-2001:db8::1", "mixes families"),

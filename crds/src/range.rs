@@ -256,8 +256,10 @@ fn cidr(entry: &str, address: &str, length: &str) -> Result<IpRange, RangeError>
     let family = Family::of(ip);
     let max = family.bits();
     let prefix = || RangeError::Prefix { entry: entry.to_owned(), max };
-    // `u8::from_str` takes a leading `+`, which no CIDR has.
-    if !length.bytes().all(|byte| byte.is_ascii_digit()) {
+    // `u8::from_str` takes a leading `+` and leading zeros, which the API server refuses (Go's
+    // `netip.ParsePrefix`).
+    let leading_zero = length.len() > 1 && length.starts_with('0');
+    if leading_zero || !length.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(prefix());
     }
     let length: u8 = length.parse().map_err(|_| prefix())?;
@@ -319,6 +321,13 @@ mod tests {
                 "`192.0.2.7/24` has bits set behind the prefix: write 192.0.2.0/24, or a range",
             ),
             ("192.0.2.0/33", "`192.0.2.0/33`: the prefix length must be a number from 0 to 32"),
+            ("192.0.2.0/024", "`192.0.2.0/024`: the prefix length must be a number from 0 to 32"),
+            ("0.0.0.0/00", "`0.0.0.0/00`: the prefix length must be a number from 0 to 32"),
+            (
+                "2001:db8::/064",
+                "`2001:db8::/064`: the prefix length must be a number from 0 to 128",
+            ),
+            ("192.0.2.0/", "`192.0.2.0/`: the prefix length must be a number from 0 to 32"),
             ("192.0.2.0/+8", "`192.0.2.0/+8`: the prefix length must be a number from 0 to 32"),
             (
                 "192.0.2.0-2001:db8::1",

@@ -1,6 +1,7 @@
 //! The entries of a pool: MetalLB reads some that ours refuses.
 
 use leasehold_crds::range::{Family, IpRange, RangeError};
+use std::borrow::Cow;
 
 /// An entry as our pools write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Entry {
 /// Reads an entry as MetalLB does: the bits behind a prefix are ignored, and IPv6 addresses that stand
 /// for IPv4 ones (`::ffff:192.0.2.1`) are IPv4. `Err` says why nothing is left of it.
 pub fn read(written: &str) -> Result<Entry, String> {
-    let (range, note) = match written.parse::<IpRange>() {
+    let (range, note) = match without_zeros(written).parse::<IpRange>() {
         Ok(range) => (range, None),
         Err(RangeError::HostBits { first, length, .. }) => (
             format!("{first}/{length}").parse().map_err(|error: RangeError| error.to_string())?,
@@ -41,6 +42,18 @@ pub fn read(written: &str) -> Result<Entry, String> {
         note.or_else(|| mapped.then(|| format!("{written} are IPv4 addresses in IPv6 form")));
     let note = note.map(|note| format!("{note}: written as {text}"));
     Ok(Entry { range, text, note })
+}
+
+/// Without zeros before the prefix length, which MetalLB passes over (Go's `net.ParseCIDR`) and we refuse.
+fn without_zeros(written: &str) -> Cow<'_, str> {
+    match written.split_once('/') {
+        Some((network, length)) if length.len() > 1 && length.starts_with('0') => {
+            let length = length.trim_start_matches('0');
+            let length = if length.is_empty() { "0" } else { length };
+            Cow::Owned(format!("{network}/{length}"))
+        }
+        _ => Cow::Borrowed(written),
+    }
 }
 
 /// The prefix length of a range that is a network.
@@ -95,6 +108,7 @@ mod tests {
             ("::/0", "::/0", None),
             ("2001:DB8:0::/64", "2001:db8::/64", None),
             ("192.0.2.0/024", "192.0.2.0/24", None),
+            ("::/00", "::/0", None),
             (
                 "192.0.2.7/24",
                 "192.0.2.0/24",
