@@ -280,6 +280,20 @@ impl Failure {
         }
     }
 
+    /// Whether the request cannot be understood: what the service has is no reason to be given up by it.
+    pub const fn is_of_request(&self) -> bool {
+        matches!(
+            self,
+            Self::Malformed { .. }
+                | Self::UnknownPool { .. }
+                | Self::NotInThatPool { .. }
+                | Self::FamilyNotWanted { .. }
+                | Self::TwoOfFamily(..)
+                | Self::TwoPools { .. }
+                | Self::TwoRequests { .. }
+        )
+    }
+
     /// Whether it passes by itself within a moment: nothing for people to act on.
     pub const fn passes(&self) -> bool {
         matches!(self, Self::Releasing { .. } | Self::NamespaceUnseen(_))

@@ -91,14 +91,14 @@ pub(super) struct Held {
 impl<'a> Wanting<'a> {
     /// What the service keeps of what it has; the rest is on its way out.
     pub(super) fn keep(&self, space: &mut Space<'a>) -> Held {
-        let demand = self.demand().ok();
+        // By a request that cannot be understood nothing is asked for that would be a reason to give it up.
+        let demand = self.demand().unwrap_or_default();
         let mut held = Held::default();
         for &ip in &self.service.present {
             if held.addresses.contains(ip) {
                 continue;
             }
-            let fits = demand.as_ref().is_some_and(|demand| self.fits(ip, demand));
-            if fits && !held.addresses.has(Family::of(ip)) {
+            if self.fits(ip, &demand) && !held.addresses.has(Family::of(ip)) {
                 let claim = self.claim_of(ip, &held, space);
                 match space.keep(ip, self.party(), &claim) {
                     Ok(()) => {

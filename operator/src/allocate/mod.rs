@@ -23,7 +23,8 @@
 //!
 //! The rules, in this order:
 //!
-//! 1. A service keeps what it has as long as it still fits what it asks for; pools may change or go.
+//! 1. A service keeps what it has as long as it still fits what it asks for; pools may change or go, and a
+//!    request that cannot be understood asks for nothing.
 //!    Where two have the same address and may not share it, because they never could or because
 //!    ports, selectors or policies have changed since, the one that the allocator gave it to keeps it,
 //!    then the elder: who was created first. The younger is served anew, and waits if it asks for this

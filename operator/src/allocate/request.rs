@@ -25,7 +25,7 @@ pub struct Request {
     pub pool: Option<Asked<String>>,
 }
 
-/// A request that makes sense as things are.
+/// A request that can be understood as things are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Demand<'a> {
     pub(super) addresses: ByFamily,
@@ -46,6 +46,9 @@ impl<'a> Demand<'a> {
             {
                 return Err(Failure::TwoOfFamily(other, ip));
             }
+        }
+        if let Some(contradiction) = two_pools(service, &demand.addresses, territory) {
+            return Err(contradiction);
         }
         let Some(asked) = &request.pool else { return Ok(demand) };
         let had_from = service.allocated_from.as_ref() == Some(&asked.what);
@@ -69,4 +72,17 @@ impl<'a> Demand<'a> {
         demand.pool = Some(&asked.what);
         Ok(demand)
     }
+}
+
+/// That a service asks for addresses of two pools; what it has already may be of another than before.
+fn two_pools(service: &Service, asked: &ByFamily, territory: &Territory) -> Option<Failure> {
+    let mut of_pools = asked.iter().filter_map(|ip| Some((ip, territory.owner(ip)?.to_owned())));
+    let ((first, first_pool), (second, second_pool)) = (of_pools.next()?, of_pools.next()?);
+    let has_both = service.present.contains(&first) && service.present.contains(&second);
+    (first_pool != second_pool && !has_both).then_some(Failure::TwoPools {
+        first,
+        first_pool,
+        second,
+        second_pool,
+    })
 }

@@ -291,11 +291,17 @@ fn is_written(text: &str, value: &impl fmt::Display) -> bool {
     fmt::write(&mut rest, format_args!("{value}")).is_ok() && rest.0.is_empty()
 }
 
-/// `web/shop gets no address: ...`
+/// `web/shop gets no address: ...`, or what it has meanwhile.
 fn refused(key: &ServiceKey, decision: &Decision) -> Option<String> {
     let failure = decision.failure.as_ref()?;
-    let lacks = if decision.addresses.is_empty() { "gets no address" } else { "lacks an address" };
-    Some(format!("{key} {lacks}: {failure}"))
+    Some(if decision.addresses.is_empty() {
+        format!("{key} gets no address: {failure}")
+    } else if failure.is_of_request() {
+        let addresses = list(&decision.addresses);
+        format!("{key} keeps {addresses}, as its request cannot be understood: {failure}")
+    } else {
+        format!("{key} lacks an address: {failure}")
+    })
 }
 
 /// `192.0.2.1 is kept although no IPAddressPool holds it any more; ...`, and how to change that.

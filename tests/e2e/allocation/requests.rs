@@ -124,8 +124,6 @@ pub async fn an_address_that_has_become_wrong_is_taken_back_and_comes_back_with_
     for (annotation, value, reason, says) in [
         (ADDRESSES, "203.0.113.9", "AddressNotInPool", "203.0.113.9"),
         (ADDRESSES, "192.0.2.2", "AddressInUse", "restored/c"),
-        (ADDRESSES, "192.0.2", "MalformedRequest", "`192.0.2` is not an IP address"),
-        (ADDRESS_POOL, "nowhere", "UnknownPool", "nowhere"),
     ] {
         turn.annotate("b", annotation, json!(value)).await?;
         turn.fails("b", reason, says).await?;
@@ -133,6 +131,22 @@ pub async fn an_address_that_has_become_wrong_is_taken_back_and_comes_back_with_
         turn.annotate("b", annotation, Value::Null).await?;
         turn.has("b", &["192.0.2.1"]).await?;
     }
+    // A typing error is no wish for another address: that would be an outage by one letter.
+    let released = turn.events("b", "Normal", "AddressReleased", "").await?;
+    for (annotation, value, reason, says) in [
+        (ADDRESSES, "192.0.2", "MalformedRequest", "`192.0.2` is not an IP address"),
+        (ADDRESSES, "192.0.2.4,192.0.2.5", "ContradictoryRequest", "one address per family"),
+        (ADDRESS_POOL, "nowhere", "UnknownPool", "nowhere"),
+    ] {
+        turn.annotate("b", annotation, json!(value)).await?;
+        turn.says("b", "False", reason, "restored/b keeps 192.0.2.1, as its request").await?;
+        turn.event("b", "Warning", "AllocationFailed", says).await?;
+        turn.has("b", &["192.0.2.1"]).await?;
+        turn.annotate("b", annotation, Value::Null).await?;
+        turn.says("b", "True", "AddressAssigned", "192.0.2.1 from pool lan").await?;
+    }
+    let kept = turn.events("b", "Normal", "AddressReleased", "").await?;
+    anyhow::ensure!(kept == released, "it was given up {} times", kept - released);
     turn.annotate("b", ADDRESS_POOL, json!("other")).await?;
     turn.has("b", &["198.51.100.0"]).await?;
     turn.annotate("b", ADDRESS_POOL, json!("lan")).await?;

@@ -335,9 +335,19 @@ fn requests_that_cannot_be_met_say_why_and_leave_the_service_pending() {
         (&["10.0.0.2"], V4, "AddressInUse", "10.0.0.2 belongs to service web/old"),
         (&["10.0.0.3"], V4, "NodeAddress", "10.0.0.3 is an address of node node-1"),
         (&["10.0.0.4"], V4, "AddressReleasing", "claim web.gone"),
-        (&["2001:db8::1"], V4, "ContradictoryRequest", "do not include IPv6"),
-        (&["10.0.0.5", "10.0.0.6"], V4, "ContradictoryRequest", "both 10.0.0.5 and 10.0.0.6"),
-        (&["10.1.0.5", "2001:db8::1"], BOTH, "ContradictoryRequest", "from one pool"),
+        (&["2001:db8::1"], V4, "10.0.0.9 (lan) ContradictoryRequest", "do not include IPv6"),
+        (
+            &["10.0.0.5", "10.0.0.6"],
+            V4,
+            "10.0.0.9 (lan) ContradictoryRequest",
+            "both 10.0.0.5 and 10.0.0.6",
+        ),
+        (
+            &["10.1.0.5", "2001:db8::1"],
+            BOTH,
+            "10.0.0.9 (lan) ContradictoryRequest",
+            "from one pool",
+        ),
         (&["10.0.0.5", "2001:db8::1"], BOTH, "10.0.0.5 2001:db8::1 (lan)", ""),
     ] {
         let (got, said) = request(addresses, families);
@@ -372,6 +382,49 @@ fn a_malformed_request_says_where_it_stands_and_how_to_write_it() {
         "spec.loadBalancerIP: `10.0.0` is not an IP address: write 192.0.2.10, or \
          192.0.2.10,2001:db8::10"
     );
+}
+
+#[test]
+fn a_service_keeps_what_it_has_while_its_request_cannot_be_understood() {
+    let web = |addresses: &[&str]| {
+        Cluster::default()
+            .pool("lan", &["10.0.0.0/24", "2001:db8::/64"])
+            .pool("other", &["10.1.0.0/24", "2001:db8:1::/64"])
+            .service("web", BOTH)
+            .has(addresses, Some("lan"))
+    };
+    let both = &["10.0.0.9", "2001:db8::9"];
+    let garbled = |mut cluster: Cluster, failure| {
+        cluster.last().request = Err(failure);
+        cluster
+    };
+    let malformed = || Failure::Malformed { place: "here", entry: "10.0.0".to_owned() };
+    let two_requests = Failure::TwoRequests {
+        field: "spec.loadBalancerIP",
+        address: "10.1.0.5".parse().unwrap(),
+        annotation: "leasehold.dev/addresses",
+    };
+    let contradicts = "10.0.0.9 2001:db8::9 (lan) ContradictoryRequest";
+    for (cluster, gets) in [
+        (garbled(web(both), malformed()), "10.0.0.9 2001:db8::9 (lan) MalformedRequest"),
+        (garbled(web(both), two_requests), contradicts),
+        (garbled(web(&["10.0.0.9"]), malformed()), "10.0.0.9 (lan) MalformedRequest"),
+        (garbled(web(&[]), malformed()), "MalformedRequest"),
+        (web(both).asks_pool("wan"), "10.0.0.9 2001:db8::9 (lan) UnknownPool"),
+        (web(both).asks(&["10.1.0.5", "10.1.0.6"]), contradicts),
+        (web(both).asks_pool("other").asks(&["10.0.0.5"]), contradicts),
+        (web(both).asks(&["10.0.0.9", "2001:db8:1::5"]), contradicts),
+        (web(both).asks(&["10.1.0.5", "2001:db8::5"]), contradicts),
+        // What is understood and cannot be is given up for.
+        (web(both).asks(&["172.16.0.1"]), "2001:db8::9 (lan) AddressNotInPool"),
+    ] {
+        assert_eq!(cluster.gets("web"), gets);
+        assert!(cluster.decision("web").kept.is_empty());
+        assert_eq!(cluster.written().gets("web"), gets);
+    }
+    // Others have it by a better right all the same, and it is nobody else's meanwhile.
+    let shop = garbled(web(both), malformed()).service("shop", V4).asks(&["10.0.0.9"]);
+    assert_eq!(shop.gets("shop"), "AddressInUse");
 }
 
 #[test]

@@ -174,9 +174,9 @@ fn a_request_for_another_pool_moves_the_service() {
             .gets("web")
     };
     assert_eq!(cluster("lan"), "10.0.0.7 (lan)");
-    // As with a request for an address: what has become wrong is taken back.
+    // As with a request for an address: what has become wrong is taken back, but not by a typing error.
     assert_eq!(cluster("kept"), "PoolExhausted");
-    assert_eq!(cluster("wan"), "UnknownPool");
+    assert_eq!(cluster("wan"), "10.0.0.7 (lan) UnknownPool");
 }
 
 #[test]

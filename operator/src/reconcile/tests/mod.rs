@@ -218,6 +218,37 @@ fn a_failure_is_told_once_and_its_condition_keeps_its_time() {
 }
 
 #[test]
+fn a_request_that_cannot_be_understood_takes_no_address_and_is_told() {
+    let world = World {
+        services: vec![service("shop", 7)],
+        pools: vec![pool("lan", &["10.0.0.0/30"])],
+        ..World::default()
+    };
+    let mut index = world.index();
+    let (_, patch, _) = service_jobs(&index).remove(0);
+    let garbled = |patch: &Value, version| {
+        let mut service = patched(service("shop", 7), patch, version);
+        service["metadata"]["annotations"]["leasehold.dev/addresses"] = json!("10.0.0");
+        Change::Service(applied(service))
+    };
+    index.apply(garbled(&patch, 8), START);
+    let (_, patch, notices) = service_jobs(&index).remove(0);
+    let told = "web/shop keeps 10.0.0.0, as its request cannot be understood: \
+                leasehold.dev/addresses: `10.0.0` is not an IP address: write 192.0.2.10, or \
+                192.0.2.10,2001:db8::10";
+    assert_eq!(notices, [format!("AllocationFailed: {told}")]);
+    let condition = &patch["status"]["conditions"][0];
+    assert_eq!(
+        (&condition["status"], &condition["reason"]),
+        (&json!("False"), &json!("MalformedRequest"))
+    );
+    assert_eq!(condition["message"], told);
+    assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ip"], "10.0.0.0");
+    index.apply(garbled(&patch, 9), START);
+    assert!(service_jobs(&index).is_empty());
+}
+
+#[test]
 fn a_service_that_is_no_longer_ours_loses_all_that_is_ours_and_nothing_else() {
     let world = World {
         services: vec![service("shop", 7)],
