@@ -127,7 +127,8 @@ fn move_one(
         } else {
             let note = format!(
                 "the rest of pool {name}, for a pool here has at most {MOST_ENTRIES} entries: services \
-                 that ask for {name} by name get no address from here"
+                 that ask for {name} by name get no address from here, and keep none unless they ask for \
+                 this pool"
             );
             (names.give(name), vec![note])
         };

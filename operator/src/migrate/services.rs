@@ -5,10 +5,12 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use leasehold_crds::service::{ADDRESSES, LOAD_BALANCER_CLASS, ingress_ips};
+use leasehold_crds::service::{ADDRESS_POOL, ADDRESSES, LOAD_BALANCER_CLASS, ingress_ips};
 
 use super::listed;
 use super::pools::{self, Moved};
+use crate::allocate::Asked;
+use crate::reconcile::wish::{POOL_PLACES, asked};
 
 /// What annotations of MetalLB begin with.
 const ANNOTATIONS: [&str; 2] = ["metallb.io/", "metallb.universe.tf/"];
@@ -56,6 +58,7 @@ pub fn apply(services: &[Service], pools: &mut [Moved], notes: &mut Vec<String>)
         tally.services += 1;
         tally.addresses += addresses.len();
         tally.held += held;
+        notes.extend(misnamed(service, &addresses, pools));
         for ip in addresses {
             notes.extend(trouble(service, ip, pools));
             let namespace = service.namespace().unwrap_or_default();
@@ -103,6 +106,37 @@ fn trouble(service: &Service, ip: IpAddr, pools: &mut [Moved]) -> Option<String>
          or Leasehold takes the address away",
         pool.object.name_any()
     ))
+}
+
+/// That a service asks for a pool whose name another one has here than that which holds what it has.
+fn misnamed(
+    service: &Service,
+    addresses: &BTreeSet<IpAddr>,
+    pools: &mut [Moved],
+) -> Option<String> {
+    let Asked { what: asked, place } = asked(service.annotations(), POOL_PLACES)?;
+    let known = pools.iter().flat_map(|moved| &moved.pools).any(|it| it.object.name_any() == asked);
+    let held =
+        addresses.iter().filter_map(|ip| Some((*ip, holding(pools, *ip)?.object.name_any())));
+    let held: Vec<(IpAddr, String)> = held.collect();
+    let elsewhere: Vec<_> = held.iter().filter(|(_, pool)| *pool != asked).collect();
+    // By the name of no pool nothing is taken away.
+    let (_, first) = elsewhere.first().filter(|_| known)?;
+    let name = key(service);
+    let places = elsewhere.iter().map(|(ip, pool)| format!("{ip}, which is in pool {pool} here"));
+    let has = format!("Service {name} asks for pool {asked} by {place} and has {}", listed(places));
+    let otherwise = "or Leasehold takes the address away and gives it another";
+    Some(if held.iter().all(|(_, pool)| pool == first) {
+        let (namespace, service) = (service.namespace().unwrap_or_default(), service.name_any());
+        format!(
+            "{has}: before step 3, kubectl annotate service -n {namespace} {service} \
+             {ADDRESS_POOL}={first}, {otherwise}"
+        )
+    } else {
+        format!(
+            "{has}, not with its other address: after step 2 and before step 3 remove {place}, {otherwise}"
+        )
+    })
 }
 
 /// Has pools allow what services of several namespaces do already.

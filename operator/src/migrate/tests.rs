@@ -121,6 +121,11 @@ fn the_golden_files_are_what_is_printed() {
             include_str!("golden/office.metallb.yaml"),
             include_str!("golden/office.leasehold.yaml"),
         ),
+        (
+            "split",
+            include_str!("golden/split.metallb.yaml"),
+            include_str!("golden/split.leasehold.yaml"),
+        ),
     ] {
         let printed = print::yaml(&moved(given)).unwrap();
         assert!(printed == golden, "{name} differs; it is now:\n{printed}");
@@ -175,6 +180,12 @@ fn pools_say_here_what_they_said_there() {
                 "serviceSelectors": [{"matchExpressions": [{"key": "a", "operator": "Near"}]}]}}),
             json!({}),
             "serviceSelectors[0] is not a selector, and the API server refuses the pool",
+        ),
+        (
+            json!({"addresses": ["192.0.2.0/24"], "serviceAllocation": {
+                "namespaceSelectors": [{"matchExpressions": [{"key": "a", "operator": "In"}]}]}}),
+            json!({}),
+            "namespaceSelectors[0] is not a selector, and the API server refuses the pool",
         ),
         (
             json!({"addresses": ["192.0.2.0/24"], "colour": "red"}),
@@ -304,6 +315,48 @@ fn services_are_checked_against_the_pools() {
         assert_eq!((services, addresses, held), counted, "{service}");
         let notes = outcome.notes.join("\n");
         assert!(note.map_or(notes.is_empty(), |note| notes.contains(note)), "{service}: {notes}");
+    }
+}
+
+#[test]
+fn a_service_that_asks_for_a_pool_by_a_name_that_another_has_here_is_told_what_to_write() {
+    let mut other = pool("lan", &json!({"addresses": ["198.51.100.0/24"]}));
+    other["metadata"]["namespace"] = json!("test");
+    let pools = [pool("lan", &json!({"addresses": ["192.0.2.0/24"]})), other];
+    for (annotations, ip, note) in [
+        (json!({}), "198.51.100.1", None),
+        (json!({"metallb.io/address-pool": "lan"}), "192.0.2.1", None),
+        (json!({"metallb.io/address-pool": "lan-test"}), "198.51.100.1", None),
+        (json!({"metallb.io/address-pool": "gone"}), "198.51.100.1", None),
+        (
+            json!({"metallb.io/address-pool": "lan"}),
+            "198.51.100.1",
+            Some(
+                "Service web/a asks for pool lan by metallb.io/address-pool and has 198.51.100.1, \
+                  which is in pool lan-test here: before step 3, kubectl annotate service -n web a \
+                  leasehold.dev/address-pool=lan-test, or Leasehold",
+            ),
+        ),
+        (
+            json!({"metallb.universe.tf/address-pool": "lan"}),
+            "198.51.100.1",
+            Some("asks for pool lan by metallb.universe.tf/address-pool"),
+        ),
+        (
+            json!({"metallb.io/address-pool": "lan", "leasehold.dev/address-pool": "lan-test"}),
+            "198.51.100.1",
+            None,
+        ),
+    ] {
+        let mut service = service("web", "a", ip, &json!({}));
+        service["metadata"]["annotations"] = annotations.clone();
+        let notes = moved_objects(&[pools.as_slice(), &[service]].concat()).notes;
+        let about = notes.iter().find(|note| note.starts_with("Service "));
+        let as_expected = match (about, note) {
+            (Some(about), Some(note)) => about.contains(note),
+            (about, note) => about.is_none() && note.is_none(),
+        };
+        assert!(as_expected, "{annotations}: {notes:?}");
     }
 }
 

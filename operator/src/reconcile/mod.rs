@@ -47,5 +47,5 @@ mod tell;
 #[cfg(test)]
 mod tests;
 pub mod watch;
-mod wish;
+pub mod wish;
 pub mod write;

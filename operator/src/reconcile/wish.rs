@@ -15,11 +15,12 @@ use crate::allocate::{
 
 /// Annotations of one meaning, ours first, then those that Services bring along from MetalLB; the
 /// first that is there counts.
-type Places = [&'static str; 3];
+pub type Places = [&'static str; 3];
 
 const ADDRESSES_PLACES: Places =
     [ADDRESSES, "metallb.io/loadBalancerIPs", "metallb.universe.tf/loadBalancerIPs"];
-const POOL_PLACES: Places =
+/// Where a Service asks for a pool.
+pub const POOL_PLACES: Places =
     [ADDRESS_POOL, "metallb.io/address-pool", "metallb.universe.tf/address-pool"];
 const KEY_PLACES: Places =
     [SHARED_ADDRESS, "metallb.io/allow-shared-ip", "metallb.universe.tf/allow-shared-ip"];
@@ -67,7 +68,8 @@ pub(super) fn recorded_claims(service: &Service) -> Option<Claims> {
     Claims::of(service).filter(|claims| claims.claim.is_claim())
 }
 
-fn asked(annotations: &BTreeMap<String, String>, places: Places) -> Option<Asked<String>> {
+/// What is asked for in the first of these places that is there.
+pub fn asked(annotations: &BTreeMap<String, String>, places: Places) -> Option<Asked<String>> {
     places.into_iter().find_map(|place| {
         let text = annotations.get(place)?.trim();
         (!text.is_empty()).then(|| Asked { what: text.to_owned(), place })
