@@ -336,8 +336,9 @@ fn merge_nodes(
             kept.insert(name, facts);
         }
         Watched::Delete(object) => {
-            if let Ok(name) = object.name_any().parse() {
-                kept.remove(&name);
+            let name: Option<NodeName> = object.name_any().parse().ok();
+            if name.and_then(|name| kept.remove(&name)).is_none() {
+                return Merged::Nothing;
             }
         }
     }
@@ -384,5 +385,77 @@ mod tests {
         assert_eq!(after(vec![Init, InitDone]), [""; 0]);
         // What was never read is not known.
         assert_eq!(after(vec![Apply(policy("b", "Quantum"))]), ["a None"]);
+    }
+
+    fn of<T: DeserializeOwned>(value: serde_json::Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    /// A node with these labels and taints, whose kubelet was heard then.
+    fn node(labels: &serde_json::Value, taints: &serde_json::Value, heard: &str) -> Change {
+        Change::Node(Watched::Apply(of(json!({
+            "metadata": { "name": "n1", "labels": labels, "resourceVersion": heard,
+                "annotations": { "heard": heard } },
+            "spec": { "taints": taints },
+            "status": { "conditions": [{ "type": "Ready", "status": "True",
+                "lastHeartbeatTime": "2026-01-01T00:00:00Z", "message": heard }] },
+        }))))
+    }
+
+    /// A slice of this Service with an endpoint at this address on this node.
+    fn slice(service: &str, address: &str, node: &str, version: &str) -> Change {
+        Change::Slice(Watched::Apply(of(json!({
+            "addressType": "IPv4",
+            "metadata": { "namespace": "web", "name": format!("{service}-1"),
+                "resourceVersion": version,
+                "labels": { "kubernetes.io/service-name": service } },
+            "endpoints": [{ "addresses": [address], "nodeName": node }],
+        }))))
+    }
+
+    fn service(version: &str, port: u16) -> Change {
+        Change::Service(Watched::Apply(of(json!({
+            "metadata": { "namespace": "web", "name": "shop", "resourceVersion": version,
+                "annotations": { "leasehold.dev/claim": "web.shop", "seen": version } },
+            "spec": { "type": "LoadBalancer", "loadBalancerClass": "leasehold.dev/lease",
+                "ports": [{ "port": port }] },
+            "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.7" }] } },
+        }))))
+    }
+
+    #[test]
+    fn what_says_what_is_known_has_nothing_computed() {
+        let (health, _) = watch::channel(Health::default());
+        let mut state = State::default();
+        let (none, some) = (json!({}), json!({ "a": "b" }));
+        let taint = json!([{ "key": "node.kubernetes.io/not-ready", "effect": "NoExecute" }]);
+        let no_taint = json!([]);
+        for (what, change, expected) in [
+            ("a new Service", service("1", 80), true),
+            ("a write that does not matter", service("2", 80), false),
+            ("another port", service("3", 81), true),
+            ("a new node", node(&none, &no_taint, "1"), true),
+            ("the status of a node", node(&none, &no_taint, "2"), false),
+            ("its labels", node(&some, &no_taint, "3"), true),
+            ("its taints", node(&some, &taint, "4"), true),
+            ("its status again", node(&some, &taint, "5"), false),
+            ("a new slice", slice("shop", "10.0.0.1", "n1", "1"), true),
+            ("the same slice", slice("shop", "10.0.0.1", "n1", "1"), false),
+            ("another pod on the node", slice("shop", "10.0.0.2", "n1", "2"), false),
+            ("a pod on another node", slice("shop", "10.0.0.2", "n2", "3"), true),
+            ("a slice of nobody's", slice("other", "10.0.0.3", "n1", "1"), false),
+            (
+                "an unknown node is gone",
+                Change::Node(Watched::Delete(of(json!({ "metadata": { "name": "n9" } })))),
+                false,
+            ),
+            (
+                "a known one is",
+                Change::Node(Watched::Delete(of(json!({ "metadata": { "name": "n1" } })))),
+                true,
+            ),
+        ] {
+            assert_eq!(state.apply(change, &health), expected, "{what}");
+        }
     }
 }
