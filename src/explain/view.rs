@@ -71,15 +71,7 @@ impl<'a> View<'a> {
 
     /// Who owns `claim`: its holder, as long as the session lives under which it is held.
     pub fn owner(&self, claim: &ClaimRow) -> Option<&'a NodeName> {
-        let record = &claim.stored.record;
-        let (node, session) = self
-            .world
-            .sessions
-            .get_key_value(record.holder.as_ref()?)
-            .filter(|(_, s)| s.is_live())?;
-        let id = record.session.as_ref()?;
-        let stored = &session.stored;
-        (stored.uid == id.uid && stored.record.transitions == id.transitions).then_some(node)
+        self.world.owner(claim)
     }
 
     /// Who owns the claim of this name.

@@ -147,6 +147,16 @@ impl ServiceRow {
 }
 
 impl World {
+    /// Who owns `claim`: its holder, as long as the session lives under which it is held.
+    pub fn owner(&self, claim: &ClaimRow) -> Option<&NodeName> {
+        let record = &claim.stored.record;
+        let (node, session) = self.sessions.get_key_value(record.holder.as_ref()?)?;
+        let id = record.session.as_ref()?;
+        let stored = &session.stored;
+        let same = stored.uid == id.uid && stored.record.transitions == id.transitions;
+        (session.is_live() && same).then_some(node)
+    }
+
     /// What these objects say.
     pub fn of(objects: &Objects) -> Self {
         let mut snapshot = Snapshot::default();

@@ -7,13 +7,15 @@ use std::io::Write as _;
 
 use clap::{Command as Parser, CommandFactory, Parser as _};
 use clap_complete::generate;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, ResourceExt};
 
 use super::Outcome;
 use super::args::{Arguments, CompleteArguments, CompletionArguments};
 use super::connect::Cluster;
 use super::error::PluginError;
 use super::{output, read};
-use crate::explain::World;
+use crate::explain::{Objects, World};
 
 /// cobra's `ShellCompDirectiveNoFileComp`.
 const NO_FILES: &str = ":4";
@@ -97,31 +99,34 @@ fn formats(command: &Parser) -> Vec<String> {
     values.iter().map(|value| value.get_name().to_owned()).collect()
 }
 
-fn services(world: &World, namespace: &str) -> Vec<String> {
+async fn services(cluster: &Cluster) -> Result<Vec<String>, PluginError> {
+    let services = read::list(cluster, Api::all(cluster.client.clone())).await?;
+    let world = World::of(&Objects { services, ..Objects::default() });
     let ours = world.services.iter().filter(|(_, row)| row.ours);
     let short = |name: &String| match name.split_once('/') {
-        Some((of, name)) if of == namespace => name.to_owned(),
+        Some((of, name)) if of == cluster.namespace => name.to_owned(),
         _ => name.clone(),
     };
-    ours.map(|(name, _)| short(name)).collect()
+    Ok(ours.map(|(name, _)| short(name)).collect())
 }
 
-fn nodes(world: &World, _: &str) -> Vec<String> {
-    world.snapshot.nodes.keys().map(ToString::to_string).collect()
+async fn nodes(cluster: &Cluster) -> Result<Vec<String>, PluginError> {
+    let nodes: Vec<Node> = read::list(cluster, Api::all(cluster.client.clone())).await?;
+    Ok(nodes.iter().map(ResourceExt::name_any).collect())
 }
 
 /// Names from the cluster; none where it does not answer, for nobody wants an error in a prompt.
-async fn names(before: &[String], of: fn(&World, &str) -> Vec<String>) -> Vec<String> {
+async fn names(
+    before: &[String],
+    of: impl AsyncFn(&Cluster) -> Result<Vec<String>, PluginError>,
+) -> Vec<String> {
     let words = std::iter::once("kubectl-leasehold").chain(before.iter().map(String::as_str));
     // The command is not complete yet; its flags are.
     let flags = Arguments::try_parse_from(words.chain(["status"]))
         .or_else(|_| Arguments::try_parse_from(["kubectl-leasehold", "status"]));
     let Ok(flags) = flags else { return Vec::new() };
     let Ok(cluster) = Cluster::connect(&flags.cluster).await else { return Vec::new() };
-    match read::world(&cluster).await {
-        Ok(world) => of(&world, &cluster.namespace),
-        Err(_) => Vec::new(),
-    }
+    of(&cluster).await.unwrap_or_default()
 }
 
 #[cfg(test)]

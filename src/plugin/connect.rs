@@ -42,6 +42,19 @@ impl Cluster {
         })
     }
 
+    /// A cluster whose objects are where they are by default.
+    #[cfg(test)]
+    pub(super) fn of(client: Client) -> Self {
+        Self {
+            client,
+            namespace: "default".to_owned(),
+            system: leasehold_crds::lease::CLAIM_NAMESPACE.to_owned(),
+            sessions: leasehold_crds::lease::SESSION_NAMESPACE.to_owned(),
+            url: "https://192.0.2.1:6443/".to_owned(),
+            timeout: Duration::from_secs(10),
+        }
+    }
+
     /// Waits for an answer.
     pub(super) async fn call<T>(
         &self,

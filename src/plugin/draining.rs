@@ -9,20 +9,19 @@ use kube::Api;
 use leasehold_crds::lease::{LeaseName, annotation};
 use leasehold_crds::names::NodeName;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::Outcome;
 use super::args::{DrainArguments, UndrainArguments};
+use super::claims::Claims;
 use super::connect::Cluster;
 use super::error::PluginError;
 use super::moving::annotate;
 use super::table::Tone;
 use super::{output, read, target};
-use crate::explain::{View, World, simulate};
+use crate::explain::{Objects, View, World, simulate};
 
-/// How often it is looked what the node still owns.
-const LOOK: Duration = Duration::from_millis(250);
-/// For how long only what nobody can take is left before that is said.
+/// For how long nothing has moved when it is asked whether anybody can take what is left.
 const STUCK: Duration = Duration::from_secs(3);
 
 pub(super) async fn drain(
@@ -42,35 +41,44 @@ pub(super) async fn drain(
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.sessions);
     annotate(cluster, &leases, node.as_str(), annotation::DRAIN, json!("true")).await?;
     let until = Instant::now() + asked.timeout;
+    let mut claims = Claims::watch(cluster);
     let first = owned(&world, &node).len();
-    let mut stuck_since = None;
+    let (mut left, mut moved_at) = (first, Instant::now());
     loop {
-        let left = owned(&world, &node);
-        if left.is_empty() {
-            output::print(&drained(&node, first))?;
-            return Ok(Outcome::Well);
+        let (now, owned_now) = (Instant::now(), owned(&world, &node).len());
+        if owned_now != left {
+            (left, moved_at) = (owned_now, now);
         }
-        let stays = stays(&world, &node);
-        let stuck = left.len() == stays.len();
-        let since = *stuck_since.get_or_insert(Instant::now());
-        if !stuck {
-            stuck_since = None;
+        if left == 0 || now >= until.min(moved_at + STUCK) {
+            // It may have a new session, and own by that.
+            world.sessions = read::sessions(cluster).await?;
+            if owned(&world, &node).is_empty() {
+                output::print(&drained(&node, first))?;
+                return Ok(Outcome::Well);
+            }
+            if let Some(text) = stuck(&world, &node, first, now >= until) {
+                output::print(&text)?;
+                return Ok(Outcome::Negative);
+            }
+            moved_at = now;
         }
-        let now = Instant::now();
-        if now >= until || stuck && now >= since + STUCK {
-            output::print(&incomplete(&node, first, &left, &stays))?;
-            return Ok(Outcome::Negative);
-        }
-        sleep(LOOK).await;
-        world = read::world(cluster).await?;
+        claims.news(&mut world.claims, until.min(moved_at + STUCK)).await?;
     }
+}
+
+/// What is to be said if the node is not drained: because nobody can take what is left, or time is `over`.
+fn stuck(world: &World, node: &NodeName, first: usize, over: bool) -> Option<String> {
+    let (left, stays) = (owned(world, node).len(), stays(world, node));
+    (over || stays.len() == left).then(|| incomplete(node, first, left, &stays))
 }
 
 pub(super) async fn undrain(
     cluster: &Cluster,
     asked: &UndrainArguments,
 ) -> Result<Outcome, PluginError> {
-    let world = read::world(cluster).await?;
+    let nodes = read::list(cluster, Api::all(cluster.client.clone())).await?;
+    let sessions = read::sessions(cluster).await?;
+    let world = World { sessions, ..World::of(&Objects { nodes, ..Objects::default() }) };
     let node = target::node(&world, &asked.node)?;
     match world.sessions.get(&node) {
         Some(session) if session.stored.record.drain => {
@@ -85,8 +93,7 @@ pub(super) async fn undrain(
 
 /// The claims that a node owns.
 fn owned<'a>(world: &'a World, node: &NodeName) -> BTreeSet<&'a LeaseName> {
-    let view = View::new(world);
-    let of_node = world.claims.iter().filter(|(_, claim)| view.owner(claim) == Some(node));
+    let of_node = world.claims.iter().filter(|(_, claim)| world.owner(claim) == Some(node));
     of_node.map(|(name, _)| name).collect()
 }
 
@@ -111,15 +118,14 @@ fn drained(node: &NodeName, moved: usize) -> String {
 fn incomplete(
     node: &NodeName,
     first: usize,
-    left: &BTreeSet<&LeaseName>,
+    left: usize,
     stays: &[(String, Vec<String>)],
 ) -> String {
-    let moved = first.saturating_sub(left.len());
+    let moved = first.saturating_sub(left);
     let mut text = format!(
-        "{} of {node}: {moved} of {first} claims moved, {} stay{}\n",
+        "{} of {node}: {moved} of {first} claims moved, {left} stay{}\n",
         Tone::Warning.paint("drained in part"),
-        left.len(),
-        if left.len() == 1 { "s" } else { "" },
+        if left == 1 { "s" } else { "" },
     );
     for (what, obstacles) in stays {
         // Writing to a string cannot fail.

@@ -6,13 +6,15 @@
 //!                        └── move, drain: one annotation on a lease, then wait for what the speakers do
 //! ```
 //!
-//! It needs no more rights than to list what it shows, and for `move` and `drain` to patch leases.
+//! It needs no more rights than to list what it shows, and for `move` and `drain` to get, watch and patch
+//! leases.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`args`] | flags and subcommands |
 //! | `connect` | kubeconfig, client, calls and their errors |
 //! | `read` | from the API server to [`Objects`](crate::explain::Objects) |
+//! | `claims` | the claims as they change |
 //! | `target` | the Services and nodes that people name |
 //! | `table`, `output` | columns, colours, JSON and YAML |
 //! | `status`, `owners`, `explaining`, `simulating` | what is, and what would be |
@@ -24,16 +26,21 @@
 
 pub mod args;
 mod check;
+mod claims;
 mod completion;
 mod connect;
 mod draining;
 mod error;
 mod explaining;
+#[cfg(test)]
+mod fake;
 mod moving;
 mod operator;
 mod output;
 mod owners;
 mod read;
+#[cfg(test)]
+mod requests;
 mod simulating;
 mod status;
 mod sysdump;

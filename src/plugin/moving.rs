@@ -1,12 +1,13 @@
 //! `move`: has the addresses of a Service go to another node.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use leasehold_crds::lease::{LeaseName, annotation};
 use leasehold_crds::names::NodeName;
 use serde_json::{Value, json};
@@ -22,6 +23,8 @@ use crate::explain::{ClaimRow, Obstacle, View, World, obstacle, state_of};
 
 /// How often it is looked whether the claim has moved.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often it is looked for that event.
+const LOOK_FOR_EVENT: Duration = Duration::from_millis(250);
 /// How long the owner may take to write how long the move took: it does so at its next refresh.
 const TOOK: Duration = Duration::from_secs(4);
 /// How long to wait for the event that says why a move was refused.
@@ -144,16 +147,25 @@ enum Progress {
     Asked,
     /// It is asked for no more, and has not happened.
     Refused,
+    /// It was given up, and nobody owns it.
+    Released,
+    /// There is no such claim any more.
+    Gone,
+    /// What the lease says is no claim.
+    Unreadable,
 }
 
-fn progress(plan: &Plan, claim: &ClaimRow) -> Progress {
+fn progress(plan: &Plan, lease: Option<&Lease>) -> Progress {
+    let Some(lease) = lease else { return Progress::Gone };
+    let Some(claim) = ClaimRow::of(lease) else { return Progress::Unreadable };
     let record = &claim.stored.record;
     match &record.holder {
         Some(holder) if *holder == plan.to => Progress::Done(claim.took()),
         Some(holder) if *holder != plan.from => Progress::Elsewhere(holder.to_string()),
         _ if record.move_to.as_ref() == Some(&plan.to) => Progress::Asked,
         _ if record.successor.as_ref().is_some_and(|it| it.node == plan.to) => Progress::Asked,
-        _ => Progress::Refused,
+        Some(_) => Progress::Refused,
+        None => Progress::Released,
     }
 }
 
@@ -167,38 +179,53 @@ async fn await_move(
     let mut seen: Option<Instant> = None;
     loop {
         let name = plan.claim.as_str();
-        let lease = cluster.call(format!("read lease {name}"), leases.get(name)).await?;
+        let lease = cluster.call(format!("read lease {name}"), leases.get_opt(name)).await?;
         let now = Instant::now();
-        let Some(claim) = ClaimRow::of(&lease) else { continue };
-        match progress(plan, &claim) {
-            Progress::Done(took) => {
-                let first = *seen.get_or_insert(now);
-                if took.is_some() || now >= first + TOOK {
-                    return done(plan, took, first - asked_at);
-                }
-            }
-            Progress::Elsewhere(node) => {
-                let (what, cause) = (&plan.what, &claim.stored.record.cause);
-                return Ok(failed(&format!("{what} went to {node} instead: {cause}")));
-            }
-            Progress::Asked if now >= asked_at + patience => {
-                return Ok(failed(&format!(
-                    "{} is still owned by {} after {patience:?}, and still asked to move; to withdraw \
-                     that: kubectl annotate lease -n {} {name} {}-",
-                    plan.what,
-                    plan.from,
-                    cluster.system,
-                    annotation::MOVE_TO
-                )));
-            }
-            Progress::Asked => {}
-            Progress::Refused => {
-                let why = why(cluster, plan).await;
-                let why = why.unwrap_or_else(|| claim.stored.record.cause.clone());
-                return Ok(failed(&format!("{} stays with {}: {why}", plan.what, plan.from)));
+        let progress = progress(plan, lease.as_ref());
+        if let Progress::Done(took) = &progress {
+            let first = *seen.get_or_insert(now);
+            if took.is_some() || now >= first + TOOK {
+                return done(plan, took.clone(), first - asked_at);
             }
         }
+        let claim = lease.as_ref().and_then(ClaimRow::of);
+        let mut cause = claim.map(|it| it.stored.record.cause).unwrap_or_default();
+        if progress == Progress::Refused {
+            cause = why(cluster, plan).await.unwrap_or(cause);
+        }
+        let over = (now >= asked_at + patience).then_some(patience);
+        if let Some(text) = ended(plan, &progress, &cause, &cluster.system, over) {
+            return Ok(failed(&text));
+        }
         sleep(LOOK).await;
+    }
+}
+
+/// How a move has failed; `None` while it goes on. `over` is how long was waited for it, where that is enough.
+fn ended(
+    plan: &Plan,
+    progress: &Progress,
+    cause: &str,
+    namespace: &str,
+    over: Option<Duration>,
+) -> Option<String> {
+    let Plan { claim, what, from, .. } = plan;
+    match progress {
+        Progress::Done(_) => None,
+        Progress::Elsewhere(node) => Some(format!("{what} went to {node} instead: {cause}")),
+        Progress::Refused => Some(format!("{what} stays with {from}: {cause}")),
+        Progress::Released => Some(format!("nobody owns {what} any more: {cause}")),
+        Progress::Gone => Some(format!("the claim of {what} was deleted: nobody owns it any more")),
+        Progress::Asked => over.map(|patience| {
+            format!(
+                "{what} is still not there after {patience:?}, and still asked to move; to withdraw \
+                 that: kubectl annotate lease -n {namespace} {claim} {}-",
+                annotation::MOVE_TO
+            )
+        }),
+        Progress::Unreadable => over.map(|_| {
+            format!("lease {claim} of namespace {namespace} cannot be read as a claim any more")
+        }),
     }
 }
 
@@ -217,18 +244,26 @@ fn failed(text: &str) -> Outcome {
 /// Why the owner did not move a claim: what the latest event says that it wrote about one of its
 /// Services.
 async fn why(cluster: &Cluster, plan: &Plan) -> Option<String> {
-    let events: Api<Event> = Api::all(cluster.client.clone());
+    // Events are in the namespace of what they are about.
+    let namespaces = plan.services.iter().filter_map(|name| Some(name.split_once('/')?.0));
+    let namespaces: BTreeSet<&str> = namespaces.collect();
+    let fields = format!("reason={REFUSED},regarding.kind=Service");
     let until = Instant::now() + EVENT;
     loop {
-        let events = read::list(cluster, events.clone()).await.ok()?;
-        let told = events.iter().filter(|event| is_refusal(event, plan)).max_by_key(|it| when(it));
-        if let Some(told) = told {
-            return told.note.clone();
+        let mut told = Vec::new();
+        for namespace in &namespaces {
+            let events: Api<Event> = Api::namespaced(cluster.client.clone(), namespace);
+            let params = ListParams::default().fields(&fields);
+            let events = read::pages(cluster, &events, params, "events").await.ok()?;
+            told.extend(events.into_iter().filter(|event| is_refusal(event, plan)));
+        }
+        if let Some(told) = told.into_iter().max_by_key(when) {
+            return told.note;
         }
         if Instant::now() >= until {
             return None;
         }
-        sleep(LOOK).await;
+        sleep(LOOK_FOR_EVENT).await;
     }
 }
 
@@ -245,4 +280,56 @@ fn is_refusal(event: &Event, plan: &Plan) -> bool {
 fn when(event: &Event) -> Option<Timestamp> {
     let series = event.series.as_ref().map(|series| series.last_observed_time.0);
     series.or_else(|| event.event_time.as_ref().map(|time| time.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_become_of_a_move_is_said_as_it_is() {
+        let plan = Plan {
+            claim: "web.shop".parse().unwrap(),
+            services: vec!["web/shop".to_owned()],
+            what: "web/shop (192.0.2.7)".to_owned(),
+            from: "n1".parse().unwrap(),
+            to: "n2".parse().unwrap(),
+            warning: None,
+        };
+        let lease = |holder: Option<&str>, asked: Option<&str>| -> Option<Lease> {
+            let annotations = json!({ annotation::MOVE_TO: asked.unwrap_or_default() });
+            serde_json::from_value(json!({
+                "metadata": { "name": "web.shop", "uid": "c", "resourceVersion": "1",
+                    "annotations": annotations },
+                "spec": { "holderIdentity": holder },
+            }))
+            .unwrap()
+        };
+        let unreadable =
+            serde_json::from_value(json!({ "metadata": { "name": "web.shop" } })).unwrap();
+        let over = Some(Duration::from_secs(10));
+        for (lease, expected, text) in [
+            (lease(Some("n2"), None), Progress::Done(None), None),
+            (lease(Some("n1"), Some("n2")), Progress::Asked, Some("still asked to move")),
+            (lease(None, Some("n2")), Progress::Asked, Some("is still not there after 10s")),
+            (lease(Some("n1"), None), Progress::Refused, Some("stays with n1: why")),
+            (lease(None, None), Progress::Released, Some("nobody owns web/shop (192.0.2.7) any")),
+            (
+                lease(Some("n3"), None),
+                Progress::Elsewhere("n3".to_owned()),
+                Some("went to n3 instead: why"),
+            ),
+            (unreadable, Progress::Unreadable, Some("cannot be read as a claim any more")),
+            (None, Progress::Gone, Some("was deleted")),
+        ] {
+            let progress = progress(&plan, lease.as_ref());
+            assert_eq!(progress, expected, "{lease:?}");
+            let said = ended(&plan, &progress, "why", "leasehold-system", over);
+            let said_as_expected = match (&said, text) {
+                (Some(said), Some(text)) => said.contains(text),
+                (said, text) => said.is_none() && text.is_none(),
+            };
+            assert!(said_as_expected, "{said:?}");
+        }
+    }
 }

@@ -1,26 +1,51 @@
 //! From the API server to what is known of the cluster.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use futures::FutureExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Resource};
+use leasehold_crds::names::NodeName;
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde::de::DeserializeOwned;
 
 use super::connect::Cluster;
 use super::error::PluginError;
-use crate::explain::{Objects, World};
+use crate::explain::{Objects, SessionRow, World};
+
+/// How many objects the API server is asked for at once: each answer has to come within the time of one.
+const PAGE: u32 = 500;
 
 /// Lists all objects of a kind.
 pub(super) async fn list<K>(cluster: &Cluster, api: Api<K>) -> Result<Vec<K>, PluginError>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let doing = format!("list {}", K::plural(&()));
-    let params = ListParams::default();
-    Ok(cluster.call(doing, api.list(&params)).await?.items)
+    pages(cluster, &api, ListParams::default(), &K::plural(&())).await
+}
+
+/// Lists the objects that `params` select, page by page. `plural` is what they are called.
+pub(super) async fn pages<K>(
+    cluster: &Cluster,
+    api: &Api<K>,
+    params: ListParams,
+    plural: &str,
+) -> Result<Vec<K>, PluginError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let mut objects = Vec::new();
+    let mut params = params.limit(PAGE);
+    loop {
+        let page = cluster.call(format!("list {plural}"), api.list(&params)).await?;
+        objects.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(objects),
+        }
+    }
 }
 
 /// As [`list`], of a kind of ours, which the API server may not know.
@@ -54,6 +79,14 @@ pub(super) async fn objects(cluster: &Cluster) -> Result<Objects, PluginError> {
         list::<Lease>(cluster, Api::namespaced(client(), &cluster.system)).boxed(),
     )?;
     Ok(Objects { services, slices, nodes, policies, pools, sessions, claims })
+}
+
+/// The sessions, by node.
+pub(super) async fn sessions(
+    cluster: &Cluster,
+) -> Result<BTreeMap<NodeName, SessionRow>, PluginError> {
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.sessions);
+    Ok(list(cluster, leases).await?.iter().filter_map(SessionRow::of).collect())
 }
 
 /// What is known of the cluster.

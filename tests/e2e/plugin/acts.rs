@@ -3,6 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use leasehold_lab::SYSTEM_NAMESPACE;
+use serde_json::json;
 use tokio::time::sleep;
 
 use super::named;
@@ -32,6 +38,18 @@ pub async fn a_service_moves_to_the_node_that_it_is_told_to() -> Result<()> {
     let asked = annotation(&scene.claim().await?, "leasehold.dev/move-to").map(str::to_owned);
     ensure!(asked.is_none(), "still asked to move to {asked:?}");
 
+    // By these fields the plugin asks why an owner refuses.
+    let worker = scene.cluster.workers().first().context("no worker")?;
+    let leases: Api<Lease> = Api::namespaced(lab.admin(), SYSTEM_NAMESPACE);
+    let asked =
+        json!({ "metadata": { "annotations": { "leasehold.dev/move-to": worker.name() } } });
+    let (claim, params) = (scene.service.claim(), PatchParams::default());
+    leases.patch(&claim, &params, &Patch::Merge(asked)).await?;
+    let events: Api<Event> = Api::namespaced(lab.admin(), scene.cluster.namespace());
+    let refused = ListParams::default().fields("reason=MoveRefused,regarding.kind=Service");
+    let told = async || Ok(!events.list(&refused).await?.items.is_empty());
+    scene.until("the owner says why it does not move it", told).await?;
+
     // There is nothing to do, or nothing that could be done.
     let already = lab.plugin(&["move", &web, "--to", to.name()])?.with_code(0)?;
     ensure!(already.text.contains("already"), "{already:?}");
@@ -39,7 +57,6 @@ pub async fn a_service_moves_to_the_node_that_it_is_told_to() -> Result<()> {
     cordon(third, true).await?;
     let refused = lab.plugin(&["move", &web, "--to", third.name()])?.with_code(1)?;
     ensure!(refused.notes.contains("cordoned"), "{refused:?}");
-    let worker = scene.cluster.workers().first().context("no worker")?;
     let refused = lab.plugin(&["move", &web, "--to", worker.name()])?.with_code(1)?;
     ensure!(refused.notes.contains("no speaker has run here"), "{refused:?}");
     lab.plugin(&["move", &web, "--to", "plugmove-nodd-1"])?.with_code(2)?;
