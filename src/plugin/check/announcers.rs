@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use leasehold_crds::IPAddressPool;
@@ -17,7 +17,7 @@ use pnet_base::MacAddr;
 use super::super::connect::Cluster;
 use super::super::error::PluginError;
 use super::super::output::listed;
-use super::super::read::list;
+use super::super::read::{list, pages};
 use super::{Finding, or_none, skip};
 use crate::explain::{OTHER_WRITER, View};
 
@@ -27,37 +27,33 @@ const STRANGERS: &str = "strangers";
 const WRITERS: &str = "writers";
 const SYSTEM: &str = "kube-system";
 
-/// What is read for the check.
-#[derive(Clone, Debug, Default)]
+/// What is read for the check, each by a right of its own; or why it may not be read.
+#[derive(Clone, Debug)]
 pub(super) struct Announcers {
-    sets: Vec<DaemonSet>,
+    sets: Result<Vec<DaemonSet>, String>,
     /// Static pods among them.
-    pods: Vec<Pod>,
+    pods: Result<Vec<Pod>, String>,
     /// The names of Cilium's policies for announcements on layer 2.
-    cilium: Vec<String>,
+    cilium: Result<Vec<String>, String>,
 }
 
-pub(super) async fn read(cluster: &Cluster) -> Result<Result<Announcers, String>, PluginError> {
-    let read = async {
-        let sets = list(cluster, Api::all(cluster.client.clone())).await?;
-        let pods = list(cluster, Api::namespaced(cluster.client.clone(), SYSTEM)).await?;
-        let kind = GroupVersionKind::gvk("cilium.io", "v2alpha1", "CiliumL2AnnouncementPolicy");
-        let resource = ApiResource::from_gvk_with_plural(&kind, "ciliuml2announcementpolicies");
-        let policies: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
-        let params = kube::api::ListParams::default();
-        let policies = cluster.call("list Cilium's policies", policies.list(&params)).await;
-        let policies = or_none(policies.map(|list| list.items))?;
-        Ok(Announcers { sets, pods, cilium: policies.iter().map(ResourceExt::name_any).collect() })
-    };
-    skip(read.await)
+pub(super) async fn read(cluster: &Cluster) -> Result<Announcers, PluginError> {
+    let client = || cluster.client.clone();
+    let kind = GroupVersionKind::gvk("cilium.io", "v2alpha1", "CiliumL2AnnouncementPolicy");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "ciliuml2announcementpolicies");
+    let policies: Api<DynamicObject> = Api::all_with(client(), &resource);
+    let policies = pages(cluster, &policies, ListParams::default(), "Cilium's policies").await;
+    let names = |policies: Vec<DynamicObject>| policies.iter().map(ResourceExt::name_any).collect();
+    Ok(Announcers {
+        sets: skip(list(cluster, Api::all(client())).await)?,
+        pods: skip(list(cluster, Api::namespaced(client(), SYSTEM)).await)?,
+        cilium: skip(or_none(policies))?.map(names),
+    })
 }
 
 /// Who else announces.
-pub(super) fn check(read: &Result<Announcers, String>) -> Vec<Finding> {
-    let announcers = match read {
-        Ok(announcers) => announcers,
-        Err(why) => return vec![Finding::skipped(CHECK, why)],
-    };
+pub(super) fn check(read: &Announcers) -> Vec<Finding> {
+    let Announcers { sets, pods, cilium } = read;
     let of_set = |set: &DaemonSet| {
         let place = format!("{}/{}", set.namespace().unwrap_or_default(), set.name_any());
         let spec = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
@@ -70,17 +66,19 @@ pub(super) fn check(read: &Result<Announcers, String>) -> Vec<Finding> {
         let name = known(pod.labels(), pod.spec.as_ref()).filter(|_| static_pod)?;
         Some(format!("{name} (pod {SYSTEM}/{})", pod.name_any()))
     };
-    let cilium =
-        announcers.cilium.iter().map(|it| format!("Cilium (CiliumL2AnnouncementPolicy {it})"));
-    let found = announcers.sets.iter().filter_map(of_set);
-    let found = found.chain(announcers.pods.iter().filter_map(of_pod)).chain(cilium);
-    let findings: Vec<Finding> = found
+    let of_cilium = |name: &String| format!("Cilium (CiliumL2AnnouncementPolicy {name})");
+    let found = sets.iter().flatten().filter_map(of_set);
+    let found = found.chain(pods.iter().flatten().filter_map(of_pod));
+    let found = found.chain(cilium.iter().flatten().map(of_cilium));
+    let mut findings: Vec<Finding> = found
         .map(|who| {
             let fix = "have it announce none of the addresses of Leasehold's pools, by pools and classes \
                        that do not overlap, or remove it";
             Finding::warn(CHECK, format!("{who} announces addresses as well"), fix)
         })
         .collect();
+    let unread = [sets.as_ref().err(), pods.as_ref().err(), cilium.as_ref().err()];
+    findings.extend(unread.into_iter().flatten().map(|why| Finding::skipped(CHECK, why)));
     if findings.is_empty() {
         return vec![Finding::ok(CHECK, "no other load balancer is known to the API server")];
     }
@@ -176,6 +174,7 @@ pub(super) fn writers(view: &View<'_>) -> Vec<Finding> {
 mod tests {
     use serde_json::json;
 
+    use super::super::super::fake::Answer;
     use super::super::Level;
     use super::*;
     use crate::explain::{Objects, World};
@@ -211,6 +210,28 @@ mod tests {
         assert_eq!(found("AddressAssigned").level, Level::Ok);
     }
 
+    fn nothing() -> Announcers {
+        Announcers { sets: Ok(Vec::new()), pods: Ok(Vec::new()), cilium: Ok(Vec::new()) }
+    }
+
+    #[tokio::test]
+    async fn what_may_not_be_read_is_skipped_for_itself() {
+        let levels = |found: &[Finding]| found.iter().map(|it| it.level).collect::<Vec<_>>();
+        assert_eq!(levels(&check(&nothing())), [Level::Ok]);
+        // No right for pods of kube-system, and no Cilium.
+        let metallb = json!({ "app": "metallb", "component": "speaker" });
+        let sets = serde_json::to_value(set("it", &metallb, "quay.io/metallb/speaker")).unwrap();
+        let (cluster, _) = Cluster::that_says(move |asked| match asked.last() {
+            "daemonsets" => Answer::list(std::slice::from_ref(&sets)),
+            "pods" => Answer::refused(403, "pods is forbidden"),
+            _ => Answer::missing(),
+        });
+        let found = check(&read(&cluster).await.unwrap());
+        assert_eq!(levels(&found), [Level::Warn, Level::Skipped], "{found:?}");
+        assert!(found[0].message.starts_with("MetalLB"), "{found:?}");
+        assert_eq!(found[1].message, "cannot list pods: pods is forbidden");
+    }
+
     #[test]
     fn other_load_balancers_are_told_by_labels_and_images() {
         let none = json!({});
@@ -226,8 +247,8 @@ mod tests {
             (&none, "ghcr.io/kube-vip/kube-vip:v1", Some("kube-vip")),
             (&none, "leasehold/speaker:0.1.0", None),
         ] {
-            let sets = vec![set("it", labels, image)];
-            let found = check(&Ok(Announcers { sets, ..Announcers::default() }));
+            let sets = Ok(vec![set("it", labels, image)]);
+            let found = check(&Announcers { sets, ..nothing() });
             let named = expected.is_some_and(|name| found[0].message.starts_with(name));
             assert!(named == (found[0].level == Level::Warn), "{image}: {found:?}");
             assert_eq!(expected.is_some(), found[0].level == Level::Warn, "{image}");

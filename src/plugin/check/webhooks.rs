@@ -39,26 +39,34 @@ pub(super) struct Webhook {
 pub(super) struct Webhooks {
     /// Webhooks, each with the name of its configuration.
     hooks: Vec<(String, Webhook)>,
-    /// The labels of the namespaces of our leases.
+    /// The labels of the namespaces of our leases; none where they are not known.
     namespaces: Vec<BTreeMap<String, String>>,
+    /// Why some of it may not be read.
+    unread: Vec<String>,
 }
 
-pub(super) async fn read(cluster: &Cluster) -> Result<Result<Webhooks, String>, PluginError> {
+pub(super) async fn read(cluster: &Cluster) -> Result<Webhooks, PluginError> {
     let client = || cluster.client.clone();
-    let read = async {
-        let validating: Api<ValidatingWebhookConfiguration> = Api::all(client());
-        let mutating: Api<MutatingWebhookConfiguration> = Api::all(client());
-        let mut hooks = webhooks(&list(cluster, validating).await?)?;
-        hooks.extend(webhooks(&list(cluster, mutating).await?)?);
-        let all: Api<Namespace> = Api::all(client());
-        let mut namespaces = Vec::new();
-        for name in [&cluster.system, &cluster.sessions] {
-            let found = cluster.call("read namespaces", all.get_opt(name)).await?;
-            namespaces.extend(found.map(|it| it.labels().clone()));
+    let mut read = Webhooks::default();
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client());
+    match skip(list(cluster, validating).await)? {
+        Ok(configurations) => read.hooks.extend(webhooks(&configurations)?),
+        Err(why) => read.unread.push(why),
+    }
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client());
+    match skip(list(cluster, mutating).await)? {
+        Ok(configurations) => read.hooks.extend(webhooks(&configurations)?),
+        Err(why) => read.unread.push(why),
+    }
+    let all: Api<Namespace> = Api::all(client());
+    for name in [&cluster.system, &cluster.sessions] {
+        let found = cluster.call(format!("read namespace {name}"), all.get_opt(name)).await;
+        match skip(found)? {
+            Ok(found) => read.namespaces.extend(found.map(|it| it.labels().clone())),
+            Err(why) => read.unread.push(why),
         }
-        Ok(Webhooks { hooks, namespaces })
-    };
-    skip(read.await)
+    }
+    Ok(read)
 }
 
 /// The webhooks of configurations of either kind.
@@ -77,14 +85,10 @@ fn webhooks<K: Resource + Serialize>(
 }
 
 /// Which webhooks are called for our leases.
-pub(super) fn check(read: &Result<Webhooks, String>) -> Vec<Finding> {
-    let webhooks = match read {
-        Ok(webhooks) => webhooks,
-        Err(why) => return vec![Finding::skipped(CHECK, why)],
-    };
+pub(super) fn check(read: &Webhooks) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (configuration, hook) in &webhooks.hooks {
-        if !hook.is_called(&webhooks.namespaces) {
+    for (configuration, hook) in &read.hooks {
+        if !hook.is_called(&read.namespaces) {
             continue;
         }
         let seconds = hook.timeout_seconds.unwrap_or(10);
@@ -108,6 +112,7 @@ pub(super) fn check(read: &Result<Webhooks, String>) -> Vec<Finding> {
             Finding::fail(CHECK, text, fix)
         });
     }
+    findings.extend(read.unread.iter().map(|why| Finding::skipped(CHECK, why)));
     if findings.is_empty() {
         findings.push(Finding::ok(CHECK, "none is called for leases"));
     }
@@ -142,6 +147,7 @@ fn is_of_leases(rule: &RuleWithOperations) -> bool {
 mod tests {
     use serde_json::json;
 
+    use super::super::super::fake::Answer;
     use super::super::Level;
     use super::*;
 
@@ -159,8 +165,25 @@ mod tests {
             "kubernetes.io/metadata.name".to_owned(),
             "leasehold-system".to_owned(),
         )]);
-        let webhooks = Webhooks { hooks: vec![("all".to_owned(), hook)], namespaces: vec![labels] };
-        check(&Ok(webhooks))[0].level
+        let hooks = vec![("all".to_owned(), hook)];
+        let (namespaces, unread) = (vec![labels], Vec::new());
+        check(&Webhooks { hooks, namespaces, unread })[0].level
+    }
+
+    #[tokio::test]
+    async fn what_may_not_be_read_is_skipped_for_itself() {
+        let hook = json!({ "metadata": { "name": "all" }, "webhooks": [{
+            "name": "all.things.example", "rules": [rule("*", "*", "*")], "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "clientConfig": {},
+        }] });
+        let (cluster, _) = Cluster::that_says(move |asked| match asked.last() {
+            "mutatingwebhookconfigurations" => Answer::list(std::slice::from_ref(&hook)),
+            _ => Answer::refused(403, "forbidden"),
+        });
+        let found = check(&read(&cluster).await.unwrap());
+        let levels: Vec<_> = found.iter().map(|it| it.level).collect();
+        let skipped = Level::Skipped;
+        assert_eq!(levels, [Level::Fail, skipped, skipped, skipped], "{found:?}");
     }
 
     #[test]
