@@ -90,7 +90,8 @@ pub enum Command {
     Watch(WatchArguments),
     /// Looks for what keeps Leasehold from working well. Exits with 1 if a check fails
     Check(FormatArguments),
-    /// Writes an archive for whoever looks into a problem: objects, leases, events, logs; no Secrets
+    /// Writes an archive for whoever looks into a problem: objects, leases, events, logs; no Secrets. Exits
+    /// with 1 if some of it could not be read
     Sysdump(SysdumpArguments),
     /// Prints a completion script for `kubectl-leasehold`
     Completion(CompletionArguments),
@@ -221,7 +222,8 @@ pub struct WatchArguments {
 /// Where the archive goes.
 #[derive(Clone, Debug, Args)]
 pub struct SysdumpArguments {
-    /// The archive to write; by default `leasehold-sysdump-<time>.tar.gz` in this folder.
+    /// The archive to write, which must not exist; by default `leasehold-sysdump-<time>.tar.gz` in this
+    /// folder.
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// How many lines of each log.

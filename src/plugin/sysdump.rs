@@ -2,9 +2,10 @@
 //! read. What cannot be read is said in `errors.txt` of the archive.
 
 use std::fmt::Debug;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -53,7 +54,7 @@ impl<W: Write> Archive<W> {
     fn add(&mut self, name: &str, content: &str) -> io::Result<()> {
         let mut header = tar::Header::new_gnu();
         header.set_size(u64::try_from(content.len()).unwrap_or(u64::MAX));
-        header.set_mode(0o644);
+        header.set_mode(0o600);
         header.set_mtime(self.seconds);
         header.set_cksum();
         let path = format!("{}/{name}", self.root);
@@ -90,7 +91,7 @@ pub(super) async fn run(
     // Whether there is anything to read is known before a file is made.
     cluster.call("read the version", cluster.client.apiserver_version()).await?;
     let file = |source| PluginError::File { path: path.clone(), source };
-    let out = File::create(&path).map_err(file)?;
+    let out = create(&path)?;
     let seconds = u64::try_from(now.as_second()).unwrap_or(0);
     let mut archive = Archive::new(out, root, seconds);
     objects(cluster, &mut archive).await.map_err(file)?;
@@ -102,7 +103,19 @@ pub(super) async fn run(
     if missing > 0 {
         output::note(&format!("{missing} things could not be read: see errors.txt in it"));
     }
-    Ok(Outcome::Well)
+    Ok((missing == 0).into())
+}
+
+/// A file that was not there, for this user's eyes alone: annotations and logs may tell what is not for all.
+fn create(path: &Path) -> Result<File, PluginError> {
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    created.map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => PluginError::Usage(format!(
+            "{} exists, and is not overwritten: name another file by --file",
+            path.display()
+        )),
+        _ => PluginError::File { path: path.to_owned(), source },
+    })
 }
 
 async fn objects<W: Write>(cluster: &Cluster, archive: &mut Archive<W>) -> io::Result<()> {
@@ -271,6 +284,23 @@ mod tests {
         assert_eq!(files[0], ("dump/a.txt".to_owned(), "content".to_owned()));
         assert_eq!(files[1].0, "dump/errors.txt");
         assert!(files[1].1.starts_with("b.txt: this cluster does not know IPAddressPools"));
+    }
+
+    #[test]
+    fn an_archive_is_for_its_user_alone_and_overwrites_nothing() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let path = std::env::temp_dir().join(format!("leasehold-sysdump-{}", std::process::id()));
+        let made = create(&path).and_then(|file| {
+            let metadata = file.metadata();
+            metadata.map_err(|source| PluginError::File { path: path.clone(), source })
+        });
+        let again = create(&path).map_err(|error| (error.exit_code(), error.to_string()));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(made.unwrap().permissions().mode() & 0o777, 0o600);
+        let (code, text) = again.unwrap_err();
+        assert_eq!(code, 2);
+        assert!(text.ends_with("exists, and is not overwritten: name another file by --file"));
     }
 
     #[test]

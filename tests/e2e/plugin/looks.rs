@@ -1,5 +1,6 @@
 //! Checks, and archives.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -174,6 +175,13 @@ pub async fn an_archive_has_all_that_is_of_use_and_no_secret() -> Result<()> {
     let answer = lab.plugin(&["sysdump", "--file", file])?.with_code(0)?;
     ensure!(answer.text.trim() == file, "{answer:?}");
 
+    let mode = std::fs::metadata(&path)?.permissions().mode() & 0o777;
+    ensure!(mode == 0o600, "its mode is {mode:o}");
+    let before = std::fs::read(&path)?;
+    let again = lab.plugin(&["sysdump", "--file", file])?.with_code(2)?;
+    ensure!(again.notes.contains("is not overwritten"), "{again:?}");
+    ensure!(std::fs::read(&path)? == before, "it was overwritten");
+
     let folder = lab.folder().join("plugdump");
     std::fs::create_dir_all(&folder)?;
     let mut unpack = Command::new("tar");
@@ -216,7 +224,7 @@ pub async fn an_archive_has_all_that_is_of_use_and_no_secret() -> Result<()> {
     let kubeconfig = lab.plane().kubeconfig(leasehold_lab::SPEAKER_ACCOUNT);
     let partial = lab.folder().join("partial.tar.gz");
     let partial = partial.to_str().context("a path of text")?;
-    let answer = lab.plugin_with(&kubeconfig, &["sysdump", "--file", partial])?.with_code(0)?;
+    let answer = lab.plugin_with(&kubeconfig, &["sysdump", "--file", partial])?.with_code(1)?;
     ensure!(answer.notes.contains("errors.txt"), "{answer:?}");
     let listed = Command::new("tar").args(["-tzf", partial]).output()?;
     let listed = String::from_utf8(listed.stdout)?;
