@@ -13,8 +13,8 @@ use crate::version;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, and all is well
-  1  done, and the answer is bad: an address without an owner, a check that failed, a move that did
-     not happen
+  1  done, and the answer is bad: an address without an owner, no active operator, a check that failed,
+     a move that did not happen
   2  the command cannot be understood, or names something that does not exist
   3  the API server cannot be reached, or refuses";
 
@@ -69,8 +69,8 @@ pub struct ClusterFlags {
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// The cluster at a glance: speakers, Services, pools. Exits with 1 while a Service has no address
-    /// or nobody owns it
+    /// The cluster at a glance: operator, speakers, Services, pools. Exits with 1 while no operator is
+    /// active, a Service has no address or nobody owns it
     Status(FormatArguments),
     /// Who owns which address, on which interface, since when and why
     Owners(OwnersArguments),

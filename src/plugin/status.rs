@@ -29,6 +29,13 @@ pub(super) struct Status {
     troubles: Vec<String>,
 }
 
+impl Status {
+    /// Whether new Services get addresses, and all have one that a node owns or that nobody is to announce.
+    const fn is_well(&self) -> bool {
+        self.operator.is_some() && self.services.unowned + self.services.pending == 0
+    }
+}
+
 /// How many Services are in which state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -75,7 +82,7 @@ pub(super) async fn run(
         None => text(&status),
     };
     output::print(&text)?;
-    Ok((status.services.unowned + status.services.pending == 0).into())
+    Ok(status.is_well().into())
 }
 
 /// What there is to say.
@@ -200,4 +207,47 @@ fn text(status: &Status) -> String {
         let _ = writeln!(text, "{} {trouble}", Tone::Warning.paint("!"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn all_is_well_while_an_operator_works_and_no_service_waits() {
+        let taken = |name: &str| {
+            json!({
+                "metadata": { "namespace": "web", "name": name },
+                "spec": { "type": "LoadBalancer" },
+                "status": { "conditions": [{
+                    "type": "leasehold.dev/Allocated", "status": "False", "reason": "PoolExhausted",
+                    "message": "full", "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }] },
+            })
+        };
+        let plain = |name: &str| {
+            json!({
+                "metadata": { "namespace": "web", "name": name }, "spec": { "type": "LoadBalancer" },
+            })
+        };
+        let (works, still) = (Operator::Active("a".to_owned()), Operator::Still("a".to_owned()));
+        // One that the operator looked at shows that it serves those without a class, so all others wait, too.
+        for (services, operator, pending, well) in [
+            (vec![], &works, 0, true),
+            (vec![], &still, 0, false),
+            (vec![], &Operator::Absent, 0, false),
+            (vec![plain("a")], &works, 0, true),
+            (vec![taken("a")], &works, 1, false),
+            (vec![taken("a"), plain("b"), plain("c")], &works, 3, false),
+        ] {
+            let services: Vec<_> =
+                services.into_iter().map(|it| serde_json::from_value(it).unwrap()).collect();
+            let objects = Objects { services, ..Objects::default() };
+            let world = World::of(&objects);
+            let status = status(&objects, &View::new(&world), operator);
+            assert_eq!((status.services.pending, status.is_well()), (pending, well), "{status:?}");
+        }
+    }
 }

@@ -199,6 +199,7 @@ fn operation() -> Vec<Trial> {
         plugin::acts::a_service_moves_to_the_node_that_it_is_told_to,
         plugin::acts::a_drained_node_owns_nothing_until_it_is_told_otherwise,
         plugin::looks::a_check_finds_pools_that_overlap_and_webhooks_on_leases,
+        plugin::looks::a_dead_operator_is_seen_and_who_waits_for_it_is_counted,
         plugin::looks::an_archive_has_all_that_is_of_use_and_no_secret,
         rights::each_right_is_used_and_nothing_else_is_asked_for,
         readme::what_the_pages_tell_to_type_works_as_it_stands_there,

@@ -153,6 +153,51 @@ pub async fn a_check_finds_pools_that_overlap_and_webhooks_on_leases() -> Result
     Ok(())
 }
 
+/// A Service without a class that asks for the pool of the cluster.
+fn classless(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": { "namespace": namespace, "name": name,
+            "annotations": { "leasehold.dev/address-pool": "plugdead" } },
+        "spec": { "type": "LoadBalancer", "ports": [{ "port": 80 }] },
+    })
+}
+
+pub async fn a_dead_operator_is_seen_and_who_waits_for_it_is_counted() -> Result<()> {
+    let lab = Lab::start().await?;
+    lab.start_operator(&["--default-class"])?;
+    let scene = Scene::of(lab.cluster("plugdead")).await?;
+    let namespace = scene.cluster.namespace();
+    lab.apply(classless(namespace, "served")).await?;
+    let well = async || {
+        let status = lab.plugin(&["status", "-o", "json"])?;
+        Ok(status.code == 0 && status.json()?["services"]["total"] == 2)
+    };
+    scene.until("an operator is active and both Services are well", well).await?;
+    ensure!(found(&findings(&lab, 0)?, "operator", "ok", &["is active"]));
+
+    lab.operator()?.process().kill().await?;
+    let dead = lab.plugin(&["status", "-o", "json"])?.with_code(1)?.json()?;
+    ensure!(dead["operator"].is_null() && dead["services"]["pending"] == 0, "{dead:#}");
+    let says = text(&dead, "/troubles/0")?;
+    ensure!(says.contains("no replica of the operator is active"), "{dead:#}");
+    print!("{}", lab.plugin(&["status"])?.with_code(1)?.text);
+    let failed = findings(&lab, 1)?;
+    ensure!(found(&failed, "operator", "fail", &["does not renew its lease"]), "{failed:#?}");
+
+    // Nobody has marked it: another of its kind shows that it is the operator's.
+    lab.apply(classless(namespace, "waits")).await?;
+    let waits = lab.plugin(&["status", "-o", "json"])?.with_code(1)?.json()?;
+    ensure!(waits["services"]["total"] == 3 && waits["services"]["pending"] == 1, "{waits:#}");
+    let waiting = format!("{namespace}/waits: the operator has not looked at it");
+    let told = list(&waits, "/troubles")?;
+    ensure!(told.iter().any(|it| it.as_str().is_some_and(|it| it.contains(&waiting))), "{waits:#}");
+
+    lab.start_operator(&["--default-class"])?;
+    let well = async || Ok(lab.plugin(&["status"])?.code == 0);
+    scene.until("an operator is active and all Services are well", well).await
+}
+
 /// The configuration of kube-proxy as kubeadm keeps it.
 fn proxy(mode: &str) -> Value {
     json!({
