@@ -100,11 +100,7 @@ impl Election {
         let own = self.interfaces.values().map(|interface| (interface.mac, &self.config.node));
         let all: BTreeMap<MacAddr, &NodeName> = interfaces.chain(own).collect();
         let before = &self.listening.watchlist.speakers;
-        if before
-            .iter()
-            .map(|(mac, node)| (mac, node))
-            .eq(all.iter().map(|(mac, node)| (mac, *node)))
-        {
+        if before.iter().eq(all.iter().map(|(mac, node)| (mac, *node))) {
             return Arc::clone(before);
         }
         Arc::new(all.into_iter().map(|(mac, node)| (mac, node.clone())).collect())

@@ -191,7 +191,7 @@ mod tests {
     /// `renewed`.
     fn dropped(lease: u64) -> (Duration, Duration) {
         let lease = Duration::from_secs(lease);
-        let kept = (lease - MARGIN - KERNEL_LATE).as_secs();
+        let kept = lease.saturating_sub(MARGIN + KERNEL_LATE).as_secs();
         (Duration::from_secs(kept), lease / 3)
     }
 

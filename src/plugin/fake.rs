@@ -116,8 +116,8 @@ impl Cluster {
                 kept.0.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
                 async move {
                     tokio::time::sleep(after).await;
-                    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-                    let mut response = Response::new(Body::from(text.into_bytes()));
+                    let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+                    let mut response = Response::new(Body::from(lines.join("\n").into_bytes()));
                     *response.status_mut() = code.try_into().unwrap();
                     Ok(response)
                 }

@@ -430,7 +430,7 @@ mod tests {
         let (none, some) = (json!({}), json!({ "a": "b" }));
         let taint = json!([{ "key": "node.kubernetes.io/not-ready", "effect": "NoExecute" }]);
         let no_taint = json!([]);
-        for (what, change, expected) in [
+        let rows = vec![
             ("a new Service", service("1", 80), true),
             ("a write that does not matter", service("2", 80), false),
             ("another port", service("3", 81), true),
@@ -454,7 +454,8 @@ mod tests {
                 Change::Node(Watched::Delete(of(json!({ "metadata": { "name": "n1" } })))),
                 true,
             ),
-        ] {
+        ];
+        for (what, change, expected) in rows {
             assert_eq!(state.apply(change, &health), expected, "{what}");
         }
     }

@@ -163,6 +163,11 @@ fn classless(namespace: &str, name: &str) -> Value {
     })
 }
 
+/// So many Services `status` counts.
+fn counted(status: &Value, which: &str) -> Option<u64> {
+    status.pointer("/services")?.get(which)?.as_u64()
+}
+
 pub async fn a_dead_operator_is_seen_and_who_waits_for_it_is_counted() -> Result<()> {
     let lab = Lab::start().await?;
     lab.start_operator(&["--default-class"])?;
@@ -171,14 +176,17 @@ pub async fn a_dead_operator_is_seen_and_who_waits_for_it_is_counted() -> Result
     lab.apply(classless(namespace, "served")).await?;
     let well = async || {
         let status = lab.plugin(&["status", "-o", "json"])?;
-        Ok(status.code == 0 && status.json()?["services"]["total"] == 2)
+        Ok(status.code == 0 && counted(&status.json()?, "total") == Some(2))
     };
     scene.until("an operator is active and both Services are well", well).await?;
     ensure!(found(&findings(&lab, 0)?, "operator", "ok", &["is active"]));
 
     lab.operator()?.process().kill().await?;
     let dead = lab.plugin(&["status", "-o", "json"])?.with_code(1)?.json()?;
-    ensure!(dead["operator"].is_null() && dead["services"]["pending"] == 0, "{dead:#}");
+    ensure!(
+        dead.get("operator") == Some(&Value::Null) && counted(&dead, "pending") == Some(0),
+        "{dead:#}"
+    );
     let says = text(&dead, "/troubles/0")?;
     ensure!(says.contains("no replica of the operator is active"), "{dead:#}");
     print!("{}", lab.plugin(&["status"])?.with_code(1)?.text);
@@ -188,7 +196,10 @@ pub async fn a_dead_operator_is_seen_and_who_waits_for_it_is_counted() -> Result
     // Nobody has marked it: another of its kind shows that it is the operator's.
     lab.apply(classless(namespace, "waits")).await?;
     let waits = lab.plugin(&["status", "-o", "json"])?.with_code(1)?.json()?;
-    ensure!(waits["services"]["total"] == 3 && waits["services"]["pending"] == 1, "{waits:#}");
+    ensure!(
+        counted(&waits, "total") == Some(3) && counted(&waits, "pending") == Some(1),
+        "{waits:#}"
+    );
     let waiting = format!("{namespace}/waits: the operator has not looked at it");
     let told = list(&waits, "/troubles")?;
     ensure!(told.iter().any(|it| it.as_str().is_some_and(|it| it.contains(&waiting))), "{waits:#}");
