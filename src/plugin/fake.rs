@@ -116,8 +116,9 @@ impl Cluster {
                 kept.0.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
                 async move {
                     tokio::time::sleep(after).await;
-                    let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
-                    let mut response = Response::new(Body::from(lines.join("\n").into_bytes()));
+                    let lines = lines.iter().flat_map(|line| [line.to_string(), "\n".to_owned()]);
+                    let text: String = lines.collect();
+                    let mut response = Response::new(Body::from(text.into_bytes()));
                     *response.status_mut() = code.try_into().unwrap();
                     Ok(response)
                 }
