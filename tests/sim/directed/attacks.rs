@@ -263,12 +263,14 @@ fn s08_stopped_when_answers_are_late() {
             let mut world = World::new(&["a", "b", "c"]);
             world.add_services_with(1, 6, lease_only(), outage);
             world.run(secs(6) + millis(moment * 70));
-            world.server.answers_late = millis(1200);
+            world.server.answers_late = millis(1400);
             world.run(secs(12));
             world.assert_served();
             let most = if outage == OnApiOutage::Drop { 0 } else { 2030 };
             world.laws.overlap = Some(millis(most));
             world.stop(0, false);
+            // Who replaces it is answered at once.
+            world.server.answers_late = millis(0);
             world.run(secs(30));
             world.cont(0);
             world.run(secs(20));
