@@ -74,9 +74,9 @@ struct Outcome {
     api_away_percent: u64,
     api_outages: usize,
     faults: usize,
-    /// Times in which an address was dark for longer than what no answer arrived for at all takes, less those in
-    /// which no node had a link.
+    /// How often an address was dark, for however short a time.
     dark: usize,
+    /// How often, and for how long at most, less the times in which no node had a link.
     dark_too_long: usize,
     longest_ms: f64,
     #[serde(flatten)]

@@ -179,10 +179,7 @@ fn dropped(world: &World) -> Result<()> {
 }
 
 fn told(world: &World) -> Result<()> {
-    let other = world.aside("other")?;
-    world.node.ip(&format!("link add eth1 type veth peer name eth0 netns {}", other.name()))?;
-    world.node.ip("link set eth1 up")?;
-    other.ip("link set eth0 up")?;
+    let other = world.beside("other", "eth1")?;
     let [eth0, eth1] = [world.node.index("eth0")?, world.node.index("eth1")?];
     let answer = ArpFrame {
         destination: MacAddr::broadcast(),
@@ -219,10 +216,7 @@ fn told(world: &World) -> Result<()> {
 
 fn elsewhere(world: &World) -> Result<()> {
     // A pod.
-    let pod = world.aside("pod")?;
-    world.node.ip(&format!("link add pod0 type veth peer name eth0 netns {}", pod.name()))?;
-    world.node.ip("link set pod0 up")?;
-    pod.ip("link set eth0 up")?;
+    let pod = world.beside("pod", "pod0")?;
     world.node.block_on(|| async {
         let ran = while_flooded(world, &pod, question()).await?;
         ensure!(ran < COSTS, "the listener ran {ran:?}: it reads what it throws away");

@@ -77,9 +77,14 @@ impl World {
         Ok(host)
     }
 
-    /// Another host, connected with nothing.
-    pub fn aside(&self, name: &str) -> Result<Namespace> {
-        Namespace::new(format!("{}-{name}", self.prefix))
+    /// Another host, whose `eth0` is connected with the interface `link` of the node and nothing else.
+    pub fn beside(&self, name: &str, link: &str) -> Result<Namespace> {
+        let other = Namespace::new(format!("{}-{name}", self.prefix))?;
+        self.node
+            .ip(&format!("link add {link} type veth peer name eth0 netns {}", other.name()))?;
+        self.node.ip(&format!("link set {link} up"))?;
+        other.ip("link set eth0 up")?;
+        Ok(other)
     }
 
     /// Connects an interface of `host` with the port `port` of the bridge.

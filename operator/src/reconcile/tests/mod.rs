@@ -171,14 +171,19 @@ fn service_jobs_at(index: &Index, now: Instant) -> Vec<(String, Value, Vec<Strin
     jobs_at(index, now).into_iter().filter_map(service_job).collect()
 }
 
-#[test]
-fn one_write_brings_address_claim_and_condition_and_then_there_is_nothing_to_do() {
-    let world = World {
+/// A Service without an address, and a pool that has one for it.
+fn a_service_and_a_pool() -> Index {
+    World {
         services: vec![service("shop", 7)],
         pools: vec![pool("lan", &["10.0.0.0/30"])],
         ..World::default()
-    };
-    let mut index = world.index();
+    }
+    .index()
+}
+
+#[test]
+fn one_write_brings_address_claim_and_condition_and_then_there_is_nothing_to_do() {
+    let mut index = a_service_and_a_pool();
     let [(_, patch, notices)] = &service_jobs(&index)[..] else { panic!("one write") };
     assert_eq!(
         patch["metadata"],
@@ -219,12 +224,7 @@ fn a_failure_is_told_once_and_its_condition_keeps_its_time() {
 
 #[test]
 fn a_request_that_cannot_be_understood_takes_no_address_and_is_told() {
-    let world = World {
-        services: vec![service("shop", 7)],
-        pools: vec![pool("lan", &["10.0.0.0/30"])],
-        ..World::default()
-    };
-    let mut index = world.index();
+    let mut index = a_service_and_a_pool();
     let (_, patch, _) = service_jobs(&index).remove(0);
     let garbled = |patch: &Value, version| {
         let mut service = patched(service("shop", 7), patch, version);
@@ -250,12 +250,7 @@ fn a_request_that_cannot_be_understood_takes_no_address_and_is_told() {
 
 #[test]
 fn a_service_that_is_no_longer_ours_loses_all_that_is_ours_and_nothing_else() {
-    let world = World {
-        services: vec![service("shop", 7)],
-        pools: vec![pool("lan", &["10.0.0.0/30"])],
-        ..World::default()
-    };
-    let mut index = world.index();
+    let mut index = a_service_and_a_pool();
     let (_, patch, _) = service_jobs(&index).remove(0);
     let had = patched(service("shop", 7), &patch, 8);
     let mut other_class = had.clone();
@@ -449,12 +444,7 @@ fn assigned(name: &str, version: u64, address: &str) -> Value {
 
 #[test]
 fn a_claim_lists_an_address_once_it_is_on_record_and_no_other_claim_lists_it() {
-    let mut index = World {
-        services: vec![service("shop", 7)],
-        pools: vec![pool("lan", &["10.0.0.0/30"])],
-        ..World::default()
-    }
-    .index();
+    let mut index = a_service_and_a_pool();
     assert_eq!(lists(&index), [], "it is not on record");
     index.apply(Change::Service(applied(assigned("shop", 8, "10.0.0.0"))), START);
     let new = ("web.shop".to_owned(), vec!["10.0.0.0".to_owned()], true);
