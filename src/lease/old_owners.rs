@@ -92,6 +92,8 @@ struct OldOwner {
     /// What it was asked for last.
     asked: Option<IpAddr>,
     asked_in_doubt: Option<IpAddr>,
+    /// It was asked for what it may have, so that what was taken is next.
+    doubted: bool,
     /// When it last answered at all.
     lives: Option<Instant>,
     answers: u32,
@@ -147,6 +149,7 @@ impl OldOwner {
             share: 1,
             asked: None,
             asked_in_doubt: None,
+            doubted: false,
             lives: None,
             answers: 0,
             answered: None,
@@ -161,6 +164,7 @@ impl OldOwner {
         self.lives = Some(now);
         if back {
             self.since = now;
+            self.ask = now;
             self.answers = 0;
             self.announce = now;
         }
@@ -192,14 +196,22 @@ impl OldOwner {
     }
 
     /// What to ask it for now, in turn: something that was taken from it; and if it was fenced whether
-    /// it is there, or else something that it may have, if there is any.
+    /// it is there, or else something that it may have, if there is any. Both at once at first, one after the
+    /// other later.
     fn questions(&mut self, now: Instant, in_doubt: Option<IpAddr>) -> Vec<IpAddr> {
         let mut questions = Vec::new();
-        if let Some(address) = in_turn(&self.taken, self.asked).next() {
+        let fresh = now.saturating_since(self.since) < FRESH;
+        let doubted = std::mem::take(&mut self.doubted);
+        if let Some(address) = in_turn(&self.taken, self.asked).next()
+            && (fresh || doubted || in_doubt.is_none())
+        {
             self.asked = Some(address);
             questions.push(address);
         }
-        let Some(address) = in_doubt else { return questions };
+        let Some(address) = in_doubt.filter(|_| fresh || questions.is_empty()) else {
+            return questions;
+        };
+        self.doubted = true;
         let own = self.fenced.as_ref().and_then(|fenced| fenced.own);
         let there = self.lives.is_some_and(|at| now.saturating_since(at) < STILL_THERE);
         if let Some(own) = own.filter(|_| !there) {
