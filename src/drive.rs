@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | `events` | watches | this task | the watches wait |
 //! | `edge.heard` | packet task | this task | frames are dropped and counted |
+//! | `edge.missed` (state) | packet task | this task | latest wins |
 //! | `edge.transmit` | this task, announcer | packet task | the frame is dropped: the next one comes |
 //! | `serving` (state) | this task | applier, announcer | latest wins |
 //! | `edge.attention` (state) | this task | packet task | latest wins |
@@ -226,6 +227,7 @@ impl Driver {
                 Ok(()) = self.edge.hearing.changed() => {
                     vec![Event::Hearing(self.edge.hearing.borrow_and_update().clone())]
                 }
+                Ok(()) = self.edge.missed.changed() => vec![Event::Missed],
                 Ok(()) = self.proxy.view.changed() => {
                     let view = self.proxy.view.borrow_and_update().clone();
                     self.metrics.observe_proxy(view.health);
@@ -293,10 +295,11 @@ impl Driver {
     /// all of them. Each source has its turn; of an address's frames one that repeats the last says nothing new.
     fn gather(&mut self, events: &mut Vec<Event>) -> Result<(), DriveError> {
         let (kernel, voices) = (&mut self.announcement.kernel, &mut self.listener.voices);
-        let hearing = &mut self.edge.hearing;
+        let (hearing, missed) = (&mut self.edge.hearing, &mut self.edge.missed);
         events.extend(changed(kernel).map(Event::Kernel));
         events.extend(changed(voices).map(Event::Voices));
         events.extend(changed(hearing).map(Event::Hearing));
+        events.extend(changed(missed).map(|_| Event::Missed));
         let mut last: BTreeMap<IpAddr, Heard> = BTreeMap::new();
         let mut left = FRAMES;
         while events.len() < TOGETHER {

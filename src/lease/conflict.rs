@@ -30,6 +30,9 @@ const PROBE: Duration = Duration::from_millis(20);
 /// Who looks at the probes so late may have been stopped, with the answers still to be read: they are
 /// sent again.
 const PROBED_LATE: Duration = Duration::from_millis(200);
+/// How often they are sent again, at most, where frames were dropped meanwhile: in a storm that does not end an
+/// address is served all the same.
+const ROUNDS: u32 = 3;
 /// How often an address is defended at most (RFC 5227 section 2.4, `DEFEND_INTERVAL`).
 const DEFEND: Duration = Duration::from_secs(10);
 /// After how many defences the conflict is reported.
@@ -51,6 +54,16 @@ const READ_BURST: u32 = 100;
 pub(super) struct Probing {
     until: Instant,
     second: Option<Instant>,
+    /// How often they were sent again.
+    round: u32,
+    /// An answer may have been dropped.
+    missed: bool,
+}
+
+impl Probing {
+    fn new(now: Instant, round: u32) -> Self {
+        Self { until: now + PROBE * 2, second: Some(now + PROBE), round, missed: false }
+    }
 }
 
 /// Foreign hosts that were heard.
@@ -131,10 +144,26 @@ impl Election {
         addresses: &AddressSet,
         actions: &mut Vec<Action>,
     ) {
-        self.with(name, |tenure| {
-            tenure.probing = Some(Probing { until: now + PROBE * 2, second: Some(now + PROBE) });
-        });
+        self.with(name, |tenure| tenure.probing = Some(Probing::new(now, 0)));
         Self::probe(interface, addresses, actions);
+    }
+
+    /// Frames were dropped: that a probe was not answered says nothing.
+    pub(super) fn note_missed(&mut self, now: Instant) {
+        let waits = |name: &&LeaseName| {
+            self.tenures.get(name).is_some_and(|t| t.probing.is_some() || t.yielding.is_some())
+        };
+        let names: Vec<LeaseName> = self.open.iter().filter(waits).cloned().collect();
+        for name in names {
+            self.with(&name, |tenure| {
+                if let Some(probing) = &mut tenure.probing {
+                    probing.missed = true;
+                }
+                if let Some(yielding) = &mut tenure.yielding {
+                    yielding.note_missed(now);
+                }
+            });
+        }
     }
 
     /// Asks everybody for `addresses`.
@@ -171,13 +200,16 @@ impl Election {
             let again = probing.second.is_some_and(|at| now >= at);
             let over = now >= probing.until;
             let late = now >= probing.until + PROBED_LATE;
+            let missed = over && probing.missed && probing.round < ROUNDS;
+            let round = probing.round + u32::from(missed);
             let interface = self.tenures.get(&name).and_then(|tenure| tenure.interface.clone());
-            if late
+            if (late || missed)
                 && let Some(stored) = self.claims.get(&name)
                 && let Some(interface) = &interface
             {
                 let addresses = stored.record.addresses.clone();
-                self.probe_on(now, &name, interface, &addresses, actions);
+                self.with(&name, |tenure| tenure.probing = Some(Probing::new(now, round)));
+                Self::probe(interface, &addresses, actions);
                 continue;
             }
             if again

@@ -248,6 +248,7 @@ impl Election {
             }
             Event::Hearing(hearing) => self.hearing = hearing,
             Event::Heard(heard) => self.heard(now, &heard, actions),
+            Event::Missed => self.note_missed(now),
             Event::Voices(voices) => self.hear_voices(now, voices, actions),
             Event::Kernel(view) => {
                 self.open.note_changed(&self.kernel.ours, &view.ours);

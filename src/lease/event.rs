@@ -50,6 +50,8 @@ pub enum Event {
     Hearing(BTreeMap<InterfaceName, Instant>),
     /// A frame that claims or confirms an address.
     Heard(Heard),
+    /// Frames that this node was sent were dropped: it did not keep up. Answers may have been among them.
+    Missed,
     /// Which owners answer.
     Voices(Voices),
     /// What the kernel holds.

@@ -86,6 +86,13 @@ impl Yielding {
         self.mac.is_none_or(|expected| expected == mac)
     }
 
+    /// Frames were dropped: the answers to probes may have been among them, so it probes anew.
+    pub(super) const fn note_missed(&mut self, now: Instant) {
+        if matches!(self.phase, Phase::Probed { .. } | Phase::ProbedTwice { .. }) {
+            self.phase = Phase::Listening { until: now };
+        }
+    }
+
     const fn deadline(&self) -> Instant {
         match self.phase {
             Phase::Listening { until }

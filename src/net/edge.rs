@@ -74,6 +74,8 @@ pub struct Edge {
     /// What other hosts say of the addresses attended to, and their answers to this node's
     /// questions. Bounded; full: dropped and counted.
     pub heard: mpsc::Receiver<Heard>,
+    /// How often frames that the core may have wanted were dropped.
+    pub missed: watch::Receiver<u64>,
     /// When a question of this node was last answered on each interface.
     pub hearing: watch::Receiver<BTreeMap<InterfaceName, Instant>>,
     /// The hosts that answered this node's last questions to them, speakers' nodes and others.
@@ -116,6 +118,7 @@ impl Edge {
         let (attention, attention_receiver) = watch::channel(Attention::default());
         let (transmit, transmit_receiver) = mpsc::channel(TRANSMIT_CAPACITY);
         let (heard_sender, heard) = mpsc::channel(HEARD_CAPACITY);
+        let (missed_sender, missed) = watch::channel(0);
         let (hearing_sender, hearing) = watch::channel(BTreeMap::new());
         let (witnesses_sender, witnesses) = watch::channel(Witnesses::new());
         let counters = Arc::new(EdgeCounters::default());
@@ -125,6 +128,7 @@ impl Edge {
             attention: attention_receiver,
             transmit: transmit_receiver,
             heard: heard_sender,
+            missed: missed_sender,
             hearing_at: hearing_sender,
             witnesses: witnesses_sender,
             counters: Arc::clone(&counters),
@@ -138,6 +142,7 @@ impl Edge {
             disturbed,
             attention,
             heard,
+            missed,
             hearing,
             witnesses,
             transmit,
@@ -175,6 +180,7 @@ struct EdgeTask {
     attention: watch::Receiver<Attention>,
     transmit: mpsc::Receiver<Transmit>,
     heard: mpsc::Sender<Heard>,
+    missed: watch::Sender<u64>,
     hearing_at: watch::Sender<BTreeMap<InterfaceName, Instant>>,
     witnesses: watch::Sender<Witnesses>,
     counters: Arc<EdgeCounters>,
@@ -237,7 +243,7 @@ impl EdgeTask {
     }
 
     fn receive(&mut self, kind: PacketKind, buffer: &mut FrameBuffer) -> Result<(), PacketError> {
-        let mut answered = false;
+        let (mut answered, mut unheard) = (false, 0);
         for _ in 0..READ_AT_ONCE {
             let Some(received) = self.sockets.of(kind).receive(buffer)? else { break };
             let Some(interface) = self.attended.get(&received.index) else { continue };
@@ -253,14 +259,18 @@ impl EdgeTask {
                 self.counters.foreign.fetch_add(1, Ordering::Relaxed);
             }
             if (wanted || heard.answer) && self.heard.try_send(heard).is_err() {
-                self.counters.unheard.fetch_add(1, Ordering::Relaxed);
+                unheard += 1;
             }
         }
         if answered {
             self.publish_hearing();
         }
         let dropped = self.sockets.of(kind).arrived()?.dropped;
+        self.counters.unheard.fetch_add(unheard, Ordering::Relaxed);
         self.counters.dropped.fetch_add(dropped.into(), Ordering::Relaxed);
+        if unheard > 0 || dropped > 0 {
+            self.missed.send_modify(|times| *times += 1);
+        }
         Ok(())
     }
 

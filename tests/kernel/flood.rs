@@ -20,6 +20,7 @@ pub const TESTS: &[Test] = &[
     ("requests_on_the_segment_make_no_silence_and_hide_none_for_long", requests),
     ("answers_that_nobody_asked_for_make_no_silence_and_hide_none_for_long", answers),
     ("a_packet_socket_says_what_was_dropped_and_has_all_else", dropped),
+    ("the_core_is_told_that_frames_were_missed", missed),
     ("a_packet_socket_receives_only_what_it_was_told_to", told),
 ];
 
@@ -175,6 +176,29 @@ fn dropped(world: &World) -> Result<()> {
         ensure!(read(&socket)? == arrived.queued, "others are there");
         ensure!(socket.arrived()? == Arrived::default(), "each is said once");
         Ok(())
+    })
+}
+
+fn missed(world: &World) -> Result<()> {
+    world.node.block_on(|| async {
+        let mut speaker = Speaker::marking_by(world.node.mark).await?;
+        tokio::time::sleep(millis(100)).await;
+        ensure!(*speaker.edge.missed.borrow_and_update() == 0, "nothing was sent yet");
+        for _ in 0..10 {
+            let flood = Flood::start(&world.client, &question())?;
+            // Its task does not run meanwhile, nor any other of this thread.
+            std::thread::sleep(LASTS);
+            flood.end()?;
+            tokio::time::sleep(millis(100)).await;
+            let dropped = speaker.edge.counters.dropped.load(Ordering::Relaxed);
+            let told = speaker.edge.missed.has_changed()?;
+            println!("{dropped} frames were dropped, told: {told}");
+            ensure!(told == (dropped > 0), "{dropped} frames were dropped, told: {told}");
+            if told {
+                return Ok(());
+            }
+        }
+        Err(anyhow!("the buffer was never full"))
     })
 }
 

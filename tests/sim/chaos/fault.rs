@@ -27,6 +27,8 @@ pub(super) enum Fault {
     },
     Paused(usize),
     Lag(usize, Duration),
+    /// Half of the frames that its core wants are dropped.
+    Overflows(usize),
     State(usize, NodeState),
     NodeGone(usize),
     Carrier(usize),
@@ -62,7 +64,7 @@ impl Fault {
     pub(super) fn any(dice: &mut Dice, world: &World) -> Self {
         let host = dice.below(world.hosts.len());
         let number = u8::try_from(1 + dice.below(world.desired.claims.len())).unwrap();
-        match dice.below(48) {
+        match dice.below(49) {
             0 | 1 => Self::Killed(host),
             2 | 3 => Self::PowerOff(host),
             4 => Self::Terminated(host, dice.pick(&FOLLOWERS)),
@@ -99,6 +101,7 @@ impl Fault {
             43 => Self::RecordGoneForLong(number, dice.pick(&Lost::ANY)),
             44 | 45 => Self::ProxySilent(host),
             46 => Self::RulesLate(host),
+            47 => Self::Overflows(host),
             _ => Self::AnswersLate(
                 dice.between(Duration::from_millis(50), Duration::from_millis(1400)),
             ),

@@ -33,6 +33,7 @@ impl Sickness {
             Fault::Paused(host) if world.hosts[*host].is_running() => world.pause(*host),
             Fault::Stopped { .. } | Fault::Paused(_) => {}
             Fault::Lag(host, lag) => self.change(world, |world| world.hosts[*host].lag = *lag),
+            Fault::Overflows(host) => world.hosts[*host].overflows = 50,
             Fault::State(host, state) => {
                 let name = world.hosts[*host].name.clone();
                 world.set_state(&name, *state);
@@ -169,6 +170,7 @@ impl Sickness {
             Fault::Lag(host, _) => {
                 self.change(world, |world| world.hosts[*host].lag = Duration::ZERO);
             }
+            Fault::Overflows(host) => world.hosts[*host].overflows = 0,
             Fault::State(host, _) => {
                 let name = world.hosts[*host].name.clone();
                 world.set_state(&name, NodeState::Ready);

@@ -39,6 +39,31 @@ fn a_new_claim_for_which_a_stranger_answers_is_released_and_reported() {
     world.assert_served();
 }
 
+/// Its answers are dropped with what else a storm brings.
+fn probes_are_sent_again_where_answers_may_have_been_dropped() {
+    let mut world = World::new(&["a"]);
+    world.strangers.insert(vip(1), STRANGER);
+    world.hosts.of("a").overflows = 100;
+    world.add_services(1, 1);
+    let probed =
+        |world: &World| world.sent.iter().any(|(.., frame)| *frame == Frame::Probe(vip(1)));
+    world.run_until(probed);
+    world.run(millis(30));
+    world.hosts.of("a").overflows = 0;
+    world.run(secs(2));
+    assert!(world.having(vip(1)).is_empty());
+    assert_eq!(world.owner(1), None);
+}
+
+fn a_storm_that_does_not_end_keeps_no_address_away() {
+    let mut world = World::new(&["a"]);
+    world.strangers.insert(vip(1), STRANGER);
+    world.hosts.of("a").overflows = 100;
+    world.add_services(1, 1);
+    let served = world.run_until(|world| !world.having(vip(1)).is_empty());
+    assert!(served < millis(500), "{served:?}");
+}
+
 fn an_address_is_defended_once_in_ten_seconds_and_reported_at_the_third_time() {
     let mut world = World::settled(&ALL, 3);
     let owner = world.owner(1).unwrap();
@@ -109,6 +134,8 @@ fn announcements_of_all_addresses_again_and_again_do_not_flood_the_api_server() 
 pub(super) const RUNS: &[Run] = runs![
     a_new_claim_is_probed_for_twice_before_its_address_is_added,
     a_new_claim_for_which_a_stranger_answers_is_released_and_reported,
+    probes_are_sent_again_where_answers_may_have_been_dropped,
+    a_storm_that_does_not_end_keeps_no_address_away,
     an_address_is_defended_once_in_ten_seconds_and_reported_at_the_third_time,
     an_announcement_by_the_new_owner_makes_the_old_one_read_and_yield,
     announcements_of_all_addresses_again_and_again_do_not_flood_the_api_server,

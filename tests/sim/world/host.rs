@@ -129,6 +129,8 @@ pub(crate) struct Host {
     pub(crate) turn: usize,
     /// How late it wakes up, at most.
     pub(crate) lag: Duration,
+    /// Of the frames that the core wants so many are dropped, in percent.
+    pub(crate) overflows: u64,
     /// Reaches the API server.
     pub(crate) api: bool,
     pub(crate) watch_hung: bool,
@@ -192,6 +194,7 @@ impl Host {
             around: Instant::default(),
             turn: 0,
             lag: Duration::ZERO,
+            overflows: 0,
             api: true,
             watch_hung: false,
             watch_delay: Duration::from_millis(5),

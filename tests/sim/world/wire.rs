@@ -276,7 +276,9 @@ impl World {
         if wanted {
             let frame = HeardFrame { ip, mac, announcement };
             let heard = Event::Heard(Heard { interface, frame });
-            self.happen_to(to, Happening::Event(heard));
+            let dropped = host.overflows > 0 && self.dice.percent(host.overflows);
+            let event = if dropped { Event::Missed } else { heard };
+            self.happen_to(to, Happening::Event(event));
         }
     }
 

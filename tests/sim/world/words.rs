@@ -132,6 +132,7 @@ impl World {
                 let how = if frame.announcement { "announced" } else { "answered" };
                 format!("hears {} {how} by {}", frame.ip, frame.mac)
             }
+            Event::Missed => "misses frames".to_owned(),
             Event::Voices(voices) => {
                 let voices =
                     voices.owners.iter().map(|(id, voice)| format!("{} {voice:?}", id.node));
