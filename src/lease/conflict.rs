@@ -32,7 +32,7 @@ const PROBE: Duration = Duration::from_millis(20);
 const PROBED_LATE: Duration = Duration::from_millis(200);
 /// How often they are sent again, at most, where frames were dropped meanwhile: in a storm that does not end an
 /// address is served all the same.
-const ROUNDS: u32 = 3;
+pub(super) const ROUNDS: u32 = 3;
 /// How often an address is defended at most (RFC 5227 section 2.4, `DEFEND_INTERVAL`).
 const DEFEND: Duration = Duration::from_secs(10);
 /// After how many defences the conflict is reported.
@@ -150,6 +150,7 @@ impl Election {
 
     /// Frames were dropped: that a probe was not answered says nothing.
     pub(super) fn note_missed(&mut self, now: Instant) {
+        self.yields.note_missed();
         let waits = |name: &&LeaseName| {
             self.tenures.get(name).is_some_and(|t| t.probing.is_some() || t.yielding.is_some())
         };

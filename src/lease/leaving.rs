@@ -30,8 +30,10 @@ pub(super) enum Reason {
     Link,
     /// Another host has an address of it, or the kernel does not take one.
     Address,
-    /// It is to be elsewhere, or nowhere: that is not for this node to say.
+    /// It is to be elsewhere: that is not for this node to say.
     Asked,
+    /// It is to be nowhere.
+    Unasked,
 }
 
 impl Leaving {
@@ -41,7 +43,7 @@ impl Leaving {
 
     /// Nothing is asked of the claim.
     pub(super) fn unasked() -> Self {
-        Self::new(Reason::Asked, "nothing asks for it any more")
+        Self::new(Reason::Unasked, "nothing asks for it any more")
     }
 
     /// Whether only a lost link is in the way.
@@ -99,7 +101,8 @@ impl Election {
         };
         let eligible = || tenure.ineligible.as_ref().is_none_or(|it| now >= it.until);
         let serves = match leaving.reason {
-            Reason::Link => true,
+            // What is asked for again is there.
+            Reason::Link | Reason::Unasked => true,
             Reason::Address => eligible() && self.address_of_a_node(claim).is_none(),
             Reason::Asked => false,
         };

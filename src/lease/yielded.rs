@@ -13,15 +13,17 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 
+use super::conflict::ROUNDS;
 use super::election::Election;
 use super::event::{Action, Frame, Heard, Target};
 use crate::clock::Instant;
 
 /// How long the answers of a speaker are waited for that was yielded to, one after the other.
 const ASK: [Duration; 2] = [Duration::from_millis(500); 2];
-/// The same of one that announced the address: a question may be lost, an answer be late.
+/// The same of one that announced the address: a question may be lost, an answer be late, and the way to it be
+/// cut. As long as the API does not say whose the address is, it is asked after the last of these again and again.
 const ASK_FIRST: [Duration; 3] =
-    [Duration::from_millis(5), Duration::from_millis(20), Duration::from_millis(500)];
+    [Duration::from_millis(5), Duration::from_millis(20), Duration::from_millis(250)];
 /// How soon the next claims are read where not all could be at once.
 const REREAD_OTHERS: Duration = Duration::from_millis(20);
 /// How often a claim is read anew because of what was heard, at most.
@@ -45,13 +47,17 @@ struct Question {
     mac: MacAddr,
     ask: Instant,
     asked: usize,
+    /// An answer may have been dropped.
+    missed: bool,
+    /// How often it was asked from the beginning for that.
+    round: u32,
 }
 
 impl Question {
     /// Who was heard is asked at `ask`.
     fn to(heard: &Heard, ask: Instant) -> Self {
         let (interface, mac) = (heard.interface.clone(), heard.frame.mac);
-        Self { interface, mac, ask, asked: 0 }
+        Self { interface, mac, ask, asked: 0, missed: false, round: 0 }
     }
 }
 
@@ -74,6 +80,14 @@ impl Yields {
         if let Some(question) = question.filter(|question| speaker || question.mac == mac) {
             question.mac = mac;
             question.asked = 0;
+            question.round = 0;
+        }
+    }
+
+    /// Frames were dropped: that a question was not answered says nothing.
+    pub(super) fn note_missed(&mut self) {
+        for question in self.yielded.values_mut() {
+            question.missed = true;
         }
     }
 
@@ -126,6 +140,14 @@ impl Yields {
 }
 
 impl Question {
+    /// Asks who announced the address, until something else settles it.
+    fn ask_on(&mut self, address: IpAddr, now: Instant, actions: &mut Vec<Action>) {
+        if !self.ask(&ASK_FIRST, address, now, actions) {
+            self.asked = ASK_FIRST.len() - 1;
+            self.ask(&ASK_FIRST, address, now, actions);
+        }
+    }
+
     /// Asks who is due; returns whether an answer, or the next question, is awaited.
     fn ask(
         &mut self,
@@ -136,6 +158,11 @@ impl Question {
     ) -> bool {
         if now < self.ask {
             return true;
+        }
+        if self.asked >= pauses.len() && self.missed && self.round < ROUNDS {
+            self.missed = false;
+            self.asked = 0;
+            self.round += 1;
         }
         let Some(pause) = pauses.get(self.asked) else { return false };
         self.asked += 1;
@@ -162,8 +189,9 @@ impl Election {
         } else {
             let Yields { yielded, unsettled, .. } = &mut self.yields;
             yielded.retain(|address, question| question.ask(&ASK, *address, now, actions));
-            unsettled
-                .retain(|(address, _), question| question.ask(&ASK_FIRST, *address, now, actions));
+            for ((address, _), question) in unsettled {
+                question.ask_on(*address, now, actions);
+            }
         }
         let mut unsettled = std::mem::take(&mut self.yields.unsettled);
         unsettled.retain(|(address, _), _| {

@@ -293,6 +293,7 @@ impl Sickness {
 
     fn heal_host(&mut self, world: &mut World, host: usize) {
         world.hosts[host].lag = Duration::ZERO;
+        world.hosts[host].overflows = 0;
         world.set_proxy_silent(host, false);
         world.set_rules_late(host, false);
         if world.hosts[host].watch_hung {

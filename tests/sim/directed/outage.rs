@@ -194,6 +194,24 @@ fn without_the_api_server_a_stranger_that_announces_gets_nothing() {
     world.run(secs(10));
 }
 
+/// Its owner could not give up the claim meanwhile, so nobody else can take it.
+fn what_is_asked_for_again_while_nothing_can_be_written_is_served_again() {
+    let mut world = World::settled(&ALL, 3);
+    world.set_read_only(true);
+    world.run(secs(8));
+    let (name, asked) = world.desired.claims.remove_entry(&claim(1)).unwrap();
+    world.publish_desired();
+    world.run(secs(3));
+    assert!(world.having(vip(1)).is_empty());
+    world.desired.claims.insert(name, asked);
+    world.publish_desired();
+    let took = world.run_until(|world| !world.having(vip(1)).is_empty());
+    assert!(took < secs(1), "{took:?}");
+    world.set_read_only(false);
+    world.run(secs(5));
+    world.assert_served();
+}
+
 fn a_hung_watch_is_noticed_and_lists_take_its_place() {
     let mut world = World::settled(&ALL, 6);
     world.laws.overlap = Some(secs(2));
@@ -257,6 +275,7 @@ pub(super) const RUNS: &[Run] = runs![
     without_the_api_server_an_address_is_not_yielded_to_a_speaker_that_does_not_have_it,
     a_speaker_that_starts_without_the_api_server_asks_before_and_after_it_yields,
     without_the_api_server_a_stranger_that_announces_gets_nothing,
+    what_is_asked_for_again_while_nothing_can_be_written_is_served_again,
     a_hung_watch_is_noticed_and_lists_take_its_place,
     a_hung_watch_alone_moves_nothing,
     slow_watches_move_nothing,

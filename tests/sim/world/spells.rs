@@ -17,7 +17,7 @@ pub(crate) enum Health {
     Reach,
     /// It has a link, hears every other host on its segments and is heard by them.
     Wire,
-    /// It wakes up in time.
+    /// It wakes up in time, and no frame is dropped.
     Prompt,
 }
 
@@ -74,7 +74,7 @@ impl World {
         let host = &self.hosts[id];
         match health {
             Health::Running => host.is_running() && host.powered,
-            Health::Prompt => host.lag.is_zero() && !host.paused,
+            Health::Prompt => host.lag.is_zero() && host.overflows == 0 && !host.paused,
             Health::Reach => self.server.down.is_none() && host.api,
             Health::Api => {
                 let server = &self.server;
