@@ -94,7 +94,11 @@ impl Yields {
     /// A speaker announced an address of ours: the API is to say whose it is, or the speaker whether it has it.
     pub(super) fn doubt(&mut self, now: Instant, heard: &Heard) {
         let key = (heard.frame.ip, heard.frame.mac);
-        self.unsettled.entry(key).or_insert_with(|| Question::to(heard, now));
+        let question = self.unsettled.entry(key).or_insert_with(|| Question::to(heard, now));
+        if question.asked >= ASK_FIRST.len() {
+            // It was not there for a while.
+            (question.asked, question.ask) = (0, now);
+        }
     }
 
     /// Whether `mac` announced `address`, and is asked whether it has it.
