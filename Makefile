@@ -57,11 +57,11 @@ SIMULATOR = $(dir $(TARGET))release/leasehold-sim
 .PHONY: bench
 RESULTS := tests/bench/results
 # What `bench` measures; beside them are results of other targets.
-MEASURED = $(addprefix $(RESULTS)/,$(addsuffix .json,failover cost data-path allocation scale decisions))
-IN_PIECES = failover --repeat 50 --systems leasehold --faults node-in-pieces,node-in-pieces-5
+MEASURED = $(addprefix $(RESULTS)/,$(addsuffix .json,failover pieces-and-starts cost data-path allocation scale decisions))
+IN_PIECES = failover --book pieces-and-starts.json --repeat 50 --systems leasehold --faults node-in-pieces,node-in-pieces-5
 # All speakers of a cluster start at once: few clusters beside each other.
-COLD = failover --repeat 50 --systems leasehold --faults cold-start --lanes 4
-bench: bench-build bench-simulator ## Measures everything anew, into tests/bench/results and the README
+COLD = failover --book pieces-and-starts.json --repeat 50 --systems leasehold --faults cold-start --lanes 4
+bench: bench-build bench-simulator ## Measures everything anew, into tests/bench/results and the performance pages
 	@rm -f $(MEASURED)
 	@$(BENCH) --out $(RESULTS) failover
 	@$(BENCH) --out $(RESULTS) failover --profile fast --systems leasehold --faults node-dead

@@ -412,7 +412,8 @@ impl Driver {
                 // For people to read.
                 self.moves.note(Timestamp::now(), &fact);
                 self.observe(&fact);
-                self.reports.report(fact);
+                let services = fact.claim().and_then(|claim| self.election.services_of(claim));
+                self.reports.report(fact, services.unwrap_or_default());
             }
             Action::Exit => return true,
         }

@@ -72,12 +72,12 @@ impl Confinement {
         self.looked.values().min().map(|looked| *looked + LOOK)
     }
 
-    /// Keeps links from answering for addresses that they do not have; before the first is added, and for as long
-    /// as any is carried.
+    /// Keeps links from answering for addresses that they do not have; before the first is added, for as long
+    /// as any is carried, and where kube-proxy gives each node all addresses.
     /// `carrying` are those that are to carry addresses.
     pub async fn confine(&mut self, links: &Links, carrying: &BTreeSet<&InterfaceName>) {
         let before = std::mem::take(&mut self.looked);
-        if carrying.is_empty() {
+        if carrying.is_empty() && !links.0.values().any(|link| link.name.as_str() == IPVS) {
             return;
         }
         let now = Instant::now();
@@ -148,6 +148,10 @@ pub async fn restore(netlink: &Netlink, state: &StateFolder, links: &Links) {
     }
     state.forget_arp_settings();
 }
+
+/// The link on which kube-proxy in IPVS mode has the addresses of all Services
+/// (Kubernetes, pkg/proxy/ipvs, `defaultDummyDevice`).
+const IPVS: &str = "kube-ipvs0";
 
 /// Not the loopback device, ports of a bridge or bond, nor the ends of pods' links: those have no
 /// subnet.

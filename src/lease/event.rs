@@ -378,3 +378,28 @@ pub enum Fact {
         owner: OwnerId,
     },
 }
+
+impl Fact {
+    /// The claim that it is about.
+    pub const fn claim(&self) -> Option<&LeaseName> {
+        match self {
+            Self::Claimed { claim, .. }
+            | Self::Serving { claim, .. }
+            | Self::Yielded { claim, .. }
+            | Self::MoveRefused { claim, .. }
+            | Self::AddressConflict { claim, .. }
+            | Self::AddressRefused { claim, .. }
+            | Self::OldOwnerAnswers { claim, .. }
+            | Self::RulesLate { claim, .. }
+            | Self::TookProvisionally { claim, .. } => Some(claim),
+            Self::SessionAcquired { .. }
+            | Self::SessionLost { .. }
+            | Self::RenewalFailed { .. }
+            | Self::Fenced { .. }
+            | Self::Silent { .. }
+            | Self::WireBlind { .. }
+            | Self::ClientsUnanswered { .. }
+            | Self::ProxySilent { .. } => None,
+        }
+    }
+}

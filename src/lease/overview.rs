@@ -78,6 +78,11 @@ pub struct ClaimView {
 }
 
 impl Election {
+    /// The Services that a claim lists, each `namespace/name`.
+    pub fn services_of(&self, claim: &LeaseName) -> Option<&[String]> {
+        self.claims.get(claim).map(|stored| stored.record.services.as_slice())
+    }
+
     /// All speakers that were ever heard of.
     pub fn speaker_views(&self, now: Instant) -> Vec<SpeakerView> {
         let views = self.sessions.iter().filter_map(|(name, entry)| {

@@ -53,13 +53,13 @@ impl Reports {
         (reports, record(client, reporter, node.clone(), receiver))
     }
 
-    /// Reports one fact.
-    pub fn report(&self, fact: Fact) {
+    /// Reports one fact; if it is about a claim, on the Services that this lists, each `namespace/name`.
+    pub fn report(&self, fact: Fact, services: &[impl AsRef<str>]) {
         log(&fact);
         if let Some(taken) = Taken::of(&fact) {
             self.send(Told::Taken(taken));
         }
-        if let Some(notice) = notice(fact, &self.node) {
+        for notice in notices(fact, services, &self.node) {
             self.send(Told::Notice(Box::new(notice)));
         }
     }
@@ -150,23 +150,26 @@ fn log(fact: &Fact) {
     }
 }
 
-/// The event that a fact is to users, if they must know.
-fn notice(fact: Fact, here: &NodeName) -> Option<Notice> {
+/// The events that a fact is to users, if they must know: one on each Service, or one on a Node.
+fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Notice> {
+    let of_services = |claim: &LeaseName, reason: &str, note: String| {
+        Notice::of_services(claim, services, reason, &note)
+    };
     match fact {
         Fact::AddressConflict { claim, address, cause } => {
-            let note = format!("{address} cannot be announced: {cause}");
-            Notice::of_service(&claim, "AddressConflict", note)
+            let note = format!("conflict about {address}: {cause}");
+            of_services(&claim, "AddressConflict", note)
         }
         Fact::AddressRefused { claim, cause } => {
             let note = format!("the node cannot hold the address: {cause}");
-            Notice::of_service(&claim, "AddressRefused", note)
+            of_services(&claim, "AddressRefused", note)
         }
         Fact::OldOwnerAnswers { claim, mac, address } => {
             let note = format!(
                 "{mac}, from which {address} was taken, still answers for it: {here} announces it \
                  until that host is quiet. If this lasts, look at the speaker of that host"
             );
-            Notice::of_service(&claim, "OldOwnerAnswers", note)
+            of_services(&claim, "OldOwnerAnswers", note)
         }
         Fact::WireBlind { interface, blind: true } => {
             let note = format!(
@@ -175,14 +178,14 @@ fn notice(fact: Fact, here: &NodeName) -> Option<Notice> {
                  are replaced only when their lease has run out. Connect a gateway or any other \
                  host that answers ARP or Neighbor Solicitations to the segment"
             );
-            Some(Notice::of_node(here, EventType::Warning, "WirePathOff", "Listen", note))
+            vec![Notice::of_node(here, EventType::Warning, "WirePathOff", "Listen", note)]
         }
         Fact::WireBlind { interface, blind: false } => {
             let note = format!(
                 "others than owners of addresses answer on the segment of {interface}: owners \
                  that fall silent are replaced at once"
             );
-            Some(Notice::of_node(here, EventType::Normal, "WirePathOn", "Listen", note))
+            vec![Notice::of_node(here, EventType::Normal, "WirePathOn", "Listen", note)]
         }
         Fact::ClientsUnanswered { owner, interface, unanswered: true } => {
             let note = format!(
@@ -192,18 +195,18 @@ fn notice(fact: Fact, here: &NodeName) -> Option<Notice> {
                  addresses, and arp_filter=0; `kubectl leasehold check` says more"
             );
             let (on, reason) = (&owner.node, "ClientsNotAnswered");
-            Some(Notice::of_node(on, EventType::Warning, reason, "Listen", note))
+            vec![Notice::of_node(on, EventType::Warning, reason, "Listen", note)]
         }
         Fact::ProxySilent { silent: true } => {
             let note = "kube-proxy answered health checks and does not any more: the node takes only \
                         addresses that no other node can, and gives away what it has if that lasts. Look \
                         at the kube-proxy of the node; where it was replaced, restart the speaker"
                 .to_owned();
-            Some(Notice::of_node(here, EventType::Warning, "KubeProxySilent", "Check", note))
+            vec![Notice::of_node(here, EventType::Warning, "KubeProxySilent", "Check", note)]
         }
         Fact::ProxySilent { silent: false } => {
             let note = "kube-proxy answers health checks again".to_owned();
-            Some(Notice::of_node(here, EventType::Normal, "KubeProxyAnswers", "Check", note))
+            vec![Notice::of_node(here, EventType::Normal, "KubeProxyAnswers", "Check", note)]
         }
         Fact::RulesLate { claim, waited } => {
             let note = format!(
@@ -211,11 +214,11 @@ fn notice(fact: Fact, here: &NodeName) -> Option<Notice> {
                  connections may be refused until they are there. Look at the kube-proxy of {here}",
                 waited.as_secs_f64()
             );
-            Notice::of_service(&claim, "RulesLate", note)
+            of_services(&claim, "RulesLate", note)
         }
         Fact::MoveRefused { claim, node, cause } => {
             let note = format!("it was to move to {node} and stays: {cause}");
-            Notice::of_service(&claim, "MoveRefused", note)
+            of_services(&claim, "MoveRefused", note)
         }
         Fact::Fenced { owner, silence } => {
             let sign = match silence.evidence {
@@ -227,7 +230,7 @@ fn notice(fact: Fact, here: &NodeName) -> Option<Notice> {
                  {:.3} s. Look for {owner} in the speakers' logs",
                 silence.lasted.as_secs_f64()
             );
-            Some(Notice::of_node(&owner.node, EventType::Warning, "Fenced", "Watch", note))
+            vec![Notice::of_node(&owner.node, EventType::Warning, "Fenced", "Watch", note)]
         }
         Fact::SessionAcquired { .. }
         | Fact::SessionLost { .. }
@@ -237,7 +240,7 @@ fn notice(fact: Fact, here: &NodeName) -> Option<Notice> {
         | Fact::Yielded { .. }
         | Fact::Silent { .. }
         | Fact::ClientsUnanswered { unanswered: false, .. }
-        | Fact::TookProvisionally { .. } => None,
+        | Fact::TookProvisionally { .. } => Vec::new(),
     }
 }
 
@@ -264,11 +267,20 @@ fn exposure_notice(exposure: Option<&Exposure>, here: &NodeName) -> Notice {
 }
 
 impl Notice {
-    /// A warning on the Service that a claim is named after; none where that is an address.
-    fn of_service(claim: &LeaseName, reason: &str, note: String) -> Option<Self> {
-        let (namespace, name) = claim.service()?;
-        let event = event(EventType::Warning, reason, "Announce", note);
-        Some(Self { object: service(namespace, name), event })
+    /// Warnings on the Services of a claim; where it lists none, on the one that it is named after.
+    fn of_services(
+        claim: &LeaseName,
+        services: &[impl AsRef<str>],
+        reason: &str,
+        note: &str,
+    ) -> Vec<Self> {
+        let listed = services.iter().filter_map(|named| named.as_ref().split_once('/'));
+        let named = claim.service().filter(|_| services.is_empty());
+        let warning = |(namespace, name): (&str, &str)| Self {
+            object: service(namespace, name),
+            event: event(EventType::Warning, reason, "Announce", note.to_owned()),
+        };
+        listed.chain(named).map(warning).collect()
     }
 
     /// News of a Service, named `namespace/name`.
@@ -364,7 +376,26 @@ pub(super) mod tests {
     use crate::lease::OwnerId;
 
     fn told(fact: Fact) -> Option<String> {
-        notice(fact, &"node-1".parse().unwrap()).map(shown)
+        notices(fact, &[""; 0], &"node-1".parse().unwrap()).pop().map(shown)
+    }
+
+    #[test]
+    fn what_is_about_a_claim_is_told_on_each_of_its_services() {
+        let claim: LeaseName = "192-0-2-1.address.leasehold.dev".parse().unwrap();
+        assert!(claim.service().is_none());
+        let fact = Fact::AddressConflict {
+            claim,
+            address: "192.0.2.1".parse().unwrap(),
+            cause: "192.0.2.1 is used by 02:00:00:00:00:01, which is no speaker".to_owned(),
+        };
+        let told = notices(fact, &["web/a", "shop/b"], &"node-1".parse().unwrap());
+        let on: Vec<_> = told.into_iter().map(shown).collect();
+        assert_eq!(on.len(), 2, "{on:?}");
+        assert!(
+            on[0].starts_with("Warning AddressConflict on Service/web/a/-: conflict about"),
+            "{on:?}"
+        );
+        assert!(on[1].starts_with("Warning AddressConflict on Service/shop/b/-: "), "{on:?}");
     }
 
     pub(in crate::report) fn shown(Notice { object, event }: Notice) -> String {

@@ -53,7 +53,7 @@ enum Command {
     Outages(outages::Plan),
     /// Has the simulator say what large clusters cost, and how fast they recover.
     Scale(simulation::Plan),
-    /// Writes the README's tables and pictures from the results in `tests/bench/results`.
+    /// Writes the tables and pictures of the README and of the performance pages from the results in `tests/bench/results`.
     Report,
     /// Lets speakers live with what must not alarm them, and counts false alarms.
     Soak(soak::Plan),

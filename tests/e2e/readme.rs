@@ -12,12 +12,20 @@ use crate::chart::release::nothing_but;
 use crate::migration::what_metallb_leaves;
 
 /// The pages whose commands count.
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 13] = [
     "README.md",
     "deploy/helm/leasehold/README.md",
     "deploy/olm/description.md",
     "examples/gitops/README.md",
     "kind/README.md",
+    "docs/src/configuration/services.md",
+    "docs/src/installation/install.md",
+    "docs/src/installation/olm.md",
+    "docs/src/installation/upgrade.md",
+    "docs/src/migration/metallb.md",
+    "docs/src/operations/monitoring.md",
+    "docs/src/operations/security.md",
+    "docs/src/usage/plugin.md",
 ];
 
 /// Commands in running text count if they begin so, and name something.
@@ -25,10 +33,11 @@ const IN_TEXT: [&str; 4] =
     ["kubectl apply -", "kubectl delete -", "helm ", "leasehold-operator free-addresses"];
 
 /// What is typed one after another in a cluster that has never heard of Leasehold. Afterwards it has not, either.
-const SESSIONS: [&[&str]; 7] = [
+const SESSIONS: [&[&str]; 8] = [
     &[
         "kubectl apply -f deploy/base/flow-control.yaml",
         "kubectl apply -k deploy",
+        "kubectl label namespace leasehold-system pod-security.kubernetes.io/enforce=privileged",
         "kubectl delete -k deploy",
     ],
     &[
@@ -41,6 +50,11 @@ const SESSIONS: [&[&str]; 7] = [
     &[
         "helm install leasehold deploy/helm/leasehold",
         "kubectl apply -k deploy/monitoring",
+        "kubectl delete -k deploy/monitoring",
+        "helm upgrade leasehold deploy/helm/leasehold",
+        "helm upgrade leasehold deploy/helm/leasehold --reuse-values   --set monitoring.podMonitors.enabled=true \
+         --set monitoring.prometheusRule.enabled=true",
+        "helm rollback leasehold",
         "helm uninstall leasehold",
         "kubectl delete -k crds",
     ],
@@ -63,6 +77,12 @@ const SESSIONS: [&[&str]; 7] = [
     ],
     &[
         "kubectl apply -f crds/generated",
+        "helm install leasehold deploy/helm/leasehold --set crds.install=false",
+        "helm uninstall leasehold",
+        "kubectl delete -k crds",
+    ],
+    &[
+        "kubectl apply -f crds/generated",
         "leasehold-operator migrate-from-metallb > leasehold.yaml",
         "kubectl apply -f examples/policy-hold.yaml -f leasehold.yaml",
         "kubectl -n metallb-system scale deployment controller --replicas=0",
@@ -74,17 +94,27 @@ const SESSIONS: [&[&str]; 7] = [
         "kubectl delete announcementpolicy hold",
         "kubectl apply -f examples/policy-hold.yaml",
         "kubectl -n leasehold-system scale deployment leasehold-operator --replicas=0",
+        "kubectl -n metallb-system scale deployment controller --replicas=1",
         "kubectl delete -k deploy/base",
         "kubectl delete -k crds",
     ],
 ];
 
-/// Is typed here and stands on no page.
-const OURS: &str = "kubectl delete namespace leasehold-system";
+/// Are typed here and stand on no page.
+const OURS: [&str; 2] =
+    ["kubectl delete namespace leasehold-system", "kubectl delete -k deploy/monitoring"];
 
 /// What cannot be typed in the lab, and why.
-const NOT_HERE: [(&str, &str); 9] = [
+const NOT_HERE: [(&str, &str); 14] = [
     ("make ", "each builds and runs everything, this test as well"),
+    ("cargo build ", "builds what is there already"),
+    ("docker build ", "no Docker: the images are built without it by `make images`"),
+    ("kubectl leasehold ", "a cluster without nodes: `plugin` runs each of its commands"),
+    ("kubectl -n leasehold-system exec ", "no kubelet runs the pod"),
+    (
+        "kubectl -n leasehold-system delete ",
+        "objects of the manager of bundles: `olm` does what it does",
+    ),
     ("kind/", "Docker runs the nodes of kind; `kind_demo` runs its scripts' other parts"),
     ("helm test leasehold --logs", "no kubelet runs its pod: `chart::trial` does in its place"),
     (
@@ -102,15 +132,20 @@ const NOT_HERE: [(&str, &str); 9] = [
 fn commands(page: &str) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     let (mut block, mut line, mut text) = (None, String::new(), String::new());
+    let mut indent = "";
     for part in page.lines() {
-        match (part.strip_prefix("```"), block) {
+        match (part.trim_start().strip_prefix("```"), block) {
             (Some(_), Some(_)) => block = None,
-            (Some(language), None) => block = Some(language),
+            (Some(language), None) => {
+                block = Some(language);
+                indent = &part[..part.len() - part.trim_start().len()];
+            }
             (None, None) => {
                 text.push_str(part);
                 text.push(' ');
             }
             (None, Some("sh")) => {
+                let part = part.strip_prefix(indent).unwrap_or(part);
                 if let Some(begun) = part.strip_suffix('\\') {
                     line.push_str(begun);
                 } else {
@@ -150,7 +185,8 @@ pub async fn what_the_pages_tell_to_type_works_as_it_stands_there() -> Result<()
         .filter(|it| !NOT_HERE.iter().any(|(begin, _)| it.starts_with(begin)))
         .collect();
     ensure!(left.is_empty(), "neither typed here nor listed with a reason: {left:#?}");
-    let gone: Vec<_> = typed.iter().filter(|it| !told.contains(**it) && **it != OURS).collect();
+    let gone: Vec<_> =
+        typed.iter().filter(|it| !told.contains(**it) && !OURS.contains(*it)).collect();
     ensure!(gone.is_empty(), "typed here, and on no page: {gone:#?}");
     let gone: Vec<_> =
         NOT_HERE.iter().filter(|(it, _)| !told.iter().any(|told| told.starts_with(it))).collect();

@@ -31,6 +31,10 @@ pub const TESTS: &[Test] = &[
     ("a_former_process_leaves_what_the_next_adopts_or_removes", adoption),
     ("an_address_moves_to_another_interface_make_before_break", another_interface),
     ("links_answer_by_arp_only_for_what_they_have_until_they_are_set_back", confined),
+    (
+        "links_answer_by_arp_only_for_what_they_have_where_ipvs_gives_all_nodes_all",
+        confined_by_ipvs,
+    ),
     ("what_the_kernel_refuses_is_reported_and_tried_again", refusals),
     ("of_changes_in_one_datagram_each_has_an_answer_of_its_own", one_datagram),
     ("without_the_capability_the_reason_is_reported", without_the_capability),
@@ -371,6 +375,23 @@ fn confined(world: &World) -> Result<()> {
         ensure!(settings("eth0")? == [0, 1], "{:?}", settings("eth0")?);
         ensure!(settings("eth1")? == [2, 2] && settings("eth2")? == [8, 2]);
         ensure!(speaker.state.arp_settings().is_empty());
+        Ok(())
+    })
+}
+
+/// The node serves nothing, and has the addresses of all Services on a link of kube-proxy's.
+fn confined_by_ipvs(world: &World) -> Result<()> {
+    let setting = |setting: &str| format!("/proc/sys/net/ipv4/conf/eth0/{setting}");
+    world.node.write(&setting("arp_ignore"), "0")?;
+    world.node.write(&setting("arp_announce"), "0")?;
+    world.node.speak(|speaker| async move {
+        let _running = speaker;
+        let settings = || ArpSettings::of(&interface("eth0"));
+        ensure!(settings()?.ignore == 0, "there is no such link yet");
+        world.node.ip("link add kube-ipvs0 type bridge")?;
+        world.node.ip(&format!("address add {} dev kube-ipvs0", single(V4)))?;
+        let set = || Ok([settings()?.ignore, settings()?.announce] == [1, 2]);
+        eventually("set", seconds(5.0), set).await?;
         Ok(())
     })
 }

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::bail;
@@ -87,8 +89,7 @@ fn command() -> anyhow::Result<()> {
     }
     match command {
         Command::Run { seeds, first, kind, jobs, most } => {
-            let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-            let jobs = jobs.map_or(cores, NonZeroUsize::get);
+            let jobs = jobs.map_or_else(cores, NonZeroUsize::get);
             run(Seeds { first, count: seeds, kind, jobs, most })
         }
         Command::Replay { seed, kind } => match replay(seed, kind) {
@@ -109,7 +110,7 @@ fn command() -> anyhow::Result<()> {
             if tell {
                 leasehold_sim::tell();
             }
-            run_directed(&name)
+            run_directed(&name, if tell { 1 } else { cores() })
         }
     }
 }
@@ -138,17 +139,32 @@ fn run(seeds: Seeds) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn run_directed(name: &str) -> anyhow::Result<()> {
-    let mut failed = 0_u32;
-    for run in directed().filter(|run| run.name.contains(name)) {
-        match quietly(run.run) {
-            Ok(()) => println!("ok      {}", run.name),
-            Err(why) => {
-                println!("FAILED  {}: {why}", run.name);
-                failed += 1;
-            }
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// On all cores, if what happens is not told; they are said as they end.
+fn run_directed(name: &str, jobs: usize) -> anyhow::Result<()> {
+    let left = Mutex::new(directed().filter(|run| run.name.contains(name)));
+    let failed = AtomicUsize::new(0);
+    // A function of its own: the lock is not held while the run goes on.
+    let next = || left.lock().ok()?.next();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while let Some(run) = next() {
+                    match quietly(run.run) {
+                        Ok(()) => println!("ok      {}", run.name),
+                        Err(why) => {
+                            println!("FAILED  {}: {why}", run.name);
+                            failed.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
         }
-    }
+    });
+    let failed = failed.into_inner();
     if failed > 0 {
         bail!("{failed} directed runs failed");
     }

@@ -180,14 +180,15 @@ fn remarks(object: &Object<AdvertisementSpec>) -> Vec<String> {
     let AdvertisementSpec { ip_address_pool_selectors, rest, .. } = &object.spec;
     if !ip_address_pool_selectors.is_empty() {
         notes.push(format!(
-            "{object} selects pools by their labels; a policy names its pools: those that are \
-             selected now are named, later ones have to be added by hand"
+            "{object} selects pools by their labels: the policy names those that it selects now; for later \
+             ones write spec.ipAddressPoolSelectors in their place"
         ));
     }
     let mut rest = rest.clone();
     if rest.remove(PREFERENCE).is_some() {
         notes.push(format!(
-            "{object} prefers some nodes (spec.{PREFERENCE}): here all that are allowed are equal"
+            "{object} prefers some nodes (spec.{PREFERENCE}), which is not converted: write \
+             spec.preferredNodes"
         ));
     }
     notes.extend(unknown_fields("spec", &rest).map(|note| format!("{object}: {note}")));

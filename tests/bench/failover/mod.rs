@@ -36,6 +36,11 @@ const ATTEMPTS: usize = 3;
 /// keepalived's advertisement intervals, in seconds.
 const INTERVALS: [&str; 2] = ["0.1", "1"];
 
+/// What clients feel of each fault, and …
+pub(crate) const FAILOVER: &str = "failover.json";
+/// … of nodes that end piece by piece and of cold starts, which are measured apart.
+pub(crate) const APART: &str = "pieces-and-starts.json";
+
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
     /// How often each fault is repeated.
@@ -57,6 +62,9 @@ pub(crate) struct Plan {
     /// says its own.
     #[arg(long)]
     seed: Option<u64>,
+    /// The name of the file that each repeat is added to.
+    #[arg(long, default_value = FAILOVER)]
+    book: String,
     /// How quickly silence is noticed.
     #[arg(long, value_enum, default_value = "default")]
     profile: Profile,
@@ -124,7 +132,7 @@ impl Plan {
 /// Runs it all; whether each fault was measured as often as asked. A round that could not be measured is told,
 /// and measured again.
 pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
-    let book = Book::open(out, "failover.json")?;
+    let book = Book::open(out, &plan.book)?;
     let machine = Machine::here()?;
     let (mut all, mut complete) = (Vec::new(), true);
     for systems in plan.groups() {

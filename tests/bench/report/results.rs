@@ -10,12 +10,15 @@ use crate::allocation::Measured;
 use crate::cost::{Cost, Hoard};
 use crate::data_path::Turn;
 use crate::decisions::Decision;
+use crate::failover::{APART, FAILOVER};
 use crate::record::{Machine, Run};
 use crate::simulation::Simulated;
 
 /// All of them.
 pub(crate) struct Results {
     pub(crate) failover: Vec<Run>,
+    /// Measured by themselves, maybe on another machine.
+    pub(crate) apart: Vec<Run>,
     pub(crate) cost: Vec<Cost>,
     pub(crate) hoard: Vec<Hoard>,
     pub(crate) data_path: Vec<Turn>,
@@ -27,7 +30,8 @@ pub(crate) struct Results {
 impl Results {
     pub(crate) fn read(folder: &Path) -> Result<Self> {
         let results = Self {
-            failover: read(folder, "failover.json")?,
+            failover: read(folder, FAILOVER)?,
+            apart: read(folder, APART)?,
             cost: read(folder, "cost.json")?,
             hoard: read(folder, "hoard.json")?,
             data_path: read(folder, "data-path.json")?,

@@ -1,4 +1,4 @@
-//! The README's tables.
+//! The tables of the README and of the book.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,14 +8,15 @@ use clap::ValueEnum as _;
 
 use super::Results;
 use crate::failover::Fault;
-use crate::record::{Felt, Run, Shares, Spread};
+use crate::record::{Felt, Run, Spread};
 
 /// By the names of their places.
 pub(super) fn all(results: &Results) -> Result<BTreeMap<&'static str, String>> {
     Ok(BTreeMap::from([
         ("origin", origin(results)?),
-        ("failover", failover(results)?),
-        ("cold-start", cold_start(results)),
+        ("headline", headline(results)?),
+        ("failover", failover(&results.failover)?),
+        ("pieces-and-starts", apart(&results.apart)?),
         ("phases", phases(results)?),
         ("cost", cost(results)),
         ("hoard", hoard(results)?),
@@ -55,11 +56,11 @@ impl Series<'_> {
 }
 
 /// Fault after fault, and of each system after system, as they were measured.
-pub(super) fn series(results: &Results) -> Vec<Series<'_>> {
+pub(super) fn series(runs: &[Run]) -> Vec<Series<'_>> {
     let mut all: Vec<Series<'_>> = Vec::new();
     for fault in Fault::ALL.iter().map(|fault| fault.name()) {
         let first = all.len();
-        for run in results.failover.iter().filter(|run| run.fault == fault) {
+        for run in runs.iter().filter(|run| run.fault == fault) {
             let system = match run.profile.as_str() {
                 "fast" => format!("{}, fast profile", run.system),
                 _ => run.system.clone(),
@@ -74,14 +75,45 @@ pub(super) fn series(results: &Results) -> Vec<Series<'_>> {
     all
 }
 
-fn failover(results: &Results) -> Result<String> {
+/// What most users ask for first.
+const HEADLINE: [Fault; 6] = [
+    Fault::NodeDead,
+    Fault::ClientsLinkCut,
+    Fault::Drain,
+    Fault::RollingUpgrade,
+    Fault::ApiDown,
+    Fault::ApiDownOwnerDies,
+];
+
+fn headline(results: &Results) -> Result<String> {
+    let systems = ["leasehold", "keepalived 0.1 s", "keepalived 1 s"];
+    let mut text = format!("| outage in ms: median, longest | {} |\n", systems.join(" | "));
+    writeln!(text, "|---|{}", "---|".repeat(systems.len()))?;
+    let all = series(&results.failover);
+    for fault in HEADLINE {
+        write!(text, "| {} |", fault.title())?;
+        for system in systems {
+            let measured = all.iter().find(|it| it.fault == fault.name() && it.system == system);
+            let Some(series) = measured else {
+                write!(text, " not measured |")?;
+                continue;
+            };
+            let outage = series.spread(|felt| felt.outage_ms)?;
+            write!(text, " {:.0}, {:.0} |", outage.median, outage.most)?;
+        }
+        writeln!(text)?;
+    }
+    Ok(text)
+}
+
+fn failover(runs: &[Run]) -> Result<String> {
     let mut text =
         "| fault | system | n | outage in ms: median, p95, longest | datagrams lost: median, \
                     most | two owners in ms: median, longest | connections broken |\n\
                     |---|---|---|---|---|---|---|\n"
             .to_owned();
     let mut above = String::new();
-    for series in series(results) {
+    for series in series(runs) {
         let title = if series.fault == above { "…" } else { title(&series.fault) };
         let outage = series.spread(|felt| felt.outage_ms)?;
         let lost =
@@ -108,21 +140,41 @@ fn failover(results: &Results) -> Result<String> {
     Ok(text)
 }
 
-/// How evenly what nobody had was given out, and how often.
-fn cold_start(results: &Results) -> String {
-    let starts = results.failover.iter().filter_map(|run| run.felt.shares);
-    let mut counts: BTreeMap<Shares, usize> = BTreeMap::new();
-    for shares in starts {
-        *counts.entry(shares).or_default() += 1;
+/// Faults that are measured by themselves, and of which commits; of cold starts also how evenly what nobody had was
+/// given out.
+fn apart(runs: &[Run]) -> Result<String> {
+    let mut text = "| fault | n | outage in ms: median, p95, longest | datagrams lost: median, most | addresses \
+                    of a node ten seconds later: fewest, most |\n|---|---|---|---|---|\n"
+        .to_owned();
+    for series in series(runs) {
+        let outage = series.spread(|felt| felt.outage_ms)?;
+        let lost =
+            series.spread(|felt| u32::try_from(felt.lost_most).map_or(f64::MAX, f64::from))?;
+        let shares = series.runs.iter().filter_map(|run| run.felt.shares);
+        let fewest = shares.clone().map(|shares| shares.fewest).min();
+        let most = shares.map(|shares| shares.most).max();
+        let (lost, shares) = match fewest.zip(most) {
+            Some((fewest, most)) => (String::new(), format!("{fewest}, {most}")),
+            None => (format!("{:.0}, {:.0}", lost.median, lost.most), String::new()),
+        };
+        let title = title(&series.fault);
+        writeln!(
+            text,
+            "| {title} | {} | {:.0}, {:.0}, {:.0} | {lost} | {shares} |",
+            series.runs.len(),
+            outage.median,
+            outage.p95,
+            outage.most,
+        )?;
     }
-    let n: usize = counts.values().sum();
-    let mut text = format!(
-        "| addresses of a node ten seconds after a cold start: fewest, most | starts, n = {n} |\n|---|---|\n"
-    );
-    for (Shares { fewest, most }, count) in counts {
-        let _infallible = writeln!(text, "| {fewest}, {most} | {count} |");
-    }
-    text
+    let mut origins: Vec<String> = runs
+        .iter()
+        .map(|run| format!("{} on Linux {}", run.machine.commit, run.machine.kernel))
+        .collect();
+    origins.sort_unstable();
+    origins.dedup();
+    writeln!(text, "\nCommit {}.", origins.join(", "))?;
+    Ok(text)
 }
 
 /// A fault as people say it.

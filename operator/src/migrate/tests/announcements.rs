@@ -120,7 +120,7 @@ fn advertisements_become_policies() {
                 "100 x: pools [b], 0 services, 0 nodes, interfaces []",
                 "100 not-announced: pools [a], 0 services, 1 nodes, interfaces []",
             ],
-            "later ones have to be added by hand",
+            "for later ones write spec.ipAddressPoolSelectors",
         ),
         (
             vec![(
@@ -128,7 +128,7 @@ fn advertisements_become_policies() {
                 json!({"preferredNodeSelectors": [{"weight": 1, "preference": {}}], "other": 1}),
             )],
             vec!["100 x: pools [], 0 services, 0 nodes, interfaces []"],
-            "prefers some nodes (spec.preferredNodeSelectors): here all that are allowed are equal",
+            "prefers some nodes (spec.preferredNodeSelectors), which is not converted: write",
         ),
         (
             vec![(
