@@ -179,6 +179,7 @@ fn dropped(world: &World) -> Result<()> {
     })
 }
 
+#[expect(clippy::disallowed_methods, reason = "the runtime's thread is to stand still")]
 fn missed(world: &World) -> Result<()> {
     world.node.block_on(|| async {
         let mut speaker = Speaker::marking_by(world.node.mark).await?;
