@@ -57,7 +57,7 @@ pub fn campaign(seeds: Seeds, tell: impl Fn(&Broken) + Sync) -> Tally {
                     if seed >= first.saturating_add(count) || lock().broken.len() >= most {
                         return;
                     }
-                    let run = quietly(|| chaos::run(seed, kind));
+                    let run = one(seed, kind);
                     let mut tally = lock();
                     tally.runs += 1;
                     match run {
@@ -77,10 +77,15 @@ pub fn campaign(seeds: Seeds, tell: impl Fn(&Broken) + Sync) -> Tally {
     tally
 }
 
+/// Runs one seed: for how many seconds of virtual time, or the law that it breaks.
+pub fn one(seed: u64, kind: Option<Kind>) -> Result<u64, String> {
+    quietly(|| chaos::run(seed, kind))
+}
+
 /// Runs one seed and tells what happens, up to the law that it breaks.
 pub fn replay(seed: u64, kind: Option<Kind>) -> Result<u64, String> {
     crate::world::words::tell();
-    quietly(|| chaos::run(seed, kind))
+    one(seed, kind)
 }
 
 /// Runs something that panics where a law is broken; the law, without a word on standard error if

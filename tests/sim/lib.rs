@@ -13,6 +13,7 @@
 //! | `chaos` | runs that a seed stands for |
 //! | `campaign` | many seeds, on all cores |
 //! | `agenda` | what happens next |
+//! | `fingerprint` | a number for all that is decided in a run |
 //! | `dice` | the only source of chance |
 //! | `scale` | clusters of thousands of nodes and services, and the loss of a rack |
 #![expect(
@@ -28,10 +29,12 @@ mod campaign;
 mod chaos;
 mod dice;
 mod directed;
+mod fingerprint;
 pub mod scale;
 mod world;
 
-pub use campaign::{Broken, Seeds, Tally, campaign, quietly, replay};
+pub use campaign::{Broken, Seeds, Tally, campaign, one, quietly, replay};
 pub use chaos::Kind;
 pub use directed::{Run, all as directed};
+pub use fingerprint::fingerprint;
 pub use world::words::tell;

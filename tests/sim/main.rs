@@ -1,14 +1,15 @@
 //! The simulator's command line.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Parser, Subcommand, ValueEnum};
-use leasehold_sim::{Kind, Seeds, campaign, directed, quietly, replay, scale};
+use leasehold_sim::{Kind, Seeds, campaign, directed, fingerprint, one, quietly, replay, scale};
 
 /// Speakers, an API server and a network on virtual time, to break the protocol in.
 #[derive(Debug, Parser)]
@@ -69,6 +70,13 @@ enum Command {
         #[arg(long)]
         tell: bool,
     },
+    /// Prints a number for all that is decided in each directed run and in each of many seeds: before and after a
+    /// change that is to change no behavior, they are the same.
+    Fingerprint {
+        /// How many seeds, from 1.
+        #[arg(long, default_value_t = 2000)]
+        seeds: u64,
+    },
 }
 
 fn main() -> ExitCode {
@@ -112,6 +120,10 @@ fn command() -> anyhow::Result<()> {
             }
             run_directed(&name, if tell { 1 } else { cores() })
         }
+        Command::Fingerprint { seeds } => {
+            print_fingerprints(seeds);
+            Ok(())
+        }
     }
 }
 
@@ -143,25 +155,47 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// On all cores, if what happens is not told; they are said as they end.
-fn run_directed(name: &str, jobs: usize) -> anyhow::Result<()> {
-    let left = Mutex::new(directed().filter(|run| run.name.contains(name)));
-    let failed = AtomicUsize::new(0);
-    // A function of its own: the lock is not held while the run goes on.
+/// Does each of `all` on `jobs` threads; they end in any order.
+fn on_threads<T: Send>(jobs: usize, all: impl Iterator<Item = T> + Send, work: impl Fn(T) + Sync) {
+    let left = Mutex::new(all);
+    // A function of its own: the lock is not held while the work goes on.
     let next = || left.lock().ok()?.next();
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
-                while let Some(run) = next() {
-                    match quietly(run.run) {
-                        Ok(()) => println!("ok      {}", run.name),
-                        Err(why) => {
-                            println!("FAILED  {}: {why}", run.name);
-                            failed.fetch_add(1, Ordering::Relaxed);
-                        }
-                    }
+                while let Some(one) = next() {
+                    work(one);
                 }
             });
+        }
+    });
+}
+
+fn print_fingerprints(seeds: u64) {
+    let lines = Mutex::new(BTreeSet::new());
+    let keep = |line| lines.lock().unwrap_or_else(PoisonError::into_inner).insert(line);
+    on_threads(cores(), directed(), |run| {
+        let (_, number) = fingerprint(|| quietly(run.run));
+        keep(format!("directed {} {number:016x}", run.name));
+    });
+    on_threads(cores(), 1..=seeds, |seed| {
+        let (_, number) = fingerprint(|| one(seed, None));
+        keep(format!("seed {seed:06} {number:016x}"));
+    });
+    for line in lines.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        println!("{line}");
+    }
+}
+
+/// On all cores, if what happens is not told; they are said as they end.
+fn run_directed(name: &str, jobs: usize) -> anyhow::Result<()> {
+    let failed = AtomicUsize::new(0);
+    let named = directed().filter(|run| run.name.contains(name));
+    on_threads(jobs, named, |run| match quietly(run.run) {
+        Ok(()) => println!("ok      {}", run.name),
+        Err(why) => {
+            println!("FAILED  {}: {why}", run.name);
+            failed.fetch_add(1, Ordering::Relaxed);
         }
     });
     let failed = failed.into_inner();

@@ -340,6 +340,7 @@ impl World {
             self.hosts[id].tick = due.map(|due| due.max(now) + late);
         }
         for action in actions {
+            crate::fingerprint::note(id, now, &action);
             self.act(id, action);
         }
     }
