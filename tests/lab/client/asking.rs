@@ -112,7 +112,7 @@ fn receive(
 }
 
 /// The MAC address of the interface, as the namespace of the calling thread has it.
-fn own_mac() -> Result<MacAddr> {
+pub(super) fn own_mac() -> Result<MacAddr> {
     let output = crate::shell::output(
         std::process::Command::new("ip").args(["-json", "link", "show", "dev", INTERFACE]),
     )?;

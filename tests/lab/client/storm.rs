@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use pnet_base::MacAddr;
-use pnet_packet::ethernet::EtherTypes;
+use pnet_packet::ethernet::{EtherTypes, MutableEthernetPacket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::asking::own_mac;
 use super::packet_socket::PacketSocket;
 use super::{Client, INTERFACE, arp};
 
@@ -102,14 +103,14 @@ impl Drop for Storm {
 }
 
 impl Client {
-    /// Repeats that `mac` has `vip` so many times a second, as a loop in the network does.
+    /// Repeats that `mac` has `vip` so many times a second. The frames come from the client's own Ethernet address:
+    /// from that of the owner, as in a loop, the switch would send to the client what is for the owner.
     pub fn storm(&self, vip: IpAddr, mac: MacAddr, per_second: u64) -> Result<Storm> {
         let IpAddr::V4(vip) = vip else { bail!("{vip} is not spoken of by ARP") };
-        let frame = arp::request(mac, vip, vip)?;
-        let socket = self
-            .host
-            .within(|| PacketSocket::open(INTERFACE, EtherTypes::Arp))
-            .context("enter")??;
+        let mut frame = arp::request(mac, vip, vip)?;
+        let open = || anyhow::Ok((PacketSocket::open(INTERFACE, EtherTypes::Arp)?, own_mac()?));
+        let (socket, own) = self.host.within(open).context("enter")??;
+        MutableEthernetPacket::new(&mut frame).context("a short frame")?.set_source(own);
         let mut storm = Storm::new();
         storm.spawn(STEP, move || {
             (0..per_second / 1000).map(|_| u64::from(socket.send(&frame).is_ok())).sum()
