@@ -381,7 +381,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_about_a_claim_is_told_on_each_of_its_services() {
-        let claim: LeaseName = "192-0-2-1.address.leasehold.dev".parse().unwrap();
+        let claim: LeaseName = "192-0-2-1.address.leasehold".parse().unwrap();
         assert!(claim.service().is_none());
         let fact = Fact::AddressConflict {
             claim,

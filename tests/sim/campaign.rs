@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -46,35 +45,45 @@ pub struct Seeds {
 /// Runs these seeds. Each that breaks a law is told to `tell` at once.
 pub fn campaign(seeds: Seeds, tell: impl Fn(&Broken) + Sync) -> Tally {
     let Seeds { first, count, kind, jobs, most } = seeds;
-    let next = AtomicU64::new(first);
     let tally = Mutex::new(Tally::default());
     let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
-    thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first.saturating_add(count) || lock().broken.len() >= most {
-                        return;
-                    }
-                    let run = one(seed, kind);
-                    let mut tally = lock();
-                    tally.runs += 1;
-                    match run {
-                        Ok(seconds) => tally.seconds += seconds,
-                        Err(why) => {
-                            let broken = Broken { seed, why };
-                            tell(&broken);
-                            tally.broken.push(broken);
-                        }
-                    }
-                }
-            });
+    let all = (first..first.saturating_add(count)).take_while(|_| lock().broken.len() < most);
+    on_threads(jobs, all, |seed| {
+        let run = one(seed, kind);
+        let mut tally = lock();
+        tally.runs += 1;
+        match run {
+            Ok(seconds) => tally.seconds += seconds,
+            Err(why) => {
+                let broken = Broken { seed, why };
+                tell(&broken);
+                tally.broken.push(broken);
+            }
         }
     });
     let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
     tally.broken.sort();
     tally
+}
+
+/// Does each of `all` on `jobs` threads; they end in any order.
+pub fn on_threads<T: Send>(
+    jobs: usize,
+    all: impl Iterator<Item = T> + Send,
+    work: impl Fn(T) + Sync,
+) {
+    let left = Mutex::new(all);
+    // A function of its own: the lock is not held while the work goes on.
+    let next = || left.lock().ok()?.next();
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while let Some(one) = next() {
+                    work(one);
+                }
+            });
+        }
+    });
 }
 
 /// Runs one seed: for how many seconds of virtual time, or the law that it breaks.

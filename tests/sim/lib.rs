@@ -33,7 +33,7 @@ mod fingerprint;
 pub mod scale;
 mod world;
 
-pub use campaign::{Broken, Seeds, Tally, campaign, one, quietly, replay};
+pub use campaign::{Broken, Seeds, Tally, campaign, on_threads, one, quietly, replay};
 pub use chaos::Kind;
 pub use directed::{Run, all as directed};
 pub use fingerprint::fingerprint;

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Parser, Subcommand, ValueEnum};
-use leasehold_sim::{Kind, Seeds, campaign, directed, fingerprint, one, quietly, replay, scale};
+use leasehold_sim::{
+    Kind, Seeds, campaign, directed, fingerprint, on_threads, one, quietly, replay, scale,
+};
 
 /// Speakers, an API server and a network on virtual time, to break the protocol in.
 #[derive(Debug, Parser)]
@@ -153,22 +155,6 @@ fn run(seeds: Seeds) -> anyhow::Result<()> {
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
-}
-
-/// Does each of `all` on `jobs` threads; they end in any order.
-fn on_threads<T: Send>(jobs: usize, all: impl Iterator<Item = T> + Send, work: impl Fn(T) + Sync) {
-    let left = Mutex::new(all);
-    // A function of its own: the lock is not held while the work goes on.
-    let next = || left.lock().ok()?.next();
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                while let Some(one) = next() {
-                    work(one);
-                }
-            });
-        }
-    });
 }
 
 fn print_fingerprints(seeds: u64) {

@@ -53,6 +53,11 @@ impl Series<'_> {
         let spread = Spread::of(self.runs.iter().map(|run| value(&run.felt)));
         spread.with_context(|| format!("{} of {} has no runs", self.fault, self.system))
     }
+
+    /// Datagrams of the address that lost most.
+    fn lost(&self) -> Result<Spread> {
+        self.spread(|felt| u32::try_from(felt.lost_most).map_or(f64::MAX, f64::from))
+    }
 }
 
 /// Fault after fault, and of each system after system, as they were measured.
@@ -116,8 +121,7 @@ fn failover(runs: &[Run]) -> Result<String> {
     for series in series(runs) {
         let title = if series.fault == above { "…" } else { title(&series.fault) };
         let outage = series.spread(|felt| felt.outage_ms)?;
-        let lost =
-            series.spread(|felt| u32::try_from(felt.lost_most).map_or(f64::MAX, f64::from))?;
+        let lost = series.lost()?;
         let two = series.spread(|felt| felt.two_owners_ms)?;
         let broken = series.runs.iter().filter(|run| run.felt.connection_broken).count();
         let away = series.runs.iter().filter(|run| !run.felt.recovered).count();
@@ -148,8 +152,7 @@ fn apart(runs: &[Run]) -> Result<String> {
         .to_owned();
     for series in series(runs) {
         let outage = series.spread(|felt| felt.outage_ms)?;
-        let lost =
-            series.spread(|felt| u32::try_from(felt.lost_most).map_or(f64::MAX, f64::from))?;
+        let lost = series.lost()?;
         let shares = series.runs.iter().filter_map(|run| run.felt.shares);
         let fewest = shares.clone().map(|shares| shares.fewest).min();
         let most = shares.map(|shares| shares.most).max();
