@@ -226,7 +226,7 @@ impl Election {
                 self.api.listed_claims();
                 self.noting_all_sessions(now, |known| known.listed_at(now, asked, sessions));
                 self.claims.listed_at(now, asked, claims);
-                self.go_on(now, Some(asked));
+                self.go_on(asked);
                 self.open.note_all();
                 self.listening.stale = true;
             }

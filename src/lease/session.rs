@@ -86,7 +86,7 @@ impl Election {
             return;
         }
         self.check_echoes(now, actions);
-        self.go_on(now, None);
+        self.go_on_alone(now, actions);
         self.begin_ending(now);
         self.notice_end(now, actions);
         if self.is_pending(&Target::Session(self.own_name.clone())) {
@@ -107,7 +107,8 @@ impl Election {
         }
     }
 
-    /// Without an answer from the API the addresses stay, as long as they never lapsed.
+    /// Without an answer from the API the addresses stay. Those that have lapsed wait until it answers, or is known
+    /// not to: others may have them.
     fn hold(&mut self, now: Instant) {
         if now < self.own.hold_due {
             return;
@@ -117,8 +118,14 @@ impl Election {
             self.own.answered.is_some_and(|sent| now.saturating_since(sent) < interval * 2);
         let holds = self.own.id.is_some() || !self.own.settled;
         let staying = matches!(self.own.ending, Ending::Restarted { .. } | Ending::Done);
-        if !renewed && holds && !staying && !self.own.may_have_lapsed(now) {
-            self.own.kernel_until = now + self.lifetime();
+        if !renewed && holds && !staying {
+            if !self.own.may_have_lapsed(now) {
+                self.own.kernel_until = now + self.lifetime();
+            } else if self.own.id.is_some() && self.own.stood_still.is_none() {
+                self.own.stood_still = Some(now);
+                self.published.all = true;
+                self.end_all_provisional(now);
+            }
         }
         self.own.hold_due = now + interval;
     }
@@ -135,13 +142,31 @@ impl Election {
         }
     }
 
-    /// Serves again what lapsed while this process stood still: all claims were listed as they were at `asked`,
-    /// or, without that, the API server does not answer any more and the segment decides.
-    pub(super) fn go_on(&mut self, now: Instant, asked: Option<Instant>) {
-        let Some(since) = self.own.stood_still else { return };
-        if asked.map_or_else(|| self.is_api_gone(now, since), |asked| asked >= since) {
+    /// Serves again what lapsed while this process stood still: all claims were listed as they were at `asked`.
+    pub(super) fn go_on(&mut self, asked: Instant) {
+        if self.own.stood_still.is_some_and(|since| asked >= since) {
             self.own.stood_still = None;
             self.published.all = true;
+        }
+    }
+
+    /// The same where the API server does not answer any more: the segment is asked who has it.
+    fn go_on_alone(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let Some(since) = self.own.stood_still else { return };
+        if !self.is_api_gone(now, since) {
+            return;
+        }
+        self.own.stood_still = None;
+        self.published.all = true;
+        self.own.kernel_until = self.own.kernel_until.max(now + self.lifetime());
+        let mine = self.tenures.iter().filter(|(_, tenure)| tenure.mine && tenure.leaving.is_none());
+        let listed = mine.filter_map(|(name, tenure)| {
+            let addresses = self.claims.get(name)?.record.addresses.clone();
+            Some((name.clone(), tenure.interface.clone()?, addresses))
+        });
+        for (name, interface, addresses) in listed.collect::<Vec<_>>() {
+            self.open.note(&name);
+            self.probe_on(now, &name, &interface, &addresses, actions);
         }
     }
 

@@ -43,6 +43,67 @@ fn addresses_that_lapsed_are_not_served_again_without_asking() {
     world.assert_served();
 }
 
+/// The API server answers nobody, and `a` stands still for so long that what it serves lapses.
+fn lapsed_without_the_api(nodes: &[&str]) -> World {
+    let mut world = World::listening(nodes, 9);
+    world.set_api(false);
+    world.run(secs(3));
+    let a = world.hosts.id("a");
+    world.stop(a, false);
+    world.run(secs(8));
+    assert!(world.hosts["a"].kernel.ours.is_empty());
+    world.cont(a);
+    world
+}
+
+/// There is nobody else who could serve it.
+fn what_lapsed_while_its_owner_stood_still_is_served_again_also_without_the_api() {
+    let mut world = lapsed_without_the_api(&["a"]);
+    world.run(secs(2));
+    run_answered(&mut world, secs(20));
+    world.set_api(true);
+    world.run(secs(10));
+    world.assert_served();
+}
+
+/// It asks before it serves, so it does not answer beside them; they lose their links, and it serves again.
+fn what_others_took_while_its_owner_stood_still_is_theirs_until_they_are_gone() {
+    let mut world = lapsed_without_the_api(&ALL);
+    let lost = world.owned_by("a");
+    let end = world.now + secs(5);
+    while world.step(end) {
+        for number in &lost {
+            assert!(!world.having(vip(*number)).contains("a"), "{}: {number}", world.now);
+        }
+    }
+    run_answered(&mut world, secs(1));
+    world.set_carrier("b", false);
+    world.set_carrier("c", false);
+    world.run(secs(3));
+    for number in lost {
+        assert!(world.having(vip(number)).contains("a"), "{number}");
+    }
+}
+
+/// The owner is dead, and who served in its place has stood still.
+fn what_lapsed_while_it_was_served_provisionally_is_taken_again() {
+    let mut world = World::listening(&["a", "b"], 9);
+    let lost = world.owned_by("a");
+    world.set_api(false);
+    world.run(secs(3));
+    world.cut_off("a");
+    world.run(secs(3));
+    let b = world.hosts.id("b");
+    world.stop(b, false);
+    world.run(secs(8));
+    assert!(world.hosts["b"].kernel.ours.is_empty());
+    world.cont(b);
+    world.run(secs(3));
+    for number in lost {
+        assert!(world.having(vip(number)).contains("b"), "{number}");
+    }
+}
+
 /// Stopped between the probes and their answers, for longer than the outage.
 fn a_process_that_stood_still_probes_again_before_it_serves_provisionally() {
     let mut world = World::listening(&ALL, 12);
@@ -253,6 +314,9 @@ pub(super) const RUNS: &[Run] = runs![
     what_a_restarting_node_answers_for_again_is_left_to_it,
     a_process_that_restarts_leaves_nothing_behind_that_it_served_provisionally,
     addresses_that_lapsed_are_not_served_again_without_asking,
+    what_lapsed_while_its_owner_stood_still_is_served_again_also_without_the_api,
+    what_others_took_while_its_owner_stood_still_is_theirs_until_they_are_gone,
+    what_lapsed_while_it_was_served_provisionally_is_taken_again,
     provisional_owners_that_hear_one_another_again_do_not_outshout_each_other,
     what_an_owner_that_is_back_does_not_serve_is_taken_from_it_at_once,
 ];
