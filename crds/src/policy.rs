@@ -31,11 +31,12 @@ pub const EFFECTIVE: &str = "Effective";
 /// The priority of a policy that gives none.
 pub const DEFAULT_PRIORITY: i32 = 100;
 
-/// From which nodes and interfaces services are announced, and when another node takes over.
+/// Nodes and interfaces that announce the addresses of Services, and rules for failover.
 ///
-/// Of the policies that match a service, the one with the smallest `priority` governs it; among
-/// equals the first by name. Where no policy exists at all, every service is announced from any node
-/// with the defaults; as soon as one exists, a service that none matches is not announced.
+/// The policy with the lowest `priority` among those that match a Service governs it; equal
+/// priorities are ordered by name. Without any policy, every Service is announced from any node
+/// with the defaults. As soon as one policy exists, a Service that no policy matches is not
+/// announced.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "leasehold.dev",
@@ -46,167 +47,174 @@ pub const DEFAULT_PRIORITY: i32 = 100;
     category = "leasehold",
     status = "AnnouncementPolicyStatus",
     derive = "PartialEq",
-    doc = "From which nodes and interfaces services are announced, and when another node takes over.",
+    doc = "Nodes and interfaces that announce the addresses of Services, and rules for failover.",
     printcolumn(
         name = "Priority",
         type_ = "integer",
         json_path = ".spec.priority",
-        description = "The smallest that matches a service governs it."
+        description = "Among matching policies, the lowest value takes precedence."
     ),
     printcolumn(
         name = "Pools",
         type_ = "string",
         json_path = ".spec.ipAddressPools",
-        description = "Pools whose services it matches."
+        description = "Pools whose Services the policy matches."
     ),
     printcolumn(
         name = "Interfaces",
         type_ = "string",
         json_path = ".spec.interfaces",
-        description = "Interfaces that announce."
+        description = "Interfaces that may carry the addresses."
     ),
     printcolumn(
         name = "Services",
         type_ = "integer",
         json_path = ".status.services",
-        description = "Services that it governs."
+        description = "Number of Services that the policy governs."
     ),
     printcolumn(
         name = "Accepted",
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Accepted')].status",
-        description = "Whether it can be followed."
+        description = "Whether the policy is valid."
     )
 )]
 #[cfg_attr(test, kube(cel))]
 #[serde(rename_all = "camelCase")]
 pub struct AnnouncementPolicySpec {
-    /// The rank among the policies that match a service: the smallest governs. A policy of which some cannot
-    /// be read keeps its rank and matches by the rest: what it governs stays with its owners, and no other
-    /// node takes it.
+    /// Priority among the policies that match a Service: the lowest value takes precedence. A
+    /// policy with an invalid field keeps its priority and matches by its valid fields. The
+    /// addresses that it governs stay with their owners, and no other node takes them.
     #[serde(default = "default_priority")]
     #[schemars(range(min = 0, max = 1_000_000))]
     pub priority: i32,
 
-    /// The names of the pools whose services the policy matches.
+    /// Names of the pools whose Services the policy matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub ip_address_pools: Vec<String>,
 
-    /// Selectors of pools whose services the policy matches as well. Without names and selectors:
-    /// those of all pools.
+    /// Label selectors of further pools whose Services the policy matches. If neither names nor
+    /// selectors are given, the policy matches the Services of all pools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "selector::up_to_64")]
     pub ip_address_pool_selectors: Vec<LabelSelector>,
 
-    /// Selectors of the services that the policy matches; one that matches is enough. Empty: all.
+    /// Label selectors of the Services that the policy matches. One matching selector is
+    /// sufficient. An empty list matches all Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "selector::up_to_64")]
     pub service_selectors: Vec<LabelSelector>,
 
-    /// Selectors of the nodes that may announce; one that matches is enough. Empty: all.
+    /// Label selectors of the nodes that may own the addresses. One matching selector is
+    /// sufficient. An empty list matches all nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "selector::up_to_64")]
     pub node_selectors: Vec<LabelSelector>,
 
-    /// Whether a node gives away its addresses as soon as it is cordoned. Else it takes no more, and
-    /// gives away what it has once pods begin to leave it, as in a drain.
+    /// Whether a node hands over its addresses as soon as it is cordoned. If false, a cordoned node
+    /// takes no further addresses, and hands over its own when pods begin to leave it, as in a
+    /// drain.
     #[serde(default)]
     pub drain_on_cordon: bool,
 
-    /// Whether the addresses of a service that has no endpoint anywhere are announced. Else nobody
-    /// announces them, and a condition on the service says so.
+    /// Whether the addresses of a Service without any endpoint are announced. If false, no node
+    /// announces them, and the condition `leasehold.dev/Announced` of the Service has the reason
+    /// `NoEndpoint`.
     #[serde(default)]
     pub announce_without_endpoints: bool,
 
-    /// Which of these nodes are preferred. Of those that can announce, one of the greatest sum of
-    /// weights does; among equals the one with the fewest addresses.
+    /// Nodes that are preferred as owners. Among the candidates, one with the highest sum of
+    /// weights becomes the owner; among equal ones, the one with the fewest addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub preferred_nodes: Vec<PreferredNodes>,
 
-    /// Whether the addresses of one service are on one node. `PerService`: they are. `PerAddress`: on
-    /// different ones, as far as there are nodes that are preferred alike. Addresses that services
-    /// share stay together. Changing it interrupts all but the first address of a service for a
-    /// moment.
+    /// Distribution of the addresses of one Service. `PerService`: one node owns all of them.
+    /// `PerAddress`: different nodes own them, as far as enough equally preferred nodes exist.
+    /// Addresses that Services share stay together. A change briefly interrupts all addresses of a
+    /// Service except the first one.
     #[serde(default)]
     pub spread: Spread,
 
-    /// What goes to another node although the one that has it lives. `Never`: nothing.
-    /// `Preferred`: what a more preferred node could announce. `Balance`: that as well, and some of
-    /// what a node has that announces at least two addresses more than another. Whatever it says, an
-    /// address that has been given out for the first time goes within its first minute to a node that
-    /// joins, if that evens them out or the node is preferred: so whoever starts first does not keep
-    /// everything. `maxMovesPerMinute` counts that, too.
+    /// Addresses that move to another node while their owner is alive. `Never`: none. `Preferred`:
+    /// addresses that a more preferred node can own. `Balance`: as `Preferred`, and addresses of a
+    /// node that has at least two more than another node. With every value, an address that was
+    /// allocated for the first time moves within its first minute to a node that joins, if that
+    /// balances the nodes or the node is preferred. These moves count toward `maxMovesPerMinute`.
     #[serde(default)]
     pub failback: FailbackMode,
 
-    /// For how long the other node has to have been there, such as `60s`: at most `86400s`.
+    /// Time for which the other node must have been available before an address moves to it, such
+    /// as `60s`; at most `86400s`.
     #[serde(default = "placement::default_delay")]
     #[schemars(schema_with = "placement::delay_schema")]
     pub failback_delay: DurationText,
 
-    /// How many addresses go to another node within a minute by `failback`, one after another, at
-    /// most: from 1 to 600. What a death, a drain or a change of the policy moves does not count.
+    /// Maximum number of addresses that `failback` moves within one minute, in the whole cluster:
+    /// from 1 to 600. Moves after a node failure, a drain, or a change of the policy do not count.
     #[serde(default = "placement::default_moves")]
     #[schemars(range(min = 1, max = 600))]
     pub max_moves_per_minute: i32,
 
-    /// The interfaces that may carry the addresses, by name or by a pattern of names such as `eth*`
-    /// or `bond?`; of several on a node the one whose subnet holds the address. Empty: the one whose subnet holds the address
-    /// (the longest prefix); where no node has such a subnet, the one with the default route. Bridges
-    /// and veths of containers, tunnels and other virtual devices without a default route are used
-    /// only where they are named; bonds, VLANs and bridges of physical interfaces are not among them.
-    /// Addresses that services share are carried by interfaces that each of their policies names, if it
-    /// names any.
+    /// Interfaces that may carry the addresses, as names or patterns such as `eth*` or `bond?`. If
+    /// several match on a node, the one whose subnet contains the address carries it. If the list
+    /// is empty, the interface whose subnet contains the address (the longest prefix) carries it;
+    /// if no node has such a subnet, the interface with the default route does. Bridges and veth
+    /// devices of containers, tunnels, and other virtual devices without a default route are used
+    /// only if they are named. Bonds, VLANs, and bridges of physical interfaces are used without
+    /// being named. A shared address is carried only by interfaces that the policies of all its
+    /// Services allow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub interfaces: Vec<PolicyInterface>,
 
-    /// Whether the addresses are announced. `Layer2`: by ARP and NDP, from one node at a time.
-    /// `None`: by no node; who has them gives them up. An address that services share is announced
-    /// if the policies of all of them say so.
+    /// How the addresses are announced. `Layer2`: with ARP and NDP, by one node at a time. `None`:
+    /// no node announces them, and the owner releases them. A shared address is announced only if
+    /// the policies of all its Services set `Layer2`.
     #[serde(default)]
     pub mode: AnnouncementMode,
 
-    /// How often the addresses are announced; the most frequent of what services that share an address
-    /// ask for.
+    /// Number and interval of announcements. For a shared address, the most frequent settings of
+    /// its Services apply.
     #[serde(default)]
     pub announcements: AnnouncementsSpec,
 
-    /// How the death of an owner is told. Services that share an address are watched with the
-    /// fastest settings of any of them, and by `LeaseOnly` if any of them says so.
+    /// How the failure of an owner is detected. For a shared address, the fastest settings of its
+    /// Services apply, and `LeaseOnly` if any of them sets it.
     #[serde(default)]
     pub detection: DetectionSpec,
 
-    /// What becomes of the addresses while the API server does not answer. `Hold`: their owners go
-    /// on serving, and where one dies another node takes over until it answers again. `Drop`: an
-    /// owner that cannot renew its lease gives up its addresses before the lease has run out.
+    /// Behavior while the API server is unavailable. `Hold`: owners keep their addresses, and if an
+    /// owner fails, another node serves its addresses provisionally. `Drop`: an owner that cannot
+    /// renew its session removes its addresses before the session expires.
     #[serde(default)]
     pub on_api_outage: OnApiOutage,
 
-    /// What of a node can be reached by the addresses that it has. `Enabled`: the ports of their
-    /// services, and ICMP. `Disabled`: everything that listens on all addresses of the node, and
-    /// all node ports. Addresses of services that share a claim are protected if any of them is.
+    /// What clients can reach on the owner through an address. `Enabled`: only the ports of its
+    /// Services, and ICMP. `Disabled`: also every process that listens on all addresses of the
+    /// node, and all node ports. The addresses of one claim are protected if any of its Services
+    /// requires it.
     #[serde(default)]
     pub host_protection: HostProtection,
 
-    /// By which signs it is told that a node can lead traffic from the addresses to pods. `KubeProxy`: where
-    /// the node's kube-proxy answers health checks, a new address waits until the rules of its service are
-    /// there, 3 seconds at most, and a node whose kube-proxy does not answer any more takes only what no
-    /// other node can. `None`: by none, as where something else leads traffic to pods beside a kube-proxy.
-    /// What services that share an address ask for counts if the policies of all of them say `KubeProxy`.
+    /// How the speaker determines that a node can forward traffic from an address to pods.
+    /// `KubeProxy`: if the kube-proxy of the node answers health checks, a new address waits for
+    /// the rules of its Service, for at most 3 seconds, and a node whose kube-proxy stops answering
+    /// takes only addresses that no other node can take. `None`: no check, for clusters in which
+    /// another program forwards the traffic. For a shared address, `KubeProxy` applies only if the
+    /// policies of all its Services set it.
     #[serde(default)]
     pub service_proxy: ServiceProxy,
 }
 
-/// Whether addresses are announced.
+/// How addresses are announced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub enum AnnouncementMode {
-    /// By ARP and NDP, from one node at a time.
+    /// With ARP and NDP, by one node at a time.
     #[default]
     Layer2,
     /// By no node.
@@ -239,36 +247,37 @@ impl Default for AnnouncementPolicySpec {
     }
 }
 
-/// What becomes of addresses while the API server does not answer.
+/// Behavior while the API server is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub enum OnApiOutage {
-    /// Their owners hold them, and where one dies, others take over until it answers again.
+    /// Owners keep their addresses; if an owner fails, another node serves its addresses
+    /// provisionally.
     #[default]
     Hold,
-    /// They lapse before anybody else could own them.
+    /// An owner removes its addresses before its session expires.
     Drop,
 }
 
-/// What of a node can be reached by the addresses that it has.
+/// What clients can reach on the owner through an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub enum HostProtection {
-    /// The ports of their services, and ICMP.
+    /// Only the ports of its Services, and ICMP.
     #[default]
     Enabled,
-    /// Everything that listens on all addresses of the node, and all node ports.
+    /// Also every process that listens on all addresses of the node, and all node ports.
     Disabled,
 }
 
-/// By which signs it is told that a node can lead traffic from addresses to pods.
+/// How the speaker determines that a node can forward traffic from an address to pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub enum ServiceProxy {
-    /// By those of kube-proxy, where there is one.
+    /// By the health checks and the rules of kube-proxy, if the node has one.
     #[default]
     KubeProxy,
-    /// By none.
+    /// No check.
     None,
 }
 
@@ -305,15 +314,15 @@ impl JsonSchema for PolicyInterface {
     }
 }
 
-/// What the controller knows of a policy.
+/// Observed state of the policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AnnouncementPolicyStatus {
-    /// How many services the policy governs.
+    /// Number of Services that the policy governs.
     #[serde(default)]
     pub services: i64,
-    /// `Accepted`: the policy can be followed. `Effective`: each of its names and selectors matches
-    /// something.
+    /// Conditions. `Accepted`: the policy is valid. `Effective`: every name and selector of the
+    /// policy matches at least one object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

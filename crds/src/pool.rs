@@ -18,9 +18,9 @@ pub const OVERLAPPING: &str = "Overlapping";
 
 /// A pool of addresses for Services of type LoadBalancer.
 ///
-/// The allocator takes the lowest free address of the pool; one that was freed less than a minute ago
-/// comes last. Where two pools overlap, the earlier one
-/// (by creation time, then by name) owns the shared addresses.
+/// The operator allocates the lowest free address of a pool; addresses that were freed less than a
+/// minute ago are used last. If two pools overlap, the older one (by creation time, then by name)
+/// holds the common addresses.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "leasehold.dev",
@@ -36,90 +36,91 @@ pub const OVERLAPPING: &str = "Overlapping";
         name = "Addresses",
         type_ = "string",
         json_path = ".spec.addresses",
-        description = "What the pool holds."
+        description = "Addresses of the pool."
     ),
     printcolumn(
         name = "Auto Assign",
         type_ = "boolean",
         json_path = ".spec.autoAssign",
-        description = "Whether services that do not ask for an address get one from here."
+        description = "Whether Services without a request get addresses from this pool."
     ),
     printcolumn(
         name = "Assigned v4",
         type_ = "integer",
         json_path = ".status.assignedIPv4",
-        description = "IPv4 addresses that services hold."
+        description = "Allocated IPv4 addresses."
     ),
     printcolumn(
         name = "Free v4",
         type_ = "integer",
         json_path = ".status.availableIPv4",
-        description = "IPv4 addresses that are free."
+        description = "Free IPv4 addresses."
     ),
     printcolumn(
         name = "Assigned v6",
         type_ = "integer",
         json_path = ".status.assignedIPv6",
-        description = "IPv6 addresses that services hold."
+        description = "Allocated IPv6 addresses."
     ),
     printcolumn(
         name = "Free v6",
         type_ = "integer",
         json_path = ".status.availableIPv6",
-        description = "IPv6 addresses that are free."
+        description = "Free IPv6 addresses."
     ),
     printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Ready')].status",
-        description = "Whether all entries and selectors can be used."
+        description = "Whether all entries and selectors are valid."
     ),
     printcolumn(
         name = "Disabled",
         type_ = "boolean",
         json_path = ".spec.disabled",
-        description = "Whether nothing more is given out.",
+        description = "Whether the pool allocates no further addresses.",
         priority = 1
     ),
     printcolumn(
         name = "Priority",
         type_ = "integer",
         json_path = ".spec.serviceAllocation.priority",
-        description = "The smaller, the earlier; 0 is last.",
+        description = "Lower values take precedence; 0 is last.",
         priority = 1
     )
 )]
 #[cfg_attr(test, kube(cel))]
 #[serde(rename_all = "camelCase")]
 pub struct IPAddressPoolSpec {
-    /// The addresses of the pool, of either family, as CIDRs (`192.0.2.0/24`, `2001:db8::/64`) or as
-    /// ranges with both ends included (`192.0.2.10-192.0.2.20`). A single address is a /32 or /128. Never
-    /// given out are reserved addresses (loopback, link-local, multicast and the like), and of the subnets that
-    /// nodes are in the first and the last of IPv4 and the first of IPv6: no host can have them.
+    /// Addresses of the pool, of either family, as CIDRs (`192.0.2.0/24`, `2001:db8::/64`) or as
+    /// ranges that include both ends (`192.0.2.10-192.0.2.20`). Write a single address as /32 or
+    /// /128. The operator never allocates reserved addresses (loopback, link-local, multicast, and
+    /// others), the first and last IPv4 address of a node's subnet, or the first IPv6 address of
+    /// one, because no host can use them.
     #[schemars(length(min = 1, max = 64))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub addresses: Vec<AddressRange>,
 
-    /// Whether services that ask for no address and no pool may get one from here. A pool with
-    /// `false` serves only those that ask for it, or for one of its addresses.
+    /// Whether the pool serves Services that request neither an address nor a pool. With `false`,
+    /// it serves only Services that request the pool or one of its addresses.
     #[serde(default = "auto_assign")]
     pub auto_assign: bool,
 
-    /// Whether IPv4 addresses that end in `.0` or `.255` are left out: some old equipment drops
-    /// traffic to them. A service that has one already keeps it.
+    /// Whether the pool excludes IPv4 addresses that end in `.0` or `.255`, because some old
+    /// equipment drops traffic to them. A Service that has such an address keeps it.
     #[serde(default, rename = "avoidBuggyIPs")]
     pub avoid_buggy_ips: bool,
 
-    /// Whether the pool gives out nothing more. Services keep what they have from it.
+    /// Whether the pool stops allocating. Services keep their addresses.
     #[serde(default)]
     pub disabled: bool,
 
-    /// Which services may have one address together by the annotation `leasehold.dev/shared-address`.
+    /// Which Services may share an address through the annotation `leasehold.dev/shared-address`.
     #[serde(default)]
     pub sharing: Sharing,
 
-    /// Which services may get addresses from here, and before or after which other pools. Without it
-    /// the pool serves all.
+    /// Services that the pool serves, and its precedence among pools. Without this field, the pool
+    /// serves all Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_allocation: Option<ServiceAllocation>,
 }
@@ -141,40 +142,40 @@ impl Default for IPAddressPoolSpec {
     }
 }
 
-/// Which services may share an address.
+/// Which Services may share an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Sharing {
-    /// Services of one namespace.
+    /// Only Services of the same namespace.
     #[default]
     SameNamespace,
-    /// Services of all namespaces.
+    /// Services of any namespace.
     AnyNamespace,
 }
 
-/// For which services a pool is.
+/// Services that a pool serves, and its precedence among pools.
 ///
-/// A pool that names namespaces, namespace selectors or service selectors is *pinned*: it serves only
-/// the services that they admit, and serves these before any general pool. A service is admitted if its
-/// namespace is listed in `namespaces` or matches one of `namespaceSelectors`, or both are empty; and if
-/// it matches one of `serviceSelectors`, or these are empty. Selectors that match nothing close the pool,
-/// also to requests for its addresses.
+/// A pool with namespaces, namespace selectors, or Service selectors is *pinned*: it serves only
+/// the Services that these admit, and takes precedence over general pools for them. A Service is
+/// admitted if its namespace is in `namespaces` or matches one of `namespaceSelectors`, or if both
+/// are empty; and if it matches one of `serviceSelectors`, or if these are empty. A pool whose
+/// selectors match nothing serves no Service, not even one that requests one of its addresses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceAllocation {
-    /// Among pools that may serve a service, the one with the smaller priority comes first; 0, the
-    /// default, is last. Pools of the same priority come by name.
+    /// Precedence among the pools that admit a Service: lower values take precedence, and 0, the
+    /// default, is last. Equal priorities are ordered by name.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub priority: i32,
-    /// Namespaces by name.
+    /// Names of the admitted namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "set"))]
     pub namespaces: Vec<String>,
-    /// Namespaces by their labels.
+    /// Label selectors of the admitted namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::selector::up_to_16")]
     pub namespace_selectors: Vec<LabelSelector>,
-    /// Services by their labels.
+    /// Label selectors of the admitted Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::selector::up_to_16")]
     pub service_selectors: Vec<LabelSelector>,
@@ -312,23 +313,24 @@ impl JsonSchema for AddressRange {
     }
 }
 
-/// What the controller knows of a pool.
+/// Observed state of the pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IPAddressPoolStatus {
-    /// IPv4 addresses of the pool that services hold.
+    /// Number of allocated IPv4 addresses.
     #[serde(default, rename = "assignedIPv4")]
     pub assigned_ipv4: i64,
-    /// IPv4 addresses of the pool that are free.
+    /// Number of free IPv4 addresses.
     #[serde(default, rename = "availableIPv4")]
     pub available_ipv4: i64,
-    /// IPv6 addresses of the pool that services hold.
+    /// Number of allocated IPv6 addresses.
     #[serde(default, rename = "assignedIPv6")]
     pub assigned_ipv6: i64,
-    /// IPv6 addresses of the pool that are free; 9223372036854775807 also stands for more.
+    /// Number of free IPv6 addresses; 9223372036854775807 means this number or more.
     #[serde(default, rename = "availableIPv6")]
     pub available_ipv6: i64,
-    /// `Ready`: all entries and selectors can be used. `Overlapping`: an earlier pool owns some of the addresses.
+    /// Conditions. `Ready`: all entries and selectors are valid. `Overlapping`: an older pool holds
+    /// some of the addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -12,12 +12,13 @@ use super::detection::{Bounds, DetectionError, DurationText};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AnnouncementsSpec {
-    /// How often within the first moments of an ownership: at 0, 0.1, 0.5, 1 and 2 s, then each second;
-    /// from 1 to 20.
+    /// Number of announcements after a node becomes the owner: at 0, 0.1, 0.5, 1, and 2 s, then
+    /// every second; from 1 to 20.
     #[schemars(schema_with = "burst_schema")]
     pub burst: i32,
 
-    /// How often from then on, for switches that forget, such as `60s`: from 1s to 86400s.
+    /// Interval of further announcements, for switches that age out entries, such as `60s`; from 1s
+    /// to 86400s.
     #[schemars(schema_with = "refresh_schema")]
     pub refresh_interval: DurationText,
 }

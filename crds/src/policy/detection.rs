@@ -7,30 +7,29 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// How a policy says that the death of an owner is told.
+/// How the failure of an owner is detected.
 ///
-/// A death is noticed after up to `interval` and `misses` times `retryInterval`. The fast profile is
-/// 50ms, 10ms and 4.
+/// A failure is detected within `interval` plus `misses` times `retryInterval`. The fast profile is
+/// 50ms, 10ms, and 4.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [retry_fits_interval()]))]
 pub struct DetectionSpec {
-    /// How often an owner is asked on the network whether it still answers for its addresses, such
-    /// as `100ms`: from 20ms to 10s.
+    /// Interval of the ARP or NDP probes of an owner, such as `100ms`; from 20ms to 10s.
     #[schemars(schema_with = "interval_schema")]
     pub interval: DurationText,
 
-    /// How long an answer may take before the owner is asked again, such as `20ms`: from 5ms to 1s,
-    /// and not longer than `interval`.
+    /// Time after which an unanswered probe is repeated, such as `20ms`; from 5ms to 1s, and at
+    /// most `interval`.
     #[schemars(schema_with = "retry_interval_schema")]
     pub retry_interval: DurationText,
 
-    /// How many questions in a row without an answer are silence: from 2 to 10.
+    /// Number of consecutive unanswered probes after which an owner is suspected; from 2 to 10.
     #[schemars(schema_with = "misses_schema")]
     pub misses: i32,
 
-    /// `Wire`: an owner that falls silent on the network is replaced at once. `LeaseOnly`: it is
-    /// replaced when its lease has run out, whatever the network says.
+    /// `Wire`: an owner that stops answering probes is replaced immediately. `LeaseOnly`: an owner
+    /// is replaced only when its session expires.
     pub mode: DetectionMode,
 }
 
@@ -45,14 +44,14 @@ impl Default for DetectionSpec {
     }
 }
 
-/// What counts as the death of an owner.
+/// What counts as the failure of an owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub enum DetectionMode {
-    /// Its silence on the network, or the end of its lease.
+    /// Unanswered probes, or the expiry of its session.
     #[default]
     Wire,
-    /// The end of its lease.
+    /// The expiry of its session.
     LeaseOnly,
 }
 

@@ -9,41 +9,42 @@ use serde::{Deserialize, Serialize};
 
 use super::detection::{Bounds, DetectionError, DurationText};
 
-/// Nodes that are preferred to others.
+/// Nodes that are preferred to others, and their weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PreferredNodes {
-    /// How much: from 1 to 100. The weights of all entries that select a node add up.
+    /// Weight of this entry: from 1 to 100. The weights of all entries that select a node are
+    /// added.
     #[schemars(range(min = 1, max = 100))]
     pub weight: i32,
-    /// The nodes.
+    /// Label selector of the nodes.
     #[schemars(schema_with = "crate::selector::one")]
     pub node_selector: LabelSelector,
 }
 
-/// Whether the addresses of one service are on one node.
+/// Distribution of the addresses of one Service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub enum Spread {
-    /// They are: the service has one claim.
+    /// One node owns all of them: the Service has one claim.
     #[default]
     PerService,
-    /// Each has a claim of its own, on another node where there is one.
+    /// Each address has its own claim, on a different node if there is one.
     PerAddress,
 }
 
-/// Which addresses go to another node although the one that has them lives.
+/// Addresses that move to another node while their owner is alive.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[schemars(inline)]
 pub enum FailbackMode {
-    /// None: who has an address keeps it.
+    /// None: every owner keeps its addresses.
     #[default]
     Never,
-    /// Those whose owner is less preferred than another node.
+    /// Addresses whose owner is less preferred than another node.
     Preferred,
-    /// Those as well, and some of a node that has more addresses than another by at least two.
+    /// As `Preferred`, and addresses of a node that has at least two more than another node.
     Balance,
 }
 
