@@ -307,8 +307,9 @@ impl JsonSchema for PolicyInterface {
             "x-kubernetes-validations": [{
                 "rule": r"self.matches('^[^/:\\s\\[\\]]+$') && !self.contains('**')",
                 "messageExpression":
-                    "\"'\" + self + \"' is no name of interfaces: write it without '/', ':', '[', ']' and \
-                     white space; '*' stands for any characters and is not repeated, '?' for any one\"",
+                    "\"'\" + self + \"' is not a valid interface name or pattern: do not use '/', ':', '[', \
+                     ']', or white space; '*' matches any characters and must not be repeated; '?' matches \
+                     one character\"",
             }],
         })
     }
@@ -416,11 +417,16 @@ mod tests {
             (
                 "Inn",
                 json!(["dmz"]),
-                " about label 'zone' has the operator 'Inn': write In, NotIn, Exists or DoesNotExist",
+                " for label 'zone' has the invalid operator 'Inn': use In, NotIn, Exists, or \
+                 DoesNotExist",
             ),
-            ("In", json!([]), " about label 'zone' has no values: add at least one"),
-            ("NotIn", json!(null), " about label 'zone' has no values: add at least one"),
-            ("Exists", json!(["dmz"]), " about label 'zone' has values: drop them, or write In"),
+            ("In", json!([]), " for label 'zone' has no values: add at least one"),
+            ("NotIn", json!(null), " for label 'zone' has no values: add at least one"),
+            (
+                "Exists",
+                json!(["dmz"]),
+                " for label 'zone' must not have values: remove them, or use In",
+            ),
         ] {
             let selector = expression(operator, values.clone());
             assert_eq!(refusal(&selector), says, "{operator} {values}");
@@ -436,7 +442,7 @@ mod tests {
             {"matchExpressions": [{"key": "rack", "operator": "Near"}]},
         ]});
         for (spec, reason, says) in [
-            (near, "InvalidSelector", "policy `typo`: nodeSelectors[0] is not a selector"),
+            (near, "InvalidSelector", "policy `typo`: nodeSelectors[0] is not a valid selector"),
             (
                 json!({"preferredNodes": [{"weight": 0, "nodeSelector": {}}]}),
                 "InvalidWeight",

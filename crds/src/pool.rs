@@ -259,7 +259,7 @@ impl JsonSchema for AddressRange {
                 {
                     "rule": "!isIP(self)",
                     "messageExpression": format!(
-                        "{quoted}is a single address and needs a prefix length: write \" + self + \
+                        "{quoted}is a single address without a prefix length: write \" + self + \
                          (self.contains(':') ? '/128' : '/32')"
                     ),
                 },
@@ -273,8 +273,8 @@ impl JsonSchema for AddressRange {
                 {
                     "rule": "!isCIDR(self) || cidr(self) == cidr(self).masked()",
                     "messageExpression": format!(
-                        "{quoted}has bits set behind its prefix: write the first address of the \
-                         network, as in 192.0.2.0/24, or a range first-last\""
+                        "{quoted}has host bits set: write the network address, such as 192.0.2.0/24, \
+                         or a range first-last\""
                     ),
                 },
                 {
@@ -298,15 +298,11 @@ impl JsonSchema for AddressRange {
                 },
                 {
                     "rule": format!("!isCIDR(self) || !({reserved_cidr})"),
-                    "messageExpression": format!(
-                        "{quoted}has only addresses that no host can have: they are reserved\""
-                    ),
+                    "messageExpression": format!("{quoted}contains only reserved addresses\""),
                 },
                 {
                     "rule": format!("!({is_range}) || !({reserved_range})"),
-                    "messageExpression": format!(
-                        "{quoted}has only addresses that no host can have: they are reserved\""
-                    ),
+                    "messageExpression": format!("{quoted}contains only reserved addresses\""),
                 },
             ],
         })
@@ -380,7 +376,7 @@ mod tests {
             "ff02::/16",
         ] {
             let refused = refusal(&["198.51.100.0/24", entry]).unwrap_or_default();
-            let says = format!("'{entry}' has only addresses that no host can have");
+            let says = format!("'{entry}' contains only reserved addresses");
             assert!(refused.contains(&says), "{entry}: {refused}");
             assert!(AddressRange::from(entry).parse().unwrap().reserved().is_some(), "{entry}");
         }
@@ -395,14 +391,14 @@ mod tests {
         for (entry, message) in [
             (
                 "192.0.2.7",
-                "'192.0.2.7' is a single address and needs a prefix length: write 192.0.2.7/32",
+                "'192.0.2.7' is a single address without a prefix length: write 192.0.2.7/32",
             ),
             ("2001:db8::1", "write 2001:db8::1/128"),
             ("web", "'web' is neither a CIDR nor a range"),
             ("192.0.2.0/33", "'192.0.2.0/33' is neither a CIDR nor a range"),
             ("192.0.2.0/024", "'192.0.2.0/024' is neither a CIDR nor a range"),
             ("192.0.2.1-192.0.2.2-192.0.2.3", "is neither a CIDR nor a range"),
-            ("192.0.2.7/24", "'192.0.2.7/24' has bits set behind its prefix"),
+            ("192.0.2.7/24", "'192.0.2.7/24' has host bits set"),
             ("192.0.2.1-2001:db8::1", "mixes families"),
             ("192.0.2.20-192.0.2.10", "is in the wrong order: write 192.0.2.10-192.0.2.20"),
             ("10.0.0.0-9.255.255.255", "is in the wrong order"),

@@ -77,8 +77,8 @@ pub enum RangeError {
         /// The greatest length of its family.
         max: u8,
     },
-    /// A CIDR with bits set behind its prefix.
-    #[error("`{entry}` has bits set behind the prefix: write {first}/{length}, or a range")]
+    /// A CIDR with host bits set.
+    #[error("`{entry}` has host bits set: write {first}/{length}, or a range")]
     HostBits {
         /// The entry as written.
         entry: String,
@@ -117,7 +117,7 @@ pub const RESERVED: [(IpRange, &str); 10] = [
     (v4([127, 0, 0, 0], [127, 255, 255, 255]), "loopback"),
     (v4([169, 254, 0, 0], [169, 254, 255, 255]), "link-local"),
     (v4([224, 0, 0, 0], [239, 255, 255, 255]), "multicast"),
-    (v4([240, 0, 0, 0], [255, 255, 255, 255]), "for future use, and broadcast"),
+    (v4([240, 0, 0, 0], [255, 255, 255, 255]), "future use and broadcast"),
     (v6(0, 0), "unspecified"),
     (v6(1, 1), "loopback"),
     (v6(0xffff << 32, (0xffff << 32) | 0xffff_ffff), "IPv4-mapped"),
@@ -316,10 +316,7 @@ mod tests {
                 "2001:db8::1",
                 "`2001:db8::1`: a single address needs a prefix length: write 2001:db8::1/128",
             ),
-            (
-                "192.0.2.7/24",
-                "`192.0.2.7/24` has bits set behind the prefix: write 192.0.2.0/24, or a range",
-            ),
+            ("192.0.2.7/24", "`192.0.2.7/24` has host bits set: write 192.0.2.0/24, or a range"),
             ("192.0.2.0/33", "`192.0.2.0/33`: the prefix length must be a number from 0 to 32"),
             ("192.0.2.0/024", "`192.0.2.0/024`: the prefix length must be a number from 0 to 32"),
             ("0.0.0.0/00", "`0.0.0.0/00`: the prefix length must be a number from 0 to 32"),
@@ -356,7 +353,7 @@ mod tests {
             ("224.0.0.0/4", Some("multicast")),
             ("224.0.0.0/3", None),
             ("169.254.0.0/16", Some("link-local")),
-            ("255.255.255.255/32", Some("for future use, and broadcast")),
+            ("255.255.255.255/32", Some("future use and broadcast")),
             ("192.0.2.0/24", None),
             ("::/128", Some("unspecified")),
             ("::/127", None),

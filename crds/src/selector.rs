@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 pub enum SelectorError {
     /// The operator of an expression is none.
     #[error(
-        "its expression about label `{key}` has the operator `{operator}`: write In, NotIn, Exists \
-         or DoesNotExist"
+        "the expression for label `{key}` has the invalid operator `{operator}`: use In, NotIn, \
+         Exists, or DoesNotExist"
     )]
     Operator {
         /// The label.
@@ -23,7 +23,7 @@ pub enum SelectorError {
         operator: String,
     },
     /// An expression compares with nothing.
-    #[error("its expression `{operator}` about label `{key}` has no values: add at least one")]
+    #[error("the expression `{operator}` for label `{key}` has no values: add at least one")]
     NoValues {
         /// The label.
         key: String,
@@ -31,7 +31,9 @@ pub enum SelectorError {
         operator: String,
     },
     /// An expression has values that mean nothing.
-    #[error("its expression `{operator}` about label `{key}` has values: drop them, or write In")]
+    #[error(
+        "the expression `{operator}` for label `{key}` must not have values: remove them, or use In"
+    )]
     Values {
         /// The label.
         key: String,
@@ -48,13 +50,13 @@ const OPERATOR: usize = 64;
 
 /// The schema of a selector that the API server checks, too, by the rules of [`read`].
 pub(crate) fn one(generator: &mut SchemaGenerator) -> Schema {
-    let about = "\"the expression about label '\" + self.key + \"'";
+    let about = "\"the expression for label '\" + self.key + \"'";
     let rules = json!([
         {
             "rule": "self.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist']",
             "messageExpression": format!(
-                "{about} has the operator '\" + self.operator + \"': write In, NotIn, Exists or \
-                 DoesNotExist\""
+                "{about} has the invalid operator '\" + self.operator + \"': use In, NotIn, Exists, \
+                 or DoesNotExist\""
             ),
         },
         {
@@ -64,7 +66,7 @@ pub(crate) fn one(generator: &mut SchemaGenerator) -> Schema {
         {
             "rule": "!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) \
                      || self.values.size() == 0",
-            "messageExpression": format!("{about} has values: drop them, or write In\""),
+            "messageExpression": format!("{about} must not have values: remove them, or use In\""),
         },
     ]);
     let mut schema = LabelSelector::json_schema(generator);
@@ -138,23 +140,24 @@ mod tests {
             (
                 "Inn",
                 json!(["blue"]),
-                "its expression about label `team` has the operator `Inn`: write In, NotIn, Exists \
-                 or DoesNotExist",
+                "the expression for label `team` has the invalid operator `Inn`: use In, NotIn, \
+                 Exists, or DoesNotExist",
             ),
             (
                 "In",
                 json!(null),
-                "its expression `In` about label `team` has no values: add at least one",
+                "the expression `In` for label `team` has no values: add at least one",
             ),
             (
                 "NotIn",
                 json!([]),
-                "its expression `NotIn` about label `team` has no values: add at least one",
+                "the expression `NotIn` for label `team` has no values: add at least one",
             ),
             (
                 "Exists",
                 json!(["blue"]),
-                "its expression `Exists` about label `team` has values: drop them, or write In",
+                "the expression `Exists` for label `team` must not have values: remove them, or use \
+                 In",
             ),
         ] {
             let expression = json!({"key": "team", "operator": operator, "values": values});

@@ -148,7 +148,7 @@ pub async fn a_policy_follows_the_labels_of_pools_and_says_what_of_it_matches_no
 
     label("home").await?;
     scene.until("nobody has the address", async || Ok(scene.holders()?.is_empty())).await?;
-    let nothing = "ipAddressPoolSelectors[0] selects no IPAddressPool";
+    let nothing = "ipAddressPoolSelectors[0] matches no IPAddressPool";
     scene.until("the policy says so", async || effective("False", nothing).await).await?;
     let none = "it governs no Service with an address";
     scene.until("and that", async || effective("False", none).await).await?;
@@ -162,7 +162,7 @@ pub async fn a_policy_follows_the_labels_of_pools_and_says_what_of_it_matches_no
         ],
     });
     scene.cluster.policy_with(fields).await?;
-    let nothing = "there is no IPAddressPool no-such-pool; nodeSelectors[1] selects no node";
+    let nothing = "IPAddressPool no-such-pool does not exist; nodeSelectors[1] matches no node";
     scene.until("the policy says so", async || effective("False", nothing).await).await?;
     scene
         .until("it is announced again", async || {

@@ -20,7 +20,7 @@ pub type PoolLabels = BTreeMap<String, BTreeMap<String, String>>;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PolicyError {
     /// A selector cannot be read.
-    #[error("policy `{policy}`: {field}[{index}] is not a selector: {source}")]
+    #[error("policy `{policy}`: {field}[{index}] is not a valid selector: {source}")]
     Selector {
         /// The name of the policy.
         policy: String,
@@ -237,11 +237,11 @@ impl Policy {
     ) -> Vec<String> {
         let mut unmatched = Vec::new();
         for name in self.pools.iter().filter(|name| !pools.contains_key(*name)) {
-            unmatched.push(format!("there is no IPAddressPool {name}"));
+            unmatched.push(format!("IPAddressPool {name} does not exist"));
         }
         let mut note = |field: &str, what, index, found: bool| {
             if !found {
-                unmatched.push(format!("{field}[{index}] selects no {what}"));
+                unmatched.push(format!("{field}[{index}] matches no {what}"));
             }
         };
         for (index, selector) in self.pool_selectors.iter().enumerate() {

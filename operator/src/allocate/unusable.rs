@@ -117,7 +117,7 @@ mod tests {
             ("127.255.255.255", Some("reserved: loopback")),
             ("169.254.1.1", Some("reserved: link-local")),
             ("224.0.0.5", Some("reserved: multicast")),
-            ("255.255.255.255", Some("reserved: for future use, and broadcast")),
+            ("255.255.255.255", Some("reserved: future use and broadcast")),
             ("::", Some("reserved: unspecified")),
             ("::1", Some("reserved: loopback")),
             ("::2", None),

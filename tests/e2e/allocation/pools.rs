@@ -10,9 +10,9 @@ pub async fn malformed_pools_are_refused_with_the_entry_and_how_to_write_it() ->
     for (entry, says) in [
         (
             "192.0.2.7",
-            "'192.0.2.7' is a single address and needs a prefix length: write 192.0.2.7/32",
+            "'192.0.2.7' is a single address without a prefix length: write 192.0.2.7/32",
         ),
-        ("192.0.2.7/24", "'192.0.2.7/24' has bits set behind its prefix"),
+        ("192.0.2.7/24", "'192.0.2.7/24' has host bits set"),
         (
             "192.0.2.9-192.0.2.1",
             "'192.0.2.9-192.0.2.1' is in the wrong order: write 192.0.2.1-192.0.2.9",
@@ -90,7 +90,7 @@ pub async fn a_policy_says_whether_it_can_be_followed_and_how_many_services_it_g
     };
     turn.apply(&policy("good", "In")).await?;
     let typo = policy("typo", "Inside");
-    turn.stored("announcementpolicies.leasehold.dev", &typo, "'Inside': write In, NotIn").await?;
+    turn.stored("announcementpolicies.leasehold.dev", &typo, "'Inside': use In, NotIn").await?;
     turn.plain("web").await?;
     turn.merge("web", json!({"metadata": {"labels": {"app": "web"}}})).await?;
     turn.plain("other").await?;

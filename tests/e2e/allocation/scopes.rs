@@ -199,7 +199,7 @@ pub async fn a_selector_that_cannot_be_read_closes_its_pool_and_no_other() -> Re
         let scope =
             json!({ "addresses": ["198.51.100.0/29"], "serviceAllocation": { field: typo } });
         let pool = pool("typo", &scope);
-        turn.stored("ipaddresspools.leasehold.dev", &pool, "'Inn': write In, NotIn").await?;
+        turn.stored("ipaddresspools.leasehold.dev", &pool, "'Inn': use In, NotIn").await?;
         turn.pool_says("typo", "Ready", "False", &format!("{field}[0]")).await?;
         turn.event("typo", "Warning", "InvalidSelector", "Inn").await?;
         let name = field.to_lowercase();

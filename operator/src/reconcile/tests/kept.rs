@@ -130,9 +130,9 @@ fn a_pool_with_a_selector_that_cannot_be_read_says_so_and_hurts_no_other() {
     assert_eq!(ready["reason"], "InvalidSelector");
     assert_eq!(
         ready["message"],
-        "serviceAllocation.namespaceSelectors[1] is not a selector: its expression about label \
-         `team` has the operator `Near`: write In, NotIn, Exists or DoesNotExist; until then the \
-         pool serves nobody"
+        "serviceAllocation.namespaceSelectors[1] is not a selector: the expression for label \
+         `team` has the invalid operator `Near`: use In, NotIn, Exists, or DoesNotExist; until then \
+         the pool serves nobody"
     );
     assert_eq!(write.notices[0].reason, "InvalidSelector");
 }

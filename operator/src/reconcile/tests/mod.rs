@@ -771,9 +771,9 @@ fn a_policy_says_what_of_it_matches_nothing() {
     index.apply(Change::Policy(applied(policy(20, spec))), START);
     assert_eq!(
         effective(&index),
-        "False there is no IPAddressPool wan; ipAddressPoolSelectors[1] selects no IPAddressPool; \
-         nodeSelectors[0] selects no node; preferredNodes[0] selects no node; it governs no Service with \
-         an address"
+        "False IPAddressPool wan does not exist; ipAddressPoolSelectors[1] matches no IPAddressPool; \
+         nodeSelectors[0] matches no node; preferredNodes[0] matches no node; it governs no Service \
+         with an address"
     );
     let spec = json!({"ipAddressPoolSelectors": [select("zone", "office")]});
     index.apply(Change::Policy(applied(policy(21, spec.clone()))), START);
@@ -786,7 +786,8 @@ fn a_policy_says_what_of_it_matches_nothing() {
     index.apply(Change::Pool(applied(lan)), START);
     assert_eq!(
         effective(&index),
-        "False ipAddressPoolSelectors[0] selects no IPAddressPool; it governs no Service with an address"
+        "False ipAddressPoolSelectors[0] matches no IPAddressPool; it governs no Service with an \
+         address"
     );
     let says = "NoPolicy: no node announces its addresses: no AnnouncementPolicy matches it, and there \
                 are some: have one match it";
