@@ -14,40 +14,41 @@ use crate::lease::LEAST_LEASE;
 use crate::net::mark::Mark;
 use crate::version;
 
-/// Owns Service addresses by Lease and announces them from this node by ARP and NDP.
+/// Contends for Service addresses with Leases, and announces them from this node with ARP and NDP.
 ///
-/// In a pod no flag is needed beyond the node name. Needs `CAP_NET_ADMIN` and `CAP_NET_RAW` and the
-/// network of the host.
+/// In a pod, only the node name is required. The process needs `CAP_NET_ADMIN`, `CAP_NET_RAW`, and
+/// the network namespace of the host.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "leasehold-speaker", version = version::line())]
 pub struct Config {
-    /// The kubeconfig file. Without it $KUBECONFIG, ~/.kube/config or the pod's service account is
-    /// used.
+    /// Path of the kubeconfig file. Defaults to $KUBECONFIG, ~/.kube/config, or the service account
+    /// of the pod.
     #[arg(long, env = "LEASEHOLD_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// API servers to be reached directly, HOST:PORT each, with commas between them: tried in turn before the one
-    /// that is configured, which in a pod is a Service that kube-proxy leads on, to one that died as well.
-    /// They are to have certificates for that one, as all have.
+    /// API servers to contact directly, as a comma-separated list of HOST:PORT. The speaker tries
+    /// them in order before the configured API server. In a pod, the configured one is the Service
+    /// `kubernetes`, for which kube-proxy may select an API server that has failed. The
+    /// certificates of these API servers must be valid for the name of the configured API server.
     #[arg(long, env = "LEASEHOLD_API_SERVER", value_name = "HOST:PORT", value_delimiter = ',')]
     #[arg(value_parser = api_server)]
     pub api_server: Vec<Authority>,
 
-    /// The name of the Node that this process runs on.
+    /// Name of the Node on which this process runs.
     #[arg(long, env = "LEASEHOLD_NODE_NAME", value_name = "NAME")]
     pub node_name: NodeName,
 
-    /// The namespace of the claim leases.
+    /// Namespace of the claim Leases.
     #[arg(long, env = "LEASEHOLD_NAMESPACE", default_value = CLAIM_NAMESPACE)]
     pub namespace: String,
 
-    /// The namespace of the session leases.
+    /// Namespace of the session Leases.
     #[arg(long, env = "LEASEHOLD_SESSION_NAMESPACE", default_value = SESSION_NAMESPACE)]
     pub session_namespace: String,
 
-    /// For how long a speaker may go without renewing its session before others take what it
-    /// holds: whole seconds, 4s to 60s, the same for all speakers of a cluster. It is renewed three
-    /// times as often.
+    /// Duration of a node session without renewal, after which other speakers take its addresses:
+    /// whole seconds, 4s to 60s, the same on all nodes. The speaker renews the session three times
+    /// in this period.
     #[arg(
         long,
         env = "LEASEHOLD_LEASE_DURATION",
@@ -57,8 +58,9 @@ pub struct Config {
     )]
     pub lease_duration: Duration,
 
-    /// Also announce from Nodes with the label node.kubernetes.io/exclude-from-external-load-balancers, as
-    /// kubeadm and Talos put it on control planes: the same for all speakers of a cluster.
+    /// Also announce from Nodes with the label
+    /// node.kubernetes.io/exclude-from-external-load-balancers, which kubeadm and Talos set on
+    /// control planes. Use the same value on all nodes.
     #[arg(
         long,
         env = "LEASEHOLD_IGNORE_EXCLUDE_LABEL",
@@ -71,20 +73,22 @@ pub struct Config {
     )]
     pub ignore_exclude_label: bool,
 
-    /// The `DaemonSet` that runs this process, in the namespace of the claim leases. If it is gone, or being
-    /// deleted, when the process is asked to end, Leasehold is being uninstalled: the addresses are given
-    /// up at once, and `arp_ignore` and `arp_announce` are set back. Without it another process may follow.
+    /// Name of the `DaemonSet` of this process, in the namespace of the claim Leases. If the
+    /// `DaemonSet` is missing or being deleted when the process terminates, the speaker treats this
+    /// as an uninstallation: it removes its addresses immediately and restores `arp_ignore` and
+    /// `arp_announce`. Without this flag, the speaker assumes that another process may follow.
     #[arg(long, env = "LEASEHOLD_DAEMON_SET", value_name = "NAME")]
     pub daemon_set: Option<String>,
 
-    /// The pod of this process, in the same namespace. If it is being deleted and the `DaemonSet` stays when the
-    /// process is asked to end, the addresses stay for 30 s, until its successor is there. In any other case
-    /// the host may be shutting down: they stay for the lease duration.
+    /// Name of the pod of this process, in the same namespace. If the pod is being deleted and the
+    /// `DaemonSet` remains when the process terminates, the addresses stay for up to 30 s, until
+    /// the successor has started. In all other cases, the host may be shutting down, and the
+    /// addresses stay for the lease duration.
     #[arg(long, env = "LEASEHOLD_POD_NAME", value_name = "NAME", requires = "daemon_set")]
     pub pod_name: Option<String>,
 
-    /// The folder for the record that lets a restarted speaker keep its addresses. It must outlive
-    /// the process and end with the boot, as /run does.
+    /// Directory for the record with which a restarted speaker keeps its addresses. It must persist
+    /// across restarts of the process but not across reboots, such as a directory in /run.
     #[arg(
         long,
         env = "LEASEHOLD_STATE_DIR",
@@ -93,14 +97,14 @@ pub struct Config {
     )]
     pub state_dir: PathBuf,
 
-    /// By what addresses in the kernel are known as the speaker's: `protocol` is `IFA_PROTO`, which exists since
-    /// Linux 5.18, `metric` is `IFA_RT_PRIORITY`, for older kernels; `auto` takes the first that the kernel keeps.
-    /// Whichever is set, a speaker knows its addresses by both.
+    /// How the speaker marks its addresses in the kernel: `protocol` uses `IFA_PROTO` (Linux 5.18
+    /// and later), `metric` uses `IFA_RT_PRIORITY` (older kernels), and `auto` uses the first one
+    /// that the kernel supports. The speaker recognizes both marks in every mode.
     #[arg(long, env = "LEASEHOLD_ADDRESS_MARK", default_value = "auto")]
     pub address_mark: AddressMark,
 
-    /// Where /livez, /readyz and /metrics are served: address and port. `:9650` stands for all
-    /// addresses; port 0 picks a free port and logs it.
+    /// Address and port of the endpoints /livez, /readyz, and /metrics. `:9650` listens on all
+    /// addresses. With port 0, the speaker selects a free port and logs it.
     #[arg(
         long,
         env = "LEASEHOLD_METRICS_BIND_ADDRESS",
@@ -109,8 +113,9 @@ pub struct Config {
     )]
     pub metrics_bind_address: BindAddress,
 
-    /// Where the node's kube-proxy answers health checks: address and port (its `healthzBindAddress`). A node
-    /// whose kube-proxy answered there and does no longer takes only what no other node can.
+    /// Address and port of the health check of the node's kube-proxy (its `healthzBindAddress`). A
+    /// node whose kube-proxy has answered and stops answering takes only addresses that no other
+    /// node can take.
     #[arg(
         long,
         env = "LEASEHOLD_KUBE_PROXY_HEALTH_ADDRESS",
@@ -119,23 +124,23 @@ pub struct Config {
     )]
     pub kube_proxy_health_address: SocketAddr,
 
-    /// What is logged, as tracing filters: `info`, or `info,leasehold::lease=debug`.
+    /// Log filter in the syntax of tracing, such as `info` or `info,leasehold::lease=debug`.
     #[arg(long, env = "LEASEHOLD_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
 
-    /// How it is logged.
+    /// Log format.
     #[arg(long, env = "LEASEHOLD_LOG_FORMAT", default_value = "text")]
     pub log_format: LogFormat,
 }
 
-/// By what addresses in the kernel are known as the speaker's.
+/// How the speaker marks its addresses in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AddressMark {
-    /// By the better one that the kernel keeps.
+    /// The best mark that the kernel supports.
     Auto,
-    /// By `IFA_PROTO`, on Linux 5.18 and later.
+    /// `IFA_PROTO`, for Linux 5.18 and later.
     Protocol,
-    /// By `IFA_RT_PRIORITY`.
+    /// `IFA_RT_PRIORITY`.
     Metric,
 }
 
@@ -150,7 +155,7 @@ impl AddressMark {
     }
 }
 
-/// How logs are written.
+/// Format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// One line of text for each event.
@@ -170,7 +175,7 @@ impl FromStr for BindAddress {
         // `[::]` also accepts IPv4 on Linux unless net.ipv6.bindv6only is set.
         let full = if text.starts_with(':') { format!("[::]{text}") } else { text.to_owned() };
         full.parse().map(Self).map_err(|_| {
-            format!("`{text}` is not an address to listen on: write :9650 or 127.0.0.1:9650")
+            format!("`{text}` is not a valid listen address: write :9650 or 127.0.0.1:9650")
         })
     }
 }
@@ -180,7 +185,7 @@ fn api_server(text: &str) -> Result<Authority, String> {
     let server = text.parse::<Authority>().ok();
     let complete = |it: &Authority| it.port_u16().is_some() && !it.as_str().contains('@');
     server.filter(complete).ok_or_else(|| {
-        format!("`{text}` is no API server: write host and port, such as 192.0.2.1:6443")
+        format!("`{text}` is not a valid API server: write host and port, such as 192.0.2.1:6443")
     })
 }
 
@@ -189,7 +194,9 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
     let seconds = text.strip_suffix('s').and_then(|number| number.parse().ok());
     match seconds {
         Some(seconds @ LEAST_LEASE..=60) => Ok(Duration::from_secs(seconds)),
-        _ => Err(format!("`{text}` is not a lease duration: write whole seconds from 4s to 60s")),
+        _ => Err(format!(
+            "`{text}` is not a valid lease duration: write whole seconds from 4s to 60s"
+        )),
     }
 }
 

@@ -7,35 +7,35 @@ use leasehold::config::{BindAddress, LogFormat};
 use leasehold::version;
 use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
 
-/// Gives Services of type LoadBalancer addresses from `IPAddressPools`.
+/// Allocates addresses from `IPAddressPools` to Services of type LoadBalancer.
 ///
-/// In a pod no flag is needed: the API server and the credentials are the pod's.
+/// In a pod, no flag is required; the operator uses the service account of the pod.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "leasehold-operator", version = version::line())]
 pub struct Config {
-    /// What to do instead of running the operator.
+    /// Subcommand to run instead of the operator.
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// The kubeconfig file. Without it $KUBECONFIG, ~/.kube/config or the pod's service account is
-    /// used.
+    /// Path of the kubeconfig file. Defaults to $KUBECONFIG, ~/.kube/config, or the service account
+    /// of the pod.
     #[arg(long, env = "LEASEHOLD_KUBECONFIG", value_name = "FILE", global = true)]
     pub kubeconfig: Option<PathBuf>,
 
-    /// The namespace of the claim leases and of the lease that elects the active replica.
+    /// Namespace of the claim Leases and of the Lease that elects the active replica.
     #[arg(long, env = "LEASEHOLD_NAMESPACE", default_value = CLAIM_NAMESPACE)]
     pub namespace: String,
 
-    /// The namespace of the speakers' session leases.
+    /// Namespace of the session Leases.
     #[arg(long, env = "LEASEHOLD_SESSION_NAMESPACE", default_value = SESSION_NAMESPACE)]
     pub session_namespace: String,
 
-    /// The name of the pod that this process is the only one of its kind in. A process that was killed
-    /// is followed at once by the next one in its pod; by any other when its lease is over.
+    /// Name of the pod of this process. After a crash, the next process in the same pod becomes
+    /// active immediately; another replica becomes active when the election Lease expires.
     #[arg(long, env = "LEASEHOLD_POD_NAME", value_name = "NAME")]
     pub pod_name: Option<String>,
 
-    /// Also serve Services without a loadBalancerClass, not only those that name
+    /// Also serve Services without a loadBalancerClass, in addition to those with the class
     /// leasehold.dev/lease.
     #[arg(
         long,
@@ -49,8 +49,9 @@ pub struct Config {
     )]
     pub default_class: bool,
 
-    /// Also deploy the speakers: for the Operator Lifecycle Manager, whose bundles hold no `DaemonSet`. The
-    /// operator then has to be a Deployment named leasehold-operator in leasehold-system.
+    /// Also deploy the speakers, for the Operator Lifecycle Manager, whose bundles cannot contain a
+    /// `DaemonSet`. The operator must then run as the Deployment leasehold-operator in
+    /// leasehold-system.
     #[arg(
         long,
         env = "LEASEHOLD_DEPLOY_SPEAKERS",
@@ -63,16 +64,16 @@ pub struct Config {
     )]
     pub deploy_speakers: bool,
 
-    /// The image of the speakers that it deploys, by default the one of its own version.
+    /// Image of the deployed speakers. Defaults to the image of the operator's own version.
     #[arg(long, env = "RELATED_IMAGE_SPEAKER", value_name = "IMAGE")]
     pub speaker_image: Option<String>,
 
-    /// The namespace of the pod, by default that of its service account.
+    /// Namespace of the pod. Defaults to the namespace of its service account.
     #[arg(long, env = "LEASEHOLD_POD_NAMESPACE", value_name = "NAME")]
     pub pod_namespace: Option<String>,
 
-    /// Where /livez, /readyz and /metrics are served: address and port. `:9651` stands for all
-    /// addresses; port 0 picks a free port and logs it.
+    /// Address and port of the endpoints /livez, /readyz, and /metrics. `:9651` listens on all
+    /// addresses. With port 0, the operator selects a free port and logs it.
     #[arg(
         long,
         env = "LEASEHOLD_METRICS_BIND_ADDRESS",
@@ -81,8 +82,9 @@ pub struct Config {
     )]
     pub metrics_bind_address: BindAddress,
 
-    /// What is logged, as tracing filters: `info`, or `info,leasehold_operator=debug`. By default the
-    /// client library is silent: what it meets is logged by those who called it.
+    /// Log filter in the syntax of tracing, such as `info` or `info,leasehold_operator=debug`. The
+    /// default disables the log of the client library, because the operator logs failed requests
+    /// itself.
     #[arg(
         long,
         env = "LEASEHOLD_LOG",
@@ -91,33 +93,34 @@ pub struct Config {
     )]
     pub log: String,
 
-    /// How it is logged.
+    /// Log format.
     #[arg(long, env = "LEASEHOLD_LOG_FORMAT", default_value = "text")]
     pub log_format: LogFormat,
 }
 
-/// What `leasehold-operator` does besides running.
+/// Subcommands of `leasehold-operator`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Prints what MetalLB's pools and L2 advertisements are as objects of Leasehold: YAML for
-    /// `kubectl apply -f -`.
+    /// Converts the pools and L2 advertisements of MetalLB to objects of Leasehold, and prints them
+    /// as YAML for `kubectl apply -f -`.
     ///
-    /// What has no equivalent is said in comments above the object that it concerns, and on standard
-    /// error. Nothing is written to the cluster.
+    /// Comments above each object, and standard error, report settings without an equivalent. The
+    /// command does not write to the cluster.
     MigrateFromMetallb(MigrateArguments),
-    /// Takes the addresses, conditions and annotations that Leasehold wrote from all Services, after it
-    /// was uninstalled, and prints which.
+    /// Removes the addresses, conditions, and annotations of Leasehold from all Services after an
+    /// uninstallation, and prints the Services.
     ///
-    /// Uninstalling leaves them, so that a new installation has all addresses as they were. Refuses while
-    /// an operator is active. Needs the right to list Services and to patch their status.
+    /// An uninstallation keeps them, so that a new installation continues with the same addresses.
+    /// The command fails while an operator replica is active. It needs permission to list Services
+    /// and to patch their status.
     FreeAddresses,
 }
 
-/// What is read for the move from MetalLB.
+/// Input of the migration from MetalLB.
 #[derive(Clone, Debug, Args)]
 pub struct MigrateArguments {
-    /// Read MetalLB's objects, and the Services whose addresses they are to keep, from this YAML file
-    /// instead of the cluster; `-` is standard input. Can be given more than once.
+    /// Read the objects of MetalLB, and the Services that keep their addresses, from this YAML file
+    /// instead of the cluster; `-` is standard input. May be repeated.
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     pub files: Vec<PathBuf>,
 }
