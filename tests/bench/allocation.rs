@@ -26,10 +26,10 @@ const REST: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
-    /// How many Services there are.
+    /// Number of Services.
     #[arg(long, default_value_t = 10_000)]
     services: usize,
-    /// How often each time is measured.
+    /// Number of repetitions of each measurement.
     #[arg(long, default_value_t = 5)]
     repeat: usize,
 }

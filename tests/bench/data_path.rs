@@ -25,13 +25,13 @@ const PORT: u16 = 80;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
-    /// For how many seconds each is asked, in turn.
+    /// Duration of each turn, in seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// How often.
+    /// Number of turns of each path.
     #[arg(long, default_value_t = 10)]
     repeat: usize,
-    /// How many connections ask at a time.
+    /// Number of concurrent connections.
     #[arg(long, default_value_t = 8)]
     connections: usize,
 }

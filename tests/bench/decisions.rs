@@ -14,7 +14,7 @@ use crate::record::{Book, Machine};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
-    /// Where criterion has left its estimates.
+    /// Directory with the estimates of criterion.
     #[arg(long, default_value = "target/criterion", value_name = "FOLDER")]
     estimates: PathBuf,
 }

@@ -28,7 +28,7 @@ use leasehold_lab::sandbox::{self, Side};
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// The folder for the results.
+    /// Directory for the results.
     #[arg(long, default_value = "target/bench", value_name = "FOLDER")]
     out: PathBuf,
     #[command(subcommand)]
@@ -37,25 +37,28 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Breaks things, and measures how long clients went without an answer.
+    /// Cause faults, and measure how long clients get no answer.
     Failover(failover::Plan),
-    /// Has the operator serve thousands of Services.
+    /// Measure the operator with thousands of Services.
     Allocation(allocation::Plan),
-    /// Counts requests, memory, processor time and frames as the number of Services grows.
+    /// Count requests, memory, CPU time, and frames as the number of Services grows.
     Cost(cost::Plan),
-    /// Compares requests by an address with requests by a node port.
+    /// Compare requests to an address with requests to a node port.
     DataPath(data_path::Plan),
-    /// Keeps what the micro benchmarks have found.
+    /// Collect the estimates of the micro benchmarks.
     Decisions(decisions::Plan),
-    /// Starts speakers and the operator in a cluster full of Services and nodes that are not theirs.
+    /// Measure the memory of speakers and the operator in a cluster full of unrelated Services and
+    /// nodes.
     Memory(memory::Plan),
-    /// Takes the API server away half of the time while links, speakers and nodes fail.
+    /// Stop the API server half of the time while links, speakers, and nodes fail, and measure
+    /// unanswered addresses.
     Outages(outages::Plan),
-    /// Has the simulator say what large clusters cost, and how fast they recover.
+    /// Simulate large clusters, and report their cost and recovery times.
     Scale(simulation::Plan),
-    /// Writes the tables and pictures of the README and of the performance pages from the results in `tests/bench/results`.
+    /// Write the tables and pictures of the README and of the performance pages from the results in
+    /// `tests/bench/results`.
     Report,
-    /// Lets speakers live with what must not alarm them, and counts false alarms.
+    /// Run speakers under conditions that must not alarm them, and count false alarms.
     Soak(soak::Plan),
 }
 

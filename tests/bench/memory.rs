@@ -30,22 +30,22 @@ const NAMESPACE: &str = "default";
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
-    /// How many ordinary Services there are, with one EndpointSlice each.
+    /// Number of unrelated Services, with one EndpointSlice each.
     #[arg(long, default_value_t = 20_000)]
     services: usize,
-    /// How many endpoints each slice has.
+    /// Number of endpoints of each slice.
     #[arg(long, default_value_t = 100)]
     endpoints: usize,
-    /// How many nodes.
+    /// Number of nodes.
     #[arg(long, default_value_t = 2_000)]
     nodes: usize,
-    /// How many images each node has in its status.
+    /// Number of images in the status of each node.
     #[arg(long, default_value_t = 50)]
     images: usize,
-    /// How many Services are ours.
+    /// Number of Services of type LoadBalancer.
     #[arg(long, default_value_t = 10)]
     ours: usize,
-    /// The most that a speaker may have at any time, in MiB.
+    /// Maximum memory of a speaker at any time, in MiB.
     #[arg(long, default_value_t = 40.0)]
     most_mib: f64,
 }

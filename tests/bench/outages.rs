@@ -28,7 +28,7 @@ const WHOLE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
-    /// How long it lasts.
+    /// Duration of the run, in minutes.
     #[arg(long, default_value_t = 10)]
     minutes: u64,
 }

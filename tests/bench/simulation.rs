@@ -14,16 +14,16 @@ use crate::record::{Book, Machine};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
-    /// The simulator: not the one beside this program, which has every check and takes hours.
+    /// Path of the simulator. The one beside this program has every check enabled and takes hours.
     #[arg(long, default_value = "target/release/leasehold-sim", value_name = "PROGRAM")]
     simulator: PathBuf,
-    /// How many nodes there are.
+    /// Numbers of nodes.
     #[arg(long, value_delimiter = ',', default_values_t = [50, 500, 5000])]
     nodes: Vec<usize>,
-    /// How many Services.
+    /// Number of Services.
     #[arg(long, default_value_t = 10_000)]
     services: usize,
-    /// How many nodes die at once; a tenth of all at most.
+    /// Number of nodes that fail at the same time; at most a tenth of all nodes.
     #[arg(long, default_value_t = 20)]
     rack: usize,
 }

@@ -32,33 +32,35 @@ const NICEST: u8 = 19;
 const FROZEN: Duration = Duration::from_millis(200);
 const API_PERIOD: Duration = Duration::from_millis(400);
 
-/// What the speakers have to live with.
+/// Conditions that must not alarm the speakers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// Nodes do not hear each other on the clients' segment; clients hear all.
+    /// Nodes do not receive each other's frames on the segment of the clients; clients receive all.
     Isolation,
-    /// One node drops the ARP of the others.
+    /// One node drops the ARP frames of the others.
     ArpFilter,
-    /// Four CPU hogs beside speakers of the lowest priority.
+    /// Four CPU-bound processes run beside speakers of the lowest priority.
     Starved,
-    /// The API server stands still for 200 ms of each 400 ms.
+    /// The API server is stopped for 200 ms of each 400 ms.
     SlowApi,
-    /// The fast profile with every core busy.
+    /// The fast profile is used, and every core is busy.
     FastHour,
-    /// Fifty readers ask each speaker for its page every 20 ms, and hang up before it answers.
+    /// Fifty clients request the page of each speaker every 20 ms, and disconnect before the
+    /// answer.
     Readers,
-    /// A thousand connections to each speaker, whose requests never end.
+    /// Each speaker has a thousand connections whose requests never end.
     HalfOpen,
-    /// An announcement of an address is repeated 20,000 times a second, as by a loop in the network.
+    /// An announcement of an address is repeated 20,000 times per second, as by a loop in the
+    /// network.
     ArpStorm,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
-    /// How long each condition lasts.
+    /// Duration of each condition, in minutes.
     #[arg(long, default_value_t = 10)]
     minutes: u64,
-    /// Which; all if not given.
+    /// Conditions; all if not given.
     #[arg(long, value_enum, value_delimiter = ',')]
     kind: Vec<Kind>,
 }

@@ -38,16 +38,16 @@ const FAILOVER: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
-    /// How many nodes there are.
+    /// Numbers of nodes.
     #[arg(long, value_delimiter = ',', default_values_t = [3, 5])]
     nodes: Vec<u8>,
-    /// How many Services.
+    /// Numbers of Services.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 10, 100, 1000])]
     services: Vec<usize>,
-    /// For how many seconds nothing happens while it is counted.
+    /// Duration of each count in an idle cluster, in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// How often a node with 1,000 addresses starts again and dies.
+    /// Number of restarts and failures of a node with 1,000 addresses.
     #[arg(long, default_value_t = 5)]
     repeat: usize,
 }

@@ -2,55 +2,57 @@
 
 use clap::ValueEnum;
 
-/// What breaks.
+/// Faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Fault {
-    /// Nothing comes out of the owner any more, and nothing gets in.
+    /// The owner neither sends nor receives frames.
     NodeDead,
-    /// The owner's node ends piece by piece: port, way to the API server, process; in any order, with pauses.
+    /// The owner's node fails piece by piece: port, path to the API server, process; in any order,
+    /// with pauses.
     NodeInPieces,
-    /// The same of one that owns five Services.
+    /// As `node-in-pieces`, for a node that owns five Services.
     #[value(name = "node-in-pieces-5")]
     NodeInPiecesOfFive,
-    /// Services exist, and all five nodes come up together.
+    /// Services exist, and all five nodes start at the same time.
     ColdStart,
-    /// The owner is cut from the clients' segment, carrier up; it still reaches the API server.
+    /// The owner is cut off from the segment of the clients, with its carrier up; it still reaches
+    /// the API server.
     ClientsLinkCut,
-    /// Two of five nodes are dead in the same instant; each owned services.
+    /// Two of five nodes fail at the same instant; each owns Services.
     TwoOfFive,
-    /// Two of four.
+    /// Two of four nodes fail at the same instant.
     TwoOfFour,
-    /// One of three nodes that serve 100 services is dead.
+    /// One of three nodes that serve 100 Services fails.
     HundredServices,
-    /// SIGTERM to the owner's speaker, which is not started again.
+    /// The owner's speaker gets SIGTERM and is not restarted.
     SpeakerTerminated,
-    /// SIGTERM, and a new process 2 s later.
+    /// The owner's speaker gets SIGTERM, and a new process starts 2 s later.
     SpeakerRestarted,
-    /// SIGKILL to the owner's speaker, which is not started again.
+    /// The owner's speaker gets SIGKILL and is not restarted.
     SpeakerKilled,
-    /// SIGKILL, and a new process 2 s later.
+    /// The owner's speaker gets SIGKILL, and a new process starts 2 s later.
     SpeakerKilledRestarted,
-    /// The owner's speaker is stopped for 30 s and goes on.
+    /// The owner's speaker is stopped for 30 s and continues.
     #[value(name = "sigstop-30")]
     Sigstop,
-    /// The speakers of all nodes are replaced, one after the other.
+    /// The speakers of all nodes are replaced, one after another.
     RollingUpgrade,
-    /// A node that owns 20 services is cordoned, which drains it.
+    /// A node that owns 20 Services is cordoned, which drains it.
     Drain,
-    /// The API server is away for a minute.
+    /// The API server is down for one minute.
     #[value(name = "api-down-60")]
     ApiDown,
-    /// The API server is ended and started again at once.
+    /// The API server is stopped and restarted immediately.
     ApiRestarted,
-    /// The API server stands still for 800 ms of each second, 20 s long.
+    /// The API server is stopped for 800 ms of each second, for 20 s.
     ApiSlow,
-    /// It is away, and 20 s later the owner dies.
+    /// The API server goes down, and 20 s later the owner fails.
     ApiDownOwnerDies,
-    /// Owner and API server die in the same instant.
+    /// The owner and the API server fail at the same instant.
     OwnerAndApiDead,
-    /// The owner alone does not reach the API server for 12 s; packets are lost.
+    /// The owner alone cannot reach the API server for 12 s; packets are lost.
     OwnerCutFromApi,
-    /// The clients' segment is parted for 10 s and joined again.
+    /// The segment of the clients is partitioned for 10 s and joined again.
     PartitionHeal,
 }
 

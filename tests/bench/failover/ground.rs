@@ -52,7 +52,7 @@ impl System {
     }
 }
 
-/// How quickly silence is noticed.
+/// Profile of failure detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Profile {
     Default,

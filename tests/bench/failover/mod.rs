@@ -43,32 +43,33 @@ pub(crate) const APART: &str = "pieces-and-starts.json";
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
-    /// How often each fault is repeated.
+    /// Number of repetitions of each fault.
     #[arg(long, default_value_t = 20)]
     repeat: usize,
-    /// How often those that take half a minute and more; as the others if not given.
+    /// Number of repetitions of faults that take half a minute or more; the value of `--repeat` if
+    /// not given.
     #[arg(long, value_name = "REPEAT")]
     repeat_slow: Option<usize>,
-    /// How many clusters with one system are beside each other at most: so many repeats are measured in one
-    /// round. What takes milliseconds is measured one after the other. Of clusters with many services there
-    /// are five.
+    /// Maximum number of clusters of one system at the same time, each of which runs one repetition
+    /// per round. Faults whose effect lasts milliseconds are caused in one cluster after another.
+    /// Of clusters with many Services, there are five.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=20))]
     lanes: u8,
-    /// Which; all but `two-of-four`, `hundred-services`, `node-in-pieces`, `node-in-pieces-5` and `cold-start` if
-    /// not given.
+    /// Faults to measure; all but `two-of-four`, `hundred-services`, `node-in-pieces`,
+    /// `node-in-pieces-5`, and `cold-start` if not given.
     #[arg(long, value_enum, value_delimiter = ',')]
     faults: Vec<Fault>,
-    /// From which seed on it is drawn how a node ends piece by piece; a random one if not given. Each repeat
-    /// says its own.
+    /// Seed of the first order in which a node fails piece by piece; random if not given. Each
+    /// repetition prints its own seed.
     #[arg(long)]
     seed: Option<u64>,
-    /// The name of the file that each repeat is added to.
+    /// Name of the file to which each repetition is added.
     #[arg(long, default_value = FAILOVER)]
     book: String,
-    /// How quickly silence is noticed.
+    /// Profile of failure detection.
     #[arg(long, value_enum, default_value = "default")]
     profile: Profile,
-    /// Which systems; all that are installed if not given.
+    /// Systems to measure; all that are installed if not given.
     #[arg(long, value_enum, value_delimiter = ',')]
     systems: Vec<Kind>,
 }
