@@ -8,23 +8,23 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)/debug
 
 .PHONY: help
-help: ## This list
+help: ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 .PHONY: demo
-demo: build control-plane ## A cluster, an address, an owner that dies: and what a client felt
+demo: build control-plane ## Run a cluster, let an owner fail, and report the effect on a client
 	@$(TARGET)/leasehold-lab demo
 
 .PHONY: lab
-lab: build control-plane ## The same cluster, left running to play with
+lab: build control-plane ## Start the same cluster and leave it running
 	@$(TARGET)/leasehold-lab up
 
 .PHONY: lab-down
-lab-down: ## Ends what `make lab` left running
+lab-down: ## Stop the cluster of `make lab`
 	@$(TARGET)/leasehold-lab down
 
 .PHONY: test
-test: build control-plane ## Every test, the whole lab included
+test: build control-plane ## Run all tests, including the lab
 	@tests/prerequisites test
 	@# What has to be fetched: the tests of the lab run where no network is.
 	@tests/prometheus/build >/dev/null
@@ -35,7 +35,7 @@ test: build control-plane ## Every test, the whole lab included
 	$(CARGO) test --workspace
 
 .PHONY: chaos-edits
-chaos-edits: build control-plane ## A hundred edits per second of twenty Services and their Leases, for a minute
+chaos-edits: build control-plane ## Make a hundred edits per second to twenty Services and their Leases, for a minute
 	LEASEHOLD_CHAOS_EDITS=60 $(CARGO) test -p leasehold-lab --test e2e -- edits_by_the_hundred --nocapture
 
 # What is measured is what users run: the binaries of the images. The lab around them is not.
@@ -61,7 +61,7 @@ MEASURED = $(addprefix $(RESULTS)/,$(addsuffix .json,failover pieces-and-starts 
 IN_PIECES = failover --book pieces-and-starts.json --repeat 50 --systems leasehold --faults node-in-pieces,node-in-pieces-5
 # All speakers of a cluster start at once: few clusters beside each other.
 COLD = failover --book pieces-and-starts.json --repeat 50 --systems leasehold --faults cold-start --lanes 4
-bench: bench-build bench-simulator ## Measures everything anew, into tests/bench/results and the performance pages
+bench: bench-build bench-simulator ## Run all benchmarks, into tests/bench/results and the performance pages
 	@rm -f $(MEASURED)
 	@$(BENCH) --out $(RESULTS) failover
 	@$(BENCH) --out $(RESULTS) failover --profile fast --systems leasehold --faults node-dead
@@ -77,65 +77,65 @@ bench: bench-build bench-simulator ## Measures everything anew, into tests/bench
 	@$(BENCH) report
 
 .PHONY: bench-quick
-bench-quick: bench-build ## A small part of it, into target/bench
+bench-quick: bench-build ## Run a small part of the benchmarks, into target/bench
 	@$(BENCH) failover --repeat 3 --faults node-dead,speaker-restarted,api-restarted
 	@$(BENCH) cost --nodes 3 --services 1,100 --seconds 5 --repeat 0
 	@$(BENCH) data-path --seconds 1 --repeat 3
 
 .PHONY: bench-failover
-bench-failover: bench-build ## What clients feel of each fault: REPEAT=20 REPEAT_SLOW=20 FAULTS=a,b PROFILE=fast LANES=10
+bench-failover: bench-build ## Measure the effect of faults on clients: REPEAT=20 REPEAT_SLOW=20 FAULTS=a,b PROFILE=fast LANES=10
 	@$(BENCH) failover $(if $(REPEAT),--repeat $(REPEAT)) $(if $(REPEAT_SLOW),--repeat-slow $(REPEAT_SLOW)) \
 		$(if $(FAULTS),--faults $(FAULTS)) $(if $(PROFILE),--profile $(PROFILE)) \
 		$(if $(SYSTEMS),--systems $(SYSTEMS)) $(if $(LANES),--lanes $(LANES))
 
 .PHONY: bench-scale
-bench-scale: bench-simulator ## Large clusters by simulation, in memory: NODES=50,500 SERVICES=10000 RACK=20
+bench-scale: bench-simulator ## Simulate large clusters, in memory: NODES=50,500 SERVICES=10000 RACK=20
 	@$(SIMULATOR) scale $(if $(NODES),--nodes $(NODES)) $(if $(SERVICES),--services $(SERVICES)) \
 		$(if $(RACK),--rack $(RACK))
 
 .PHONY: bench-micro
-bench-micro: ## What the parts that decide take: the core, placement, allocation, frames
+bench-micro: ## Benchmark the deciding code: the core, placement, allocation, frames
 	@rm -rf $(dir $(TARGET))criterion
 	@$(CARGO) bench --quiet --package leasehold-sim --bench micro
 
 .PHONY: instructions
-instructions: ## How many instructions they take, counted: each has a limit
+instructions: ## Count the instructions of the deciding code, each with a limit
 	@tests/prerequisites instructions
 	@GUNGRAUN_RUNNER=$$(tests/cargo-tool gungraun-runner 0.20.0)/gungraun-runner \
 		$(CARGO) bench --quiet --package leasehold-sim --bench instructions
 
 .PHONY: soak
-soak: bench-build ## False alarms while nothing dies: MINUTES=10 KIND=isolation,arp-filter,starved,slow-api,fast-hour,readers,half-open,arp-storm
+soak: bench-build ## Count false alarms without failures: MINUTES=10 KIND=isolation,arp-filter,starved,slow-api,fast-hour,readers,half-open,arp-storm
 	@$(BENCH) soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KIND),--kind $(KIND))
 
 .PHONY: chaos-outages
-chaos-outages: bench-build ## Dark addresses while the API server is away half of the time and nodes fail: MINUTES=10
+chaos-outages: bench-build ## Measure unanswered addresses during repeated API outages and node failures: MINUTES=10
 	@$(BENCH) outages $(if $(MINUTES),--minutes $(MINUTES))
 
 .PHONY: bench-allocation
-bench-allocation: bench-build ## The operator with SERVICES=10000: memory, restarts, waiting Services
+bench-allocation: bench-build ## Measure the operator with SERVICES=10000: memory, restarts, waiting Services
 	@$(BENCH) allocation $(if $(SERVICES),--services $(SERVICES)) $(if $(REPEAT),--repeat $(REPEAT))
 
 .PHONY: bench-memory
-bench-memory: bench-build ## Peaks beside 20,000 Services and 2,000 nodes that are not ours: SERVICES= ENDPOINTS= NODES=
+bench-memory: bench-build ## Measure peak memory beside 20,000 unrelated Services and 2,000 nodes: SERVICES= ENDPOINTS= NODES=
 	@$(BENCH) memory $(if $(SERVICES),--services $(SERVICES)) $(if $(ENDPOINTS),--endpoints $(ENDPOINTS)) \
 		$(if $(NODES),--nodes $(NODES))
 
 .PHONY: model
-model: ## The exhaustive model check: SPEAKERS=2 or 3 or, by default, both; then each rule broken
+model: ## Run the exhaustive model check (SPEAKERS=2 or 3; default: both), then break each rule
 	@$(CARGO) build --quiet --package leasehold-model
 	@$(TARGET)/leasehold-model check $(if $(SPEAKERS),--speakers $(SPEAKERS))
 	@$(TARGET)/leasehold-model break
 
 .PHONY: sim
 SEEDS ?= 10000
-sim: ## The simulator: every directed run, and SEEDS random ones (SEEDS=100000)
+sim: ## Run the simulator: every directed run, and SEEDS random runs (SEEDS=100000)
 	@$(CARGO) build --quiet --profile sim --package leasehold-sim --bins
 	@$(dir $(TARGET))sim/leasehold-sim directed
 	@$(dir $(TARGET))sim/leasehold-sim run --seeds $(SEEDS)
 
 .PHONY: sim-mutants
-sim-mutants: ## Breaks each rule of the protocol in turn: the simulator must find it
+sim-mutants: ## Break each rule of the protocol in turn; the simulator must detect it
 	@tests/sim/mutants/check
 
 .PHONY: build
@@ -153,7 +153,7 @@ control-plane: prerequisites
 # All that begin with `#!`.
 SCRIPTS := $(shell git grep --cached -lE '^\#!/bin/(ba)?sh' -- ':!*.md' 2>/dev/null)
 .PHONY: lint
-lint: ## Format, clippy, docs and scripts, warnings as errors
+lint: ## Check format, clippy, docs, and scripts, with warnings as errors
 	@tests/prerequisites lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -161,22 +161,22 @@ lint: ## Format, clippy, docs and scripts, warnings as errors
 	shellcheck $(SCRIPTS)
 
 .PHONY: deny
-deny: ## Licences, sources and known vulnerabilities of the dependencies
+deny: ## Check licenses, sources, and known vulnerabilities of dependencies
 	@tests/deny
 
 .PHONY: crds
-crds: ## Generates the definitions from the Rust types: crds/generated, and the chart's copy
+crds: ## Generate the CRDs from the Rust types: crds/generated, and the chart's copy
 	@$(CARGO) build --quiet --workspace --bins
 	@$(TARGET)/generate-crds
 
 .PHONY: bundle
-bundle: ## Generates deploy/olm: bundle and catalog for the Operator Lifecycle Manager
+bundle: ## Generate deploy/olm: bundle and catalog for the Operator Lifecycle Manager
 	@$(CARGO) build --quiet --workspace --bins
 	@$(TARGET)/generate-bundle
 
 .PHONY: alerts
 RULE := deploy/monitoring/prometheus-rule.yaml
-alerts: ## Wraps deploy/monitoring/alerts.yaml for the Prometheus Operator, and copies it into the chart
+alerts: ## Wrap deploy/monitoring/alerts.yaml for the Prometheus Operator, and copy it into the chart
 	@cp deploy/monitoring/alerts.yaml deploy/helm/leasehold/files/alerts.yaml
 	@printf '%s\n' '# Written by `make alerts` from alerts.yaml.' \
 		'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' 'metadata:' '  name: leasehold' \
@@ -184,13 +184,13 @@ alerts: ## Wraps deploy/monitoring/alerts.yaml for the Prometheus Operator, and 
 	@sed '/^#/d; s/^./  &/' deploy/monitoring/alerts.yaml >>$(RULE)
 
 .PHONY: generated
-generated: crds alerts bundle ## All that is generated and committed
+generated: crds alerts bundle ## Write all generated files that are committed
 
 .PHONY: images
-images: ## Both images as an OCI layout, without Docker: ARCH=arm64
+images: ## Build both images as an OCI layout, without Docker: ARCH=arm64
 	@tests/prerequisites images
 	@deploy/image/layout $(ARCH)
 
 .PHONY: clean
-clean: ## Removes what was built; the control plane stays in the user's cache
+clean: ## Remove the build output; the control plane stays in the user's cache
 	$(CARGO) clean
