@@ -300,9 +300,9 @@ impl<'a> Wanting<'a> {
         if domain.rules.disabled {
             Some(format!("pool {pool} is disabled"))
         } else if self.admission(pool) == Admission::Refused {
-            Some(format!("pool {pool} serves only {}", domain.rules.scope))
+            Some(format!("pool {pool} {}", domain.rules.scope))
         } else if !domain.rules.auto_assign {
-            Some(format!("pool {pool} serves only those that ask for it (autoAssign: false)"))
+            Some(format!("pool {pool} serves only Services that request it (autoAssign: false)"))
         } else {
             None
         }

@@ -13,18 +13,18 @@ use super::unusable::Why;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// There is no pool at all.
-    #[error("there is no IPAddressPool: create one with addresses for this service")]
+    #[error("no IPAddressPool exists: create one")]
     NoPool,
     /// No pool holds addresses of this family.
     #[error(
-        "no IPAddressPool holds {0} addresses: add some to a pool, or change the ipFamilies of the \
-         service"
+        "no IPAddressPool contains {0} addresses: add some to a pool, or change the ipFamilies of the \
+         Service"
     )]
     NoFamily(Family),
     /// The pools that hold addresses of this family do not serve the service.
     #[error(
-        "no IPAddressPool gives this service an {family} address: {}: change one of these, or add a \
-         pool",
+        "no IPAddressPool gives this Service an {family} address: {}: change one of these pools, or \
+         add a pool",
         several(.pools, "; ")
     )]
     NoneServes {
@@ -35,7 +35,7 @@ pub enum Failure {
     },
     /// The pools that could serve the service have no free address.
     #[error(
-        "no {family} address is free in {}: add addresses, or delete services that need none",
+        "no free {family} address in {}: add addresses to a pool",
         several(.pools, ", ")
     )]
     Exhausted {
@@ -46,12 +46,12 @@ pub enum Failure {
     },
     /// Each family has room, but no pool has room for both.
     #[error(
-        "no IPAddressPool that serves this service has both an IPv4 and an IPv6 address free: add \
-         addresses of the other family to a pool, or set ipFamilyPolicy to PreferDualStack"
+        "no IPAddressPool that serves this Service has a free address of each family: add addresses of \
+         the missing family to a pool, or set ipFamilyPolicy to PreferDualStack"
     )]
     NoPoolForBoth,
     /// The pool of the service's addresses has none of the other family.
-    #[error("pool {pool} has no free {family} address: add some to it")]
+    #[error("pool {pool} has no free {family} address: add addresses to it")]
     PoolLacks {
         /// The pool.
         pool: String,
@@ -60,8 +60,8 @@ pub enum Failure {
     },
     /// The pool of the service's addresses is gone.
     #[error(
-        "the addresses of a service are from one pool, and pool {pool} is gone: create it again, or \
-         set annotation leasehold.dev/reassign to have all replaced"
+        "pool {pool} does not exist anymore, and all addresses of a Service come from one pool: create \
+         the pool again, or set the annotation leasehold.dev/reassign to replace all addresses"
     )]
     PoolGone {
         /// The pool.
@@ -69,8 +69,8 @@ pub enum Failure {
     },
     /// The pool gives out nothing more.
     #[error(
-        "pool {pool} is disabled and gives out nothing: ask for an address of another pool, or set \
-         its spec.disabled to false"
+        "pool {pool} is disabled: request an address of another pool, or set spec.disabled of the pool \
+         to false"
     )]
     PoolDisabled {
         /// The pool.
@@ -78,25 +78,25 @@ pub enum Failure {
     },
     /// The pool does not serve the service.
     #[error(
-        "pool {pool} serves only {scope}: ask for an address of another pool, or change its \
-         spec.serviceAllocation"
+        "pool {pool} {scope}: request an address of another pool, or change spec.serviceAllocation of \
+         the pool"
     )]
     NotAdmitted {
         /// The pool.
         pool: String,
-        /// Whom it serves.
+        /// Whom it serves, as a predicate.
         scope: String,
     },
     /// Whether a pool serves the service depends on a namespace that was not seen yet.
-    #[error("the labels of namespace {0} are still to be read")]
+    #[error("the labels of namespace {0} have not been read yet")]
     NamespaceUnseen(String),
     /// The service asks for a pool that does not exist.
     #[error(
-        "{place} asks for pool {pool}, which does not exist: {}",
+        "{place} requests pool {pool}, which does not exist: {}",
         if .pools.is_empty() {
-            "create it; there is no IPAddressPool yet".to_owned()
+            "create it; no IPAddressPool exists yet".to_owned()
         } else {
-            format!("ask for one of {}, or create it", several(.pools, ", "))
+            format!("request one of {}, or create it", several(.pools, ", "))
         }
     )]
     UnknownPool {
@@ -109,11 +109,11 @@ pub enum Failure {
     },
     /// The requested address is of another pool than the requested one.
     #[error(
-        "{place} asks for pool {pool}, but the requested address {address} is {}: ask for an \
-         address of that pool, or drop one of the requests",
+        "{place} requests pool {pool}, but the requested address {address} is in {}: request an address \
+         of pool {pool}, or remove one of the two requests",
         match .owner {
-            Some(owner) => format!("from pool {owner}"),
-            None => "in no IPAddressPool".to_owned(),
+            Some(owner) => format!("pool {owner}"),
+            None => "no IPAddressPool".to_owned(),
         }
     )]
     NotInThatPool {
@@ -128,13 +128,13 @@ pub enum Failure {
     },
     /// No pool holds the requested address.
     #[error(
-        "no IPAddressPool holds the requested address {0}: ask for another, or add it to a pool"
+        "no IPAddressPool contains the requested address {0}: request another one, or add it to a pool"
     )]
     NotInPool(IpAddr),
     /// The pool leaves the requested address out.
     #[error(
-        "pool {pool} leaves out addresses that end in .0 or .255 (avoidBuggyIPs), and the requested \
-         address {address} does: ask for another"
+        "pool {pool} excludes the requested address {address}, because it ends in .0 or .255 \
+         (avoidBuggyIPs): request another one"
     )]
     LeftOut {
         /// The requested address.
@@ -143,7 +143,7 @@ pub enum Failure {
         pool: String,
     },
     /// No host can have the requested address.
-    #[error("no host can have the requested address {address}: it is {why}; ask for another")]
+    #[error("no host can use the requested address {address}: it is {why}; request another one")]
     Unusable {
         /// The requested address.
         address: IpAddr,
@@ -151,7 +151,7 @@ pub enum Failure {
         why: Why,
     },
     /// Another service has the requested address.
-    #[error("the requested address {address} belongs to service {owner}{clash}")]
+    #[error("the requested address {address} belongs to Service {owner}{clash}")]
     InUse {
         /// The requested address.
         address: IpAddr,
@@ -162,8 +162,8 @@ pub enum Failure {
     },
     /// The requested addresses belong to services that do not share with each other.
     #[error(
-        "the addresses of a service are under one claim, but {first} is under claim {first_claim} \
-         and {second} under claim {second_claim}: ask for addresses that the same service has"
+        "the addresses of a Service belong to one claim, but {first} belongs to claim {first_claim} \
+         and {second} to claim {second_claim}: request addresses of the same Service"
     )]
     TwoClaims {
         /// One address.
@@ -176,10 +176,13 @@ pub enum Failure {
         second_claim: LeaseName,
     },
     /// The service asks for the very address that it would have replaced.
-    #[error("the service asks for {0} itself: ask for another, or for none")]
+    #[error(
+        "the Service requests {0} explicitly, so it is not replaced: request another one, or remove \
+         the request"
+    )]
     OwnRequest(IpAddr),
     /// A node has the requested address.
-    #[error("the requested address {address} is an address of node {node}: ask for another")]
+    #[error("the requested address {address} is an address of node {node}: request another one")]
     OfNode {
         /// The requested address.
         address: IpAddr,
@@ -187,7 +190,7 @@ pub enum Failure {
         node: String,
     },
     /// The address is not given up yet.
-    #[error("{address} is free as soon as its former owner has given it up ({by})")]
+    #[error("{address} becomes free when its former owner has released it ({by})")]
     Releasing {
         /// The address.
         address: IpAddr,
@@ -196,8 +199,8 @@ pub enum Failure {
     },
     /// A requested address is of a family that the service does not have.
     #[error(
-        "the request names {address}, but the ipFamilies of the service do not include {}: drop it \
-         from the request, or add the family",
+        "the request contains {address}, but the ipFamilies of the Service do not include {}: remove \
+         it from the request, or add the family",
         Family::of(*.address)
     )]
     FamilyNotWanted {
@@ -205,12 +208,15 @@ pub enum Failure {
         address: IpAddr,
     },
     /// Two addresses of one family are requested.
-    #[error("the request names both {0} and {1}: a service has one address per family")]
+    #[error(
+        "the request contains both {0} and {1}, but a Service has one address per family: remove one \
+         of them"
+    )]
     TwoOfFamily(IpAddr, IpAddr),
     /// The requested addresses are from different pools.
     #[error(
-        "{first} is from pool {first_pool} and {second} from pool {second_pool}: the addresses of a \
-         service are from one pool"
+        "{first} is in pool {first_pool} and {second} in pool {second_pool}, but all addresses of a \
+         Service come from one pool: request addresses of one pool"
     )]
     TwoPools {
         /// A requested address.
@@ -224,7 +230,7 @@ pub enum Failure {
     },
     /// An annotation and a field ask for different addresses.
     #[error(
-        "{field} asks for {address}, which annotation {annotation} does not name: remove one of them"
+        "{field} requests {address}, which is not in the annotation {annotation}: remove one of the two"
     )]
     TwoRequests {
         /// The field.
@@ -236,7 +242,7 @@ pub enum Failure {
     },
     /// An entry of the request is not an address.
     #[error(
-        "{place}: `{entry}` is not an IP address: write 192.0.2.10, or 192.0.2.10,2001:db8::10"
+        "{place}: `{entry}` is not a valid IP address: write 192.0.2.10, or 192.0.2.10,2001:db8::10"
     )]
     Malformed {
         /// The field or annotation.

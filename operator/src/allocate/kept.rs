@@ -35,7 +35,7 @@ pub enum Unoffered {
     NotAdmitted {
         /// The pool.
         pool: String,
-        /// Whom it admits.
+        /// Whom it serves, as a predicate.
         scope: String,
     },
     /// The pool leaves it out.
@@ -52,15 +52,15 @@ impl fmt::Display for Unoffered {
     /// What follows `it is kept although`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoPool => f.write_str("no IPAddressPool holds it any more"),
-            Self::OtherPool(pool) => write!(f, "it belongs to pool {pool} now"),
-            Self::NotAdmitted { pool, scope } => write!(f, "pool {pool} serves only {scope}"),
+            Self::NoPool => f.write_str("no IPAddressPool contains it anymore"),
+            Self::OtherPool(pool) => write!(f, "it now belongs to pool {pool}"),
+            Self::NotAdmitted { pool, scope } => write!(f, "pool {pool} {scope}"),
             Self::LeftOut(pool) => {
-                write!(f, "pool {pool} leaves out addresses that end in .0 or .255")
+                write!(f, "pool {pool} excludes addresses that end in .0 or .255")
             }
-            Self::Unusable(why) => write!(f, "no host can have it: it is {why}"),
+            Self::Unusable(why) => write!(f, "no host can use it: it is {why}"),
             Self::NotShared(pool) => {
-                write!(f, "pool {pool} lets only services of one namespace share an address")
+                write!(f, "pool {pool} allows sharing only within one namespace")
             }
             Self::Disabled(pool) => write!(f, "pool {pool} is disabled"),
         }

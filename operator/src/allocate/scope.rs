@@ -78,28 +78,31 @@ impl Scope {
 }
 
 impl fmt::Display for Scope {
-    /// `services labelled app=web of namespaces blue, green or of namespaces labelled team=web`
+    /// What follows the name of the pool: `serves only Services with labels app=web in namespaces blue,
+    /// green or in namespaces with labels team=web`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let any = |selectors: &[Selector]| {
             let texts: Vec<String> = selectors.iter().map(ToString::to_string).collect();
             texts.join(" or ")
         };
         if self.closed {
-            return f.write_str("nobody, for a selector of its serviceAllocation cannot be read");
+            return f.write_str(
+                "serves no Service until the invalid selector in its serviceAllocation is corrected",
+            );
         }
-        f.write_str("services")?;
+        f.write_str("serves only Services")?;
         if !self.service_selectors.is_empty() {
-            write!(f, " labelled {}", any(&self.service_selectors))?;
+            write!(f, " with labels {}", any(&self.service_selectors))?;
         }
         let names: Vec<&str> = self.namespaces.iter().map(String::as_str).collect();
         match names.as_slice() {
             [] => {}
-            [one] => write!(f, " of namespace {one}")?,
-            several => write!(f, " of namespaces {}", several.join(", "))?,
+            [one] => write!(f, " in namespace {one}")?,
+            several => write!(f, " in namespaces {}", several.join(", "))?,
         }
         if !self.namespace_selectors.is_empty() {
             let or = if names.is_empty() { "" } else { " or" };
-            write!(f, "{or} of namespaces labelled {}", any(&self.namespace_selectors))?;
+            write!(f, "{or} in namespaces with labels {}", any(&self.namespace_selectors))?;
         }
         Ok(())
     }
@@ -181,13 +184,20 @@ mod tests {
     #[test]
     fn a_scope_says_whom_it_admits() {
         for (scope, text) in [
-            (scope(&["a"], &[], &[]), "services of namespace a"),
+            (scope(&["a"], &[], &[]), "serves only Services in namespace a"),
             (
                 scope(&["a", "b"], &[("team", "blue")], &[("app", "web"), ("app", "api")]),
-                "services labelled app=web or app=api of namespaces a, b or of namespaces labelled \
-                 team=blue",
+                "serves only Services with labels app=web or app=api in namespaces a, b or in \
+                 namespaces with labels team=blue",
             ),
-            (scope(&[], &[("team", "blue")], &[]), "services of namespaces labelled team=blue"),
+            (
+                scope(&[], &[("team", "blue")], &[]),
+                "serves only Services in namespaces with labels team=blue",
+            ),
+            (
+                Scope { closed: true, ..Scope::default() },
+                "serves no Service until the invalid selector in its serviceAllocation is corrected",
+            ),
         ] {
             assert_eq!(scope.to_string(), text);
         }

@@ -84,34 +84,36 @@ pub enum Clash {
 }
 
 impl fmt::Display for Clash {
-    /// What follows `belongs to service web/shop`.
+    /// What follows `belongs to Service web/shop`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Foreign => f.write_str(": ask for another"),
+            Self::Foreign => f.write_str(": request another one"),
             Self::NoKey => f.write_str(
-                ": ask for another, or let both share it by the same annotation \
-                 leasehold.dev/shared-address",
+                ": request another one, or set the annotation leasehold.dev/shared-address of both \
+                 to the same key",
             ),
             Self::OtherKey { own, other } => write!(
                 f,
-                ", which shares it by the key `{other}`, not `{own}`: ask for another, or use the \
-                 same key"
+                ", which shares it with the key `{other}`, not `{own}`: request another one, or use \
+                 the same key"
             ),
             Self::Port(port) => write!(
                 f,
-                ", which needs port {port}, too: ask for another, or use other ports"
+                ", which also uses port {port}: request another one, or use different ports"
             ),
             Self::Traffic => f.write_str(
-                ", and services that share an address have all externalTrafficPolicy Cluster, or \
-                 all Local with one selector in one namespace: ask for another, or change that",
+                "; Services that share an address must all have externalTrafficPolicy Cluster, or \
+                 all Local with the same selector in one namespace: request another one, or change \
+                 these fields",
             ),
             Self::Namespace(Some(pool)) => write!(
                 f,
-                " of another namespace: ask for another, or set sharing of pool {pool} to \
+                " of another namespace: request another one, or set spec.sharing of pool {pool} to \
                  AnyNamespace"
             ),
             Self::Namespace(None) => f.write_str(
-                " of another namespace, and no IPAddressPool holds it to allow that: ask for another",
+                " of another namespace; no IPAddressPool contains the address, so it cannot be \
+                 shared between namespaces: request another one",
             ),
         }
     }
@@ -131,12 +133,12 @@ pub struct Apart {
 impl fmt::Display for Apart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, owner, clash } = self;
-        write!(f, "{address} is not shared with service {owner}: ")?;
+        write!(f, "{address} is not shared with Service {owner}: ")?;
         match clash {
-            Clash::Port(port) => write!(f, "both need port {port}"),
+            Clash::Port(port) => write!(f, "both use port {port}"),
             _ => f.write_str(
-                "services that share an address have all externalTrafficPolicy Cluster, or all Local \
-                 with one selector in one namespace",
+                "Services that share an address must all have externalTrafficPolicy Cluster, or all \
+                 Local with the same selector in one namespace",
             ),
         }
     }

@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(
             said.collect::<Vec<_>>(),
             [
-                "10.0.0.0-10.0.0.0 the address of the nodes' subnet 10.0.0.0/24 itself",
+                "10.0.0.0-10.0.0.0 the network address of the nodes' subnet 10.0.0.0/24",
                 "10.0.0.255-10.0.0.255 the broadcast address of the nodes' subnet 10.0.0.0/24",
                 "127.0.0.1-127.255.255.255 reserved: loopback",
             ]

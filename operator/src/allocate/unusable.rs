@@ -32,12 +32,14 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reserved(what) => write!(f, "reserved: {what}"),
-            Self::Network(subnet) => write!(f, "the address of the nodes' subnet {subnet} itself"),
+            Self::Network(subnet) => {
+                write!(f, "the network address of the nodes' subnet {subnet}")
+            }
             Self::Broadcast(subnet) => {
                 write!(f, "the broadcast address of the nodes' subnet {subnet}")
             }
             Self::Anycast(subnet) => {
-                write!(f, "the anycast address of all routers of the nodes' subnet {subnet}")
+                write!(f, "the subnet-router anycast address of the nodes' subnet {subnet}")
             }
         }
     }
@@ -97,7 +99,7 @@ mod tests {
         ];
         let unusable = Unusable::new(nodes.iter().map(|net| net.parse().unwrap()));
         for (address, why) in [
-            ("192.168.1.0", Some("the address of the nodes' subnet 192.168.1.0/24 itself")),
+            ("192.168.1.0", Some("the network address of the nodes' subnet 192.168.1.0/24")),
             ("192.168.1.1", None),
             ("192.168.1.254", None),
             ("192.168.1.255", Some("the broadcast address of the nodes' subnet 192.168.1.0/24")),
@@ -107,7 +109,7 @@ mod tests {
             ("10.0.0.9", None),
             (
                 "2001:db8::",
-                Some("the anycast address of all routers of the nodes' subnet 2001:db8::/64"),
+                Some("the subnet-router anycast address of the nodes' subnet 2001:db8::/64"),
             ),
             ("2001:db8::1", None),
             ("2001:db8::ffff:ffff:ffff:ffff", None),

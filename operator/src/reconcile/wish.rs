@@ -203,14 +203,14 @@ mod tests {
             (
                 &[("metallb.io/loadBalancerIPs", "10.0.0")],
                 None,
-                "metallb.io/loadBalancerIPs: `10.0.0` is not an IP address: write 192.0.2.10, or \
-                 192.0.2.10,2001:db8::10",
+                "metallb.io/loadBalancerIPs: `10.0.0` is not a valid IP address: write 192.0.2.10, \
+                 or 192.0.2.10,2001:db8::10",
             ),
             (
                 &[("metallb.io/loadBalancerIPs", "10.0.0.8")],
                 Some("10.0.0.7"),
-                "spec.loadBalancerIP asks for 10.0.0.7, which annotation metallb.io/loadBalancerIPs \
-                 does not name: remove one of them",
+                "spec.loadBalancerIP requests 10.0.0.7, which is not in the annotation \
+                 metallb.io/loadBalancerIPs: remove one of the two",
             ),
         ] {
             assert_eq!(read(pairs, field), expected, "{pairs:?} {field:?}");

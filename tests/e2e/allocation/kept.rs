@@ -144,7 +144,7 @@ pub async fn without_a_free_address_a_kept_one_is_kept_on() -> Result<()> {
     turn.has("web", &["192.0.2.0"]).await?;
     turn.delete_pool("lan")?;
     turn.annotate("web", REASSIGN, json!("true")).await?;
-    turn.says("web", "True", "AddressKept", "there is no IPAddressPool").await?;
+    turn.says("web", "True", "AddressKept", "no IPAddressPool exists").await?;
     turn.pool("lan", &["192.0.2.4/32"]).await?;
     turn.has("web", &["192.0.2.4"]).await?;
 
@@ -156,7 +156,7 @@ pub async fn without_a_free_address_a_kept_one_is_kept_on() -> Result<()> {
     turn.pool("lan", &["203.0.113.4/32"]).await?;
     turn.has("waits", &["203.0.113.4"]).await?;
     turn.annotate("web", REASSIGN, json!("true")).await?;
-    turn.says("web", "True", "AddressKept", "no IPv4 address is free in pool lan").await?;
+    turn.says("web", "True", "AddressKept", "no free IPv4 address in pool lan").await?;
     turn.has("web", &["198.51.100.4"]).await?;
     turn.delete("waits").await?;
     turn.has("web", &["203.0.113.4"]).await

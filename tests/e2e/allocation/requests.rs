@@ -38,26 +38,26 @@ pub async fn requests_that_cannot_be_met_say_what_to_change_and_recover() -> Res
             "outside",
             "203.0.113.9",
             "AddressNotInPool",
-            "no IPAddressPool holds the requested address 203.0.113.9",
+            "no IPAddressPool contains the requested address 203.0.113.9",
         ),
         (
             "taken",
             "192.0.2.0",
             "AddressInUse",
-            "192.0.2.0 belongs to service refused/owner: ask for another",
+            "192.0.2.0 belongs to Service refused/owner: request another one",
         ),
         (
             "family",
             "2001:db8::1",
             "ContradictoryRequest",
-            "ipFamilies of the service do not include IPv6",
+            "ipFamilies of the Service do not include IPv6",
         ),
         ("twice", "192.0.2.4,192.0.2.5", "ContradictoryRequest", "one address per family"),
         (
             "garbled",
             "192.0.2",
             "MalformedRequest",
-            "`192.0.2` is not an IP address: write 192.0.2.10",
+            "`192.0.2` is not a valid IP address: write 192.0.2.10",
         ),
     ] {
         turn.service(name, json!({ADDRESSES: asks}), json!({})).await?;
@@ -65,7 +65,7 @@ pub async fn requests_that_cannot_be_met_say_what_to_change_and_recover() -> Res
     }
     let field = json!({"loadBalancerIP": "192.0.2.7"});
     turn.service("both", json!({ADDRESSES: "192.0.2.6"}), field).await?;
-    turn.fails("both", "ContradictoryRequest", "remove one of them").await?;
+    turn.fails("both", "ContradictoryRequest", "remove one of the two").await?;
 
     turn.pool("more", &["203.0.113.0/28"]).await?;
     turn.has("outside", &["203.0.113.9"]).await?;
@@ -134,7 +134,7 @@ pub async fn an_address_that_has_become_wrong_is_taken_back_and_comes_back_with_
     // A typing error is no wish for another address: that would be an outage by one letter.
     let released = turn.events("b", "Normal", "AddressReleased", "").await?;
     for (annotation, value, reason, says) in [
-        (ADDRESSES, "192.0.2", "MalformedRequest", "`192.0.2` is not an IP address"),
+        (ADDRESSES, "192.0.2", "MalformedRequest", "`192.0.2` is not a valid IP address"),
         (ADDRESSES, "192.0.2.4,192.0.2.5", "ContradictoryRequest", "one address per family"),
         (ADDRESS_POOL, "nowhere", "UnknownPool", "nowhere"),
     ] {

@@ -72,7 +72,7 @@ pub async fn an_address_is_free_after_deletion_and_after_a_change_of_type() -> R
     turn.plain("one").await?;
     turn.has("one", &["192.0.2.7"]).await?;
     turn.plain("two").await?;
-    turn.fails("two", "PoolExhausted", "no IPv4 address is free in pool lan").await?;
+    turn.fails("two", "PoolExhausted", "no free IPv4 address in pool lan").await?;
     turn.delete("one").await?;
     turn.has("two", &["192.0.2.7"]).await?;
 

@@ -122,14 +122,14 @@ pub async fn services_that_want_traffic_only_where_their_pods_are_share_if_these
     turn.has("same-pods", &["192.0.2.1"]).await?;
     // Of those that were created within one second the name says who is the elder.
     let apart =
-        "services that share an address have all externalTrafficPolicy Cluster, or all Local";
+        "Services that share an address must all have externalTrafficPolicy Cluster, or all Local";
     turn.says("same-pods", "True", "AddressAssigned", apart).await?;
     turn.merge("first", json!({"spec": {"externalTrafficPolicy": "Cluster"}})).await?;
     let asks = json!({ADDRESSES: "192.0.2.0", SHARED_ADDRESS: "key"});
     turn.service("wants", asks, json!({"ports": [tcp(448)]})).await?;
     turn.has("wants", &["192.0.2.0"]).await?;
     turn.merge("first", json!({"spec": local("web")})).await?;
-    turn.fails("wants", "AddressInUse", "192.0.2.0 belongs to service sharing-local/first").await?;
+    turn.fails("wants", "AddressInUse", "192.0.2.0 belongs to Service sharing-local/first").await?;
     turn.has("first", &["192.0.2.0"]).await
 }
 
@@ -154,7 +154,7 @@ pub async fn requests_for_an_address_of_another_say_why_it_is_not_shared() -> Re
         ("sharing-asks-elsewhere/far", "key", tcp(81), json!({}), "AnyNamespace"),
     ] {
         asks(name, key, port, spec).await?;
-        turn.fails(name, "AddressInUse", "192.0.2.0 belongs to service sharing-asks/owner").await?;
+        turn.fails(name, "AddressInUse", "192.0.2.0 belongs to Service sharing-asks/owner").await?;
         turn.fails(name, "AddressInUse", says).await?;
     }
     asks("fits", "key", tcp(443), json!({})).await?;
@@ -304,7 +304,7 @@ pub async fn of_sharers_that_collide_the_younger_gets_another_address() -> Resul
     turn.merge("b", json!({"spec": {"ports": [tcp(80)]}})).await?;
     turn.has("b", &["192.0.2.1"]).await?;
     turn.event("b", "Normal", "AddressAssigned", "instead of 192.0.2.0").await?;
-    let apart = "192.0.2.0 is not shared with service collide/a: both need port 80/TCP";
+    let apart = "192.0.2.0 is not shared with Service collide/a: both use port 80/TCP";
     turn.says("b", "True", "AddressAssigned", apart).await?;
     turn.merge("a", json!({"spec": {"ports": [tcp(80), tcp(82)]}})).await?;
     turn.has("c", &["192.0.2.1"]).await?;

@@ -29,27 +29,27 @@ fn an_address_is_kept_whatever_becomes_of_the_pools_and_the_reason_is_told() {
         (
             has(Cluster::default()),
             "10.0.0.0 (lan)",
-            Some("10.0.0.0 although no IPAddressPool holds it any more"),
+            Some("10.0.0.0 although no IPAddressPool contains it anymore"),
         ),
         (
             has(Cluster::default().pool("lan", &["10.9.0.0/24"])),
             "10.0.0.0 (lan)",
-            Some("10.0.0.0 although no IPAddressPool holds it any more"),
+            Some("10.0.0.0 although no IPAddressPool contains it anymore"),
         ),
         (
             has(lan().rules("lan", |rules| rules.avoid_buggy = true)),
             "10.0.0.0 (lan)",
-            Some("10.0.0.0 although pool lan leaves out addresses that end in .0 or .255"),
+            Some("10.0.0.0 although pool lan excludes addresses that end in .0 or .255"),
         ),
         (
             has(lan().pinned("lan", "blue")),
             "10.0.0.0 (lan)",
-            Some("10.0.0.0 although pool lan serves only services of namespace blue"),
+            Some("10.0.0.0 although pool lan serves only Services in namespace blue"),
         ),
         (
             has(Cluster::default().pool("other", &["10.0.0.0/24"]).pinned("other", "blue")),
             "10.0.0.0 (other)",
-            Some("10.0.0.0 although pool other serves only services of namespace blue"),
+            Some("10.0.0.0 although pool other serves only Services in namespace blue"),
         ),
     ] {
         assert_eq!(cluster.gets("web"), gets, "{why:?}");
@@ -62,7 +62,7 @@ fn an_address_is_kept_whatever_becomes_of_the_pools_and_the_reason_is_told() {
 fn a_request_for_the_pool_holds_although_the_pool_has_lost_the_address() {
     let cluster = has(Cluster::default().pool("other", &["10.0.0.0/24"])).asks_pool("lan");
     assert_eq!(cluster.gets("web"), "10.0.0.0 (lan)");
-    assert_eq!(kept(&cluster, "web"), ["10.0.0.0 although it belongs to pool other now"]);
+    assert_eq!(kept(&cluster, "web"), ["10.0.0.0 although it now belongs to pool other"]);
     let named = has(Cluster::default()).asks_pool("lan").asks(&["10.0.0.0"]);
     assert_eq!(named.gets("web"), "10.0.0.0 (lan)");
     let split = Cluster::default()
@@ -132,7 +132,7 @@ fn what_is_kept_is_given_up_only_for_another() {
     let named = named.reassign();
     assert_eq!(named.gets("web"), "10.0.0.0 (lan)");
     let stuck = named.decision("web").stuck.unwrap().to_string();
-    assert!(stuck.contains("asks for 10.0.0.0 itself"), "{stuck}");
+    assert!(stuck.contains("requests 10.0.0.0 explicitly"), "{stuck}");
 
     let both = Cluster::default()
         .pool("spare", &["10.1.0.0/24"])
@@ -179,7 +179,7 @@ fn those_that_share_go_on_sharing_when_the_pool_stops_to_allow_it() {
     assert_eq!(kept(&stopped, "one/a"), Vec::<String>::new());
     assert_eq!(
         kept(&stopped, "two/b"),
-        ["10.0.0.0 although pool lan lets only services of one namespace share an address"]
+        ["10.0.0.0 although pool lan allows sharing only within one namespace"]
     );
     assert_eq!(stopped.reassign().gets("two/b"), "10.0.0.1 (lan)");
     // Never ours to share: the younger loses it.

@@ -330,9 +330,9 @@ fn requests_that_cannot_be_met_say_why_and_leave_the_service_pending() {
             &["172.16.0.1"],
             V4,
             "AddressNotInPool",
-            "no IPAddressPool holds the requested address 172.16.0.1",
+            "no IPAddressPool contains the requested address 172.16.0.1",
         ),
-        (&["10.0.0.2"], V4, "AddressInUse", "10.0.0.2 belongs to service web/old"),
+        (&["10.0.0.2"], V4, "AddressInUse", "10.0.0.2 belongs to Service web/old"),
         (&["10.0.0.3"], V4, "NodeAddress", "10.0.0.3 is an address of node node-1"),
         (&["10.0.0.4"], V4, "AddressReleasing", "claim web.gone"),
         (&["2001:db8::1"], V4, "10.0.0.9 (lan) ContradictoryRequest", "do not include IPv6"),
@@ -379,7 +379,7 @@ fn a_malformed_request_says_where_it_stands_and_how_to_write_it() {
     assert_eq!(cluster.gets("web"), "MalformedRequest");
     assert_eq!(
         cluster.says("web"),
-        "spec.loadBalancerIP: `10.0.0` is not an IP address: write 192.0.2.10, or \
+        "spec.loadBalancerIP: `10.0.0` is not a valid IP address: write 192.0.2.10, or \
          192.0.2.10,2001:db8::10"
     );
 }
@@ -451,10 +451,7 @@ fn an_exhausted_pool_says_so_and_recovers() {
     let cluster = Cluster::default().pool("lan", &["10.0.0.0/31"]).pool("six", &["2001:db8::/64"]);
     let mut cluster = cluster.service("a", V4).service("b", V4).service("c", V4);
     assert_eq!(cluster.gets("c"), "PoolExhausted");
-    assert_eq!(
-        cluster.says("c"),
-        "no IPv4 address is free in pool lan: add addresses, or delete services that need none"
-    );
+    assert_eq!(cluster.says("c"), "no free IPv4 address in pool lan: add addresses to a pool");
     cluster.services.remove(&key("a"));
     assert_eq!(cluster.gets("c"), "10.0.0.1 (lan)");
 }
@@ -552,15 +549,15 @@ fn an_address_that_no_host_can_have_is_given_to_nobody_and_kept_by_who_has_it() 
     assert_eq!(asks.gets("web"), "AddressUnusable");
     assert_eq!(
         asks.decision("web").failure.unwrap().to_string(),
-        "no host can have the requested address 10.0.0.255: it is the broadcast address of the \
-         nodes' subnet 10.0.0.0/24; ask for another"
+        "no host can use the requested address 10.0.0.255: it is the broadcast address of the \
+         nodes' subnet 10.0.0.0/24; request another one"
     );
 
     let has = cluster().service("web", V4).has(&["10.0.0.255"], Some("lan"));
     assert_eq!(has.gets("web"), "10.0.0.255 (lan)");
     assert_eq!(
         has.decision("web").kept[0].why.to_string(),
-        "no host can have it: it is the broadcast address of the nodes' subnet 10.0.0.0/24"
+        "no host can use it: it is the broadcast address of the nodes' subnet 10.0.0.0/24"
     );
     // Beside it the other one is free.
     assert_eq!(has.plan().pools["lan"].available_v4, 1);

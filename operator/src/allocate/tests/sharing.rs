@@ -56,7 +56,7 @@ fn services_of_one_key_join_where_their_ports_fit_under_one_claim() {
 #[test]
 fn a_request_for_the_address_of_another_is_met_or_says_why_not() {
     let a = || lan().service("a", V4).shares(&[80]).service("b", V4);
-    let belongs = "the requested address 10.0.0.0 belongs to service web/a";
+    let belongs = "the requested address 10.0.0.0 belongs to Service web/a";
     for (cluster, gets, says) in [
         (a().shares(&[443]), "10.0.0.0 (lan)", String::new()),
         (udp(a().shares(&[80])), "10.0.0.0 (lan)", String::new()),
@@ -64,30 +64,32 @@ fn a_request_for_the_address_of_another_is_met_or_says_why_not() {
             a(),
             "AddressInUse",
             format!(
-                "{belongs}: ask for another, or let both share it by the same annotation \
-                 leasehold.dev/shared-address"
+                "{belongs}: request another one, or set the annotation leasehold.dev/shared-address \
+                 of both to the same key"
             ),
         ),
         (
             other_key(a().shares(&[443])),
             "AddressInUse",
             format!(
-                "{belongs}, which shares it by the key `k`, not `l`: ask for another, or use the \
-                 same key"
+                "{belongs}, which shares it with the key `k`, not `l`: request another one, or use \
+                 the same key"
             ),
         ),
         (
             a().shares(&[443, 80]),
             "AddressInUse",
-            format!("{belongs}, which needs port 80/TCP, too: ask for another, or use other ports"),
+            format!(
+                "{belongs}, which also uses port 80/TCP: request another one, or use different ports"
+            ),
         ),
         (
             local(a().shares(&[443]), "web"),
             "AddressInUse",
             format!(
-                "{belongs}, and services that share an address have all externalTrafficPolicy \
-                 Cluster, or all Local with one selector in one namespace: ask for another, or \
-                 change that"
+                "{belongs}; Services that share an address must all have externalTrafficPolicy \
+                 Cluster, or all Local with the same selector in one namespace: request another one, \
+                 or change these fields"
             ),
         ),
     ] {
@@ -181,11 +183,12 @@ fn who_does_not_share_the_address_of_the_elder_says_why_for_as_long_as_that_is_s
     assert_eq!(port.gets("b"), "10.0.0.1 (lan)");
     assert_eq!(
         apart(&port, "b"),
-        "10.0.0.0 is not shared with service web/a: both need port 80/TCP"
+        "10.0.0.0 is not shared with Service web/a: both use port 80/TCP"
     );
     assert_eq!(apart(&port, "a"), "", "the elder has nothing to explain");
-    let policy = "10.0.0.0 is not shared with service web/a: services that share an address have all \
-                  externalTrafficPolicy Cluster, or all Local with one selector in one namespace";
+    let policy = "10.0.0.0 is not shared with Service web/a: Services that share an address must all \
+                  have externalTrafficPolicy Cluster, or all Local with the same selector in one \
+                  namespace";
     assert_eq!(apart(&local(a().shares(&[443]), "web"), "b"), policy);
     // Another key or none, and another namespace, are what they asked for.
     assert_eq!(apart(&other_key(a().shares(&[80])), "b"), "");
@@ -219,7 +222,7 @@ fn who_asked_for_an_address_that_it_cannot_share_any_more_waits_and_the_elder_ke
             ("10.0.0.7 (lan)".to_owned(), "AddressInUse".to_owned())
         });
         assert!(
-            clash.says("b").starts_with("the requested address 10.0.0.7 belongs to service web/a")
+            clash.says("b").starts_with("the requested address 10.0.0.7 belongs to Service web/a")
         );
         assert_eq!(clash.decision("b").lost.len(), 1, "it is told that it lost it, and to whom");
         // Nor does that change anything for the elder, or come back by itself.
@@ -290,8 +293,8 @@ fn addresses_under_two_claims_are_not_for_one_service() {
     assert_eq!(both.gets("c"), "ContradictoryRequest");
     assert_eq!(
         both.says("c"),
-        "the addresses of a service are under one claim, but 10.0.0.1 is under claim web.a and \
-         2001:db8::1 under claim web.b: ask for addresses that the same service has"
+        "the addresses of a Service belong to one claim, but 10.0.0.1 belongs to claim web.a and \
+         2001:db8::1 to claim web.b: request addresses of the same Service"
     );
     let one = both.asks(&["2001:db8::1"]);
     assert_eq!(one.gets("c"), "10.0.0.0 2001:db8::1 (lan)");

@@ -204,8 +204,7 @@ fn a_service_without_an_address_is_announced_by_nobody() {
     let jobs = service_jobs(&index);
     let (_, patch, notices) = &jobs[1];
     let condition = &patch["status"]["conditions"][1];
-    let failure =
-        "no IPv4 address is free in pool lan: add addresses, or delete services that need none";
+    let failure = "no free IPv4 address in pool lan: add addresses to a pool";
     assert_eq!(condition["type"], "leasehold.dev/Announced");
     assert_eq!(
         (&condition["reason"], condition["message"].as_str().unwrap()),

@@ -36,7 +36,7 @@ fn a_service_is_told_once_that_it_keeps_what_no_pool_offers_and_how_to_change_th
     index.apply(Change::Pool(deleted(pool("lan", &["10.0.0.0/30"]))), START);
     assert!(service_jobs_at(&index, at(1)).is_empty(), "the pool may be about to come back");
     let (_, patch, notices) = service_jobs_at(&index, at(2)).remove(0);
-    let note = "10.0.0.0 is kept although no IPAddressPool holds it any more; for another: kubectl \
+    let note = "10.0.0.0 is kept although no IPAddressPool contains it anymore; for another: kubectl \
                 annotate service -n web shop leasehold.dev/reassign=true";
     assert_eq!(notices, [format!("AddressKept: {note}")]);
     assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ip"], "10.0.0.0");
@@ -56,9 +56,8 @@ fn a_service_is_told_once_that_it_keeps_what_no_pool_offers_and_how_to_change_th
     assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ip"], "10.0.0.0");
     assert_eq!(
         notices,
-        ["AddressKept: 10.0.0.0 is kept although no IPAddressPool holds it any more; \
-             leasehold.dev/reassign finds no other: there is no IPAddressPool: create one with \
-             addresses for this service"]
+        ["AddressKept: 10.0.0.0 is kept although no IPAddressPool contains it anymore; \
+             leasehold.dev/reassign finds no other: no IPAddressPool exists: create one"]
     );
     index.apply(Change::Pool(applied(pool("wan", &["10.1.0.0/30"]))), at(4));
     let (_, patch, notices) = service_jobs_at(&index, at(4)).remove(0);

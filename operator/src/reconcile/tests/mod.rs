@@ -208,8 +208,7 @@ fn a_failure_is_told_once_and_its_condition_keeps_its_time() {
     let (_, patch, notices) = service_jobs(&index).remove(0);
     assert_eq!(
         notices,
-        ["AllocationFailed: web/shop gets no address: there is no IPAddressPool: create one with \
-             addresses for this service"]
+        ["AllocationFailed: web/shop gets no address: no IPAddressPool exists: create one"]
     );
     index.apply(Change::Service(applied(patched(service("shop", 7), &patch, 8))), START);
     assert!(service_jobs(&index).is_empty());
@@ -234,7 +233,7 @@ fn a_request_that_cannot_be_understood_takes_no_address_and_is_told() {
     index.apply(garbled(&patch, 8), START);
     let (_, patch, notices) = service_jobs(&index).remove(0);
     let told = "web/shop keeps 10.0.0.0, as its request cannot be understood: \
-                leasehold.dev/addresses: `10.0.0` is not an IP address: write 192.0.2.10, or \
+                leasehold.dev/addresses: `10.0.0` is not a valid IP address: write 192.0.2.10, or \
                 192.0.2.10,2001:db8::10";
     assert_eq!(notices, [format!("AllocationFailed: {told}")]);
     let condition = &patch["status"]["conditions"][0];
@@ -569,7 +568,7 @@ fn addresses_that_no_host_in_a_nodes_subnet_can_have_are_not_given_out_and_the_p
     assert_eq!(
         message,
         "all entries can be used; never given out, as no host can have it: 10.0.0.0-10.0.0.0 (the \
-         address of the nodes' subnet 10.0.0.0/24 itself)"
+         network address of the nodes' subnet 10.0.0.0/24)"
     );
     // The node is in another subnet.
     index.apply(Change::Session(applied(session(22, "10.0.9.9/24"))), START);

@@ -376,7 +376,7 @@ fn of_many_services_those_are_looked_at_about_which_something_is_open() {
         Job::Service { key, write, .. } if key.name == "e" => write.message,
         _ => None,
     });
-    let why = "the requested address 10.0.0.1 belongs to service web/b: ask for another, or let both \
-               share it by the same annotation leasehold.dev/shared-address";
+    let why = "the requested address 10.0.0.1 belongs to Service web/b: request another one, or set \
+               the annotation leasehold.dev/shared-address of both to the same key";
     assert_eq!(refused, Some(format!("web/e gets no address: {why}; it has no address: {why}")));
 }
