@@ -336,7 +336,7 @@ fn what_nobody_owns_says_who_takes_it_or_why_nobody_does() {
 #[test]
 fn a_service_without_an_address_says_what_the_operator_says() {
     let condition = json!([{ "type": "leasehold.dev/Allocated", "status": "False",
-        "reason": "PoolExhausted", "message": "web/shop gets no address: pool lan is full",
+        "reason": "PoolExhausted", "message": "no address for web/shop: pool lan is full",
         "lastTransitionTime": "2026-01-01T00:00:00Z" }]);
     for (what, service, state, summary) in [
         (
@@ -344,7 +344,7 @@ fn a_service_without_an_address_says_what_the_operator_says() {
             json!({ "spec": { "type": "LoadBalancer", "loadBalancerClass": "leasehold.dev/lease" },
                 "status": { "conditions": condition } }),
             State::Pending,
-            "web/shop gets no address: pool lan is full",
+            "no address for web/shop: pool lan is full",
         ),
         (
             "not seen",

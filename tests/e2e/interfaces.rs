@@ -78,7 +78,7 @@ pub async fn where_the_policy_says_none_nobody_announces_and_the_service_says_wh
         .await?;
     scene.until("a condition", async || Ok(silence(&scene.service).await?.is_some())).await?;
     let condition = silence(&scene.service).await?.context("no condition")?;
-    let says = "no node announces its addresses: policy mute says `mode: None`";
+    let says = "no node announces the addresses: policy mute sets `mode: None`";
     ensure!((condition.status.as_str(), condition.message.as_str()) == ("False", says));
     ensure!(scene.service.addresses().await? == [scene.vip], "the address stays assigned");
     let events: Api<Event> = Api::namespaced(scene.lab().admin(), scene.cluster.namespace());

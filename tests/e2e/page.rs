@@ -100,7 +100,7 @@ pub async fn the_page_shows_a_pool_that_runs_out() -> Result<()> {
     let waits = cluster.service("third").pods_of(&scene.service);
     waits.annotation("leasehold.dev/address-pool", cluster.name()).create().await?;
     browser.shows("#pools", &[cluster.name(), "2 of 2", "exhausted"]).await?;
-    browser.shows("#trouble", &["third", "gets no address"]).await?;
+    browser.shows("#trouble", &["third", "no address for"]).await?;
     browser.shows("#health", &["some are not announced"]).await?;
     let dark = browser.value("getComputedStyle(document.body).backgroundColor").await?;
     ensure!(dark == json!("rgb(20, 23, 26)"), "{dark}");

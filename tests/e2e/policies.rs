@@ -150,7 +150,7 @@ pub async fn a_policy_follows_the_labels_of_pools_and_says_what_of_it_matches_no
     scene.until("nobody has the address", async || Ok(scene.holders()?.is_empty())).await?;
     let nothing = "ipAddressPoolSelectors[0] matches no IPAddressPool";
     scene.until("the policy says so", async || effective("False", nothing).await).await?;
-    let none = "it governs no Service with an address";
+    let none = "the policy governs no Service with an address";
     scene.until("and that", async || effective("False", none).await).await?;
 
     // By its name it is matched, whatever its labels.

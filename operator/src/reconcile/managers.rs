@@ -35,20 +35,20 @@ impl Rival {
         let manager = self.manager.to_ascii_lowercase();
         let is = |names: &[&str]| names.iter().any(|name| manager.starts_with(name));
         if is(&["k3s", "rke2", "svccontroller"]) {
-            "start its servers with --disable servicelb"
+            "start the k3s or rke2 servers with --disable servicelb"
         } else if manager.contains("cloud-controller-manager") || is(&["kube-controller-manager"]) {
             "run it without its service controller (--controllers=*,-service-lb-controller)"
         } else if is(&["kube-controllers", "calico"]) {
             "set assignIPs: RequestedServicesOnly in Calico's KubeControllersConfiguration"
         } else if is(&["cilium-operator"]) {
-            "have no CiliumLoadBalancerIPPool select this Service"
+            "change the CiliumLoadBalancerIPPools so that none selects this Service"
         } else if is(&["kubectl", "helm", "terraform", "hashicorp", "argocd", "flux", "kustomize"])
         {
-            "have it leave out the status and the annotations leasehold.dev/* (ignore differences \
-             there), and apply instead of replace"
+            "configure it to ignore the status and the annotations leasehold.dev/*, and to apply \
+             instead of replace"
         } else {
-            "stop it, or have it leave this Service alone: most load balancers skip Services with \
-             spec.loadBalancerClass leasehold.dev/lease"
+            "stop it, or configure it to ignore this Service; most load balancers ignore Services \
+             with spec.loadBalancerClass leasehold.dev/lease"
         }
     }
 }
@@ -153,8 +153,8 @@ mod tests {
             ("aws-cloud-controller-manager", "service controller"),
             ("kube-controllers", "RequestedServicesOnly"),
             ("cilium-operator-generic", "CiliumLoadBalancerIPPool"),
-            ("HashiCorp", "leave out the status"),
-            ("kubectl-replace", "leave out the status"),
+            ("HashiCorp", "ignore the status"),
+            ("kubectl-replace", "ignore the status"),
             ("controller", "loadBalancerClass"),
         ] {
             let rival = Rival { manager: manager.to_owned(), subresource: None };

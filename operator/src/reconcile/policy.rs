@@ -76,10 +76,10 @@ impl PolicyRow {
     fn effective(&self, services: usize, unmatched: &[String]) -> Verdict {
         let mut missing = unmatched.to_vec();
         if services == 0 {
-            missing.push("it governs no Service with an address".to_owned());
+            missing.push("the policy governs no Service with an address".to_owned());
         }
         let (reason, message) = if missing.is_empty() {
-            ("AllMatched", "each of its names and selectors matches something".to_owned())
+            ("AllMatched", "every name and selector matches at least one object".to_owned())
         } else {
             ("NothingMatched", missing.join("; "))
         };
@@ -99,9 +99,10 @@ impl PolicyRow {
             status: parsed.is_ok(),
             reason: parsed.as_ref().map_or_else(PolicyError::reason, |_| "Valid"),
             message: match parsed {
-                Ok(_) => "the policy can be followed".to_owned(),
+                Ok(_) => "the policy is valid".to_owned(),
                 Err(error) => format!(
-                    "{}; until then what it governs stays where it is, and no node takes any of it",
+                    "{}; until you correct the policy, the addresses that it governs stay with their \
+                     owners, and no other node takes them",
                     causes(&error)
                 ),
             },

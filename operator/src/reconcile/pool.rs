@@ -51,10 +51,8 @@ impl Row for PoolRow {
         for entry in &object.spec.addresses {
             match entry.parse() {
                 Ok(range) => match range.reserved() {
-                    Some(what) => errors.push(format!(
-                        "`{}` has only addresses that no host can have: {what}",
-                        entry.0
-                    )),
+                    Some(what) => errors
+                        .push(format!("`{}` contains only reserved addresses: {what}", entry.0)),
                     None => ranges.push(range),
                 },
                 Err(error) => errors.push(error.to_string()),
@@ -97,8 +95,9 @@ fn scope(allocation: &ServiceAllocation, errors: &mut Vec<String>) -> Scope {
         for (index, selector) in selectors.iter().enumerate() {
             match selector::read(selector) {
                 Ok(selector) => good.push(selector),
-                Err(error) => errors
-                    .push(format!("serviceAllocation.{field}[{index}] is not a selector: {error}")),
+                Err(error) => errors.push(format!(
+                    "serviceAllocation.{field}[{index}] is not a valid selector: {error}"
+                )),
             }
         }
         good
@@ -178,13 +177,13 @@ impl PoolRow {
         let mut wrong = Vec::new();
         if !self.unreadable.is_empty() {
             wrong.push(format!(
-                "{}; until then the pool serves nobody",
+                "{}; until you correct the pool, it serves no Service",
                 first_of(&self.unreadable, SHOWN, "; ")
             ));
         }
         if !self.errors.is_empty() {
             wrong.push(format!(
-                "{}; the other entries are used",
+                "{}; the other entries remain in use",
                 first_of(&self.errors, SHOWN, "; ")
             ));
         }
@@ -195,12 +194,12 @@ impl PoolRow {
         };
         let status = wrong.is_empty();
         let mut message =
-            if status { "all entries can be used".to_owned() } else { wrong.join("; ") };
+            if status { "all entries are valid".to_owned() } else { wrong.join("; ") };
         let unusable: Vec<String> =
             unusable.iter().map(|(range, why)| format!("{range} ({why})")).collect();
         if !unusable.is_empty() {
             let shown = first_of(&unusable, SHOWN, ", ");
-            message = format!("{message}; never given out, as no host can have it: {shown}");
+            message = format!("{message}; never allocated, because no host can use them: {shown}");
         }
         Verdict { type_: READY, status, reason, message, generation: self.generation }
     }
@@ -209,14 +208,14 @@ impl PoolRow {
         let shared: Vec<String> = overlaps
             .iter()
             .map(|overlap| {
-                format!("{} belongs to the earlier pool {}", overlap.shared, overlap.owner)
+                format!("{} belongs to the older pool {}", overlap.shared, overlap.owner)
             })
             .collect();
         let status = !shared.is_empty();
         let message = if status {
-            format!("{}: take it out of one of the pools", first_of(&shared, SHOWN, "; "))
+            format!("{}: remove it from one of the pools", first_of(&shared, SHOWN, "; "))
         } else {
-            "no address belongs to an earlier pool".to_owned()
+            "no address belongs to an older pool".to_owned()
         };
         let reason = if status { "EarlierPool" } else { "NoOverlap" };
         Verdict { type_: OVERLAPPING, status, reason, message, generation: self.generation }

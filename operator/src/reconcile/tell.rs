@@ -74,18 +74,21 @@ pub(super) fn verdict(
 fn contested(contest: Contest<'_>) -> String {
     let names = contest.by.iter().map(ToString::to_string).collect::<Vec<_>>();
     let who = match names.as_slice() {
-        [] => "somebody whom metadata.managedFields does not name".to_owned(),
-        [one] => format!("field manager {one}"),
-        several => format!("field managers {}", several.join(", ")),
+        [] => "a client that metadata.managedFields does not name repeatedly reverts".to_owned(),
+        [one] => format!("field manager {one} repeatedly reverts"),
+        several => format!("field managers {} repeatedly revert", several.join(", ")),
     };
     let mut advice: Vec<&str> = contest.by.iter().map(Rival::advice).collect();
     advice.dedup();
     if advice.is_empty() {
-        advice.push("the audit log of the API server tells who; have it leave this Service alone");
+        advice.push(
+            "find the client in the audit log of the API server, and configure it to ignore this \
+             Service",
+        );
     }
     format!(
-        "{who} undoes what Leasehold writes to this Service, again and again: it is put right more and \
-         more slowly, at the latest after {} s; {}",
+        "{who} the status or annotations that Leasehold writes to this Service; Leasehold restores \
+         them after increasing delays of at most {} s; {}",
         LONGEST.as_secs(),
         advice.join("; ")
     )
@@ -133,20 +136,21 @@ pub(super) fn silence(silence: Silence<'_>) -> Verdict {
     let (reason, why) = match silence {
         Silence::NoPolicy => (
             "NoPolicy",
-            "no AnnouncementPolicy matches it, and there are some: have one match it".to_owned(),
+            "AnnouncementPolicies exist, but none matches this Service: change or add one".to_owned(),
         ),
-        Silence::Mode(policy) => ("ModeNone", format!("policy {policy} says `mode: None`")),
+        Silence::Mode(policy) => ("ModeNone", format!("policy {policy} sets `mode: None`")),
         Silence::NoNode(policy) => (
             "NoNode",
-            format!("policy {policy} selects no node that may announce: change its nodeSelectors"),
+            format!("policy {policy} selects no node that can announce: change its nodeSelectors"),
         ),
         Silence::NoEndpoint => (
             NO_ENDPOINT,
-            "it has no endpoint; with `announceWithoutEndpoints` in its policy they would all the same"
+            "the Service has no endpoint; set `announceWithoutEndpoints: true` in its policy to announce \
+             them anyway"
                 .to_owned(),
         ),
     };
-    not_announced(reason, format!("no node announces its addresses: {why}"))
+    not_announced(reason, format!("no node announces the addresses: {why}"))
 }
 
 const fn not_announced(reason: &'static str, message: String) -> Verdict {
@@ -156,7 +160,7 @@ const fn not_announced(reason: &'static str, message: String) -> Verdict {
 /// What the condition says of a Service that has no address: that for `decision`'s failure.
 pub(super) fn nothing_to_announce(decision: &Decision) -> Option<Verdict> {
     let failure = decision.failure.as_ref().filter(|failure| !failure.passes())?;
-    Some(not_announced(failure.reason(), format!("it has no address: {failure}")))
+    Some(not_announced(failure.reason(), format!("the Service has no address: {failure}")))
 }
 
 /// What the condition says of who announces the addresses.
@@ -168,9 +172,9 @@ pub(super) fn announced(parts: &[Part<'_>]) -> Verdict {
             Ok((node, interface)) => {
                 let on = interface.map(|name| format!(" on {name}")).unwrap_or_default();
                 let why = part.unanswered.as_ref().map(|why| format!(", and {why}"));
-                let held = part
-                    .unreadable
-                    .map(|policy| format!("; {}: it stays there", explain::unreadable(policy)));
+                let held = part.unreadable.map(|policy| {
+                    format!("; {}: the owner does not change", explain::unreadable(policy))
+                });
                 let (why, held) = (why.unwrap_or_default(), held.unwrap_or_default());
                 format!("{node} announces {addresses}{on}{why}{held}")
             }
@@ -237,7 +241,7 @@ pub(super) fn released(present: &[IpAddr]) -> Option<Notice> {
         warning: false,
         reason: "AddressReleased",
         action: "Release",
-        note: format!("{}: the service is no longer a load balancer of Leasehold", list(present)),
+        note: format!("released {}: Leasehold no longer serves this Service", list(present)),
     })
 }
 
@@ -248,14 +252,14 @@ fn addresses(had: &[IpAddr], decision: &Decision) -> Option<Notice> {
         return None;
     }
     let (reason, action, mut note) = match (decision.addresses.is_empty(), lost.is_empty()) {
-        (true, _) => ("AddressReleased", "Release", list(had)),
+        (true, _) => ("AddressReleased", "Release", format!("released {}", list(had))),
         (false, true) => (ASSIGNED, "Allocate", Said(decision).to_string()),
         (false, false) => {
             (ASSIGNED, "Allocate", format!("{}, instead of {}", Said(decision), list(&lost)))
         }
     };
     for Lost { address, owner, clash } in &decision.lost {
-        note = format!("{note}; {address} belongs to service {owner}{clash}");
+        note = format!("{note}; {address} belongs to Service {owner}{clash}");
     }
     Some(Notice { warning: false, reason, action, note })
 }
@@ -291,20 +295,20 @@ fn is_written(text: &str, value: &impl fmt::Display) -> bool {
     fmt::write(&mut rest, format_args!("{value}")).is_ok() && rest.0.is_empty()
 }
 
-/// `web/shop gets no address: ...`, or what it has meanwhile.
+/// `no address for web/shop: ...`, or what it has meanwhile.
 fn refused(key: &ServiceKey, decision: &Decision) -> Option<String> {
     let failure = decision.failure.as_ref()?;
     Some(if decision.addresses.is_empty() {
-        format!("{key} gets no address: {failure}")
+        format!("no address for {key}: {failure}")
     } else if failure.is_of_request() {
         let addresses = list(&decision.addresses);
-        format!("{key} keeps {addresses}, as its request cannot be understood: {failure}")
+        format!("{key} keeps {addresses}, because its request is invalid: {failure}")
     } else {
         format!("{key} lacks an address: {failure}")
     })
 }
 
-/// `192.0.2.1 is kept although no IPAddressPool holds it any more; ...`, and how to change that.
+/// `192.0.2.1 is kept although no IPAddressPool contains it anymore; ...`, and how to change that.
 fn kept(key: &ServiceKey, decision: &Decision) -> Option<String> {
     if decision.kept.is_empty() {
         return None;
@@ -313,9 +317,11 @@ fn kept(key: &ServiceKey, decision: &Decision) -> Option<String> {
     let why = why.collect::<Vec<_>>().join("; ");
     let ServiceKey { namespace, name } = key;
     Some(match &decision.stuck {
-        Some(stuck) => format!("{why}; leasehold.dev/reassign finds no other: {stuck}"),
+        Some(stuck) => format!(
+            "{why}; leasehold.dev/reassign is set, but no other address is available: {stuck}"
+        ),
         None => format!(
-            "{why}; for another: kubectl annotate service -n {namespace} {name} \
+            "{why}; to replace it: kubectl annotate service -n {namespace} {name} \
              leasehold.dev/reassign=true"
         ),
     })

@@ -18,7 +18,7 @@ async fn two_pools(turn: &Turn) -> Result<()> {
 pub async fn of_two_pools_that_overlap_the_earlier_wins_and_the_later_says_so() -> Result<()> {
     let turn = Turn::take("overlap").await?;
     two_pools(&turn).await?;
-    let says = "192.0.2.4-192.0.2.5 belongs to the earlier pool zebra";
+    let says = "192.0.2.4-192.0.2.5 belongs to the older pool zebra";
     turn.event("ant", "Warning", "Overlapping", says).await?;
     turn.until("the pools say who owns what", async || {
         let (ant, zebra) = (turn.pool_status("ant")?, turn.pool_status("zebra")?);
@@ -53,7 +53,7 @@ pub async fn the_earlier_pool_wins_after_a_restart_too_and_its_end_takes_nothing
     turn.is_from("three", "zebra").await?;
     turn.plain("four").await?;
     turn.has("four", &["192.0.2.7"]).await?;
-    turn.pool_says("ant", "Overlapping", "True", "the earlier pool zebra").await?;
+    turn.pool_says("ant", "Overlapping", "True", "the older pool zebra").await?;
     turn.pool_says("zebra", "Overlapping", "False", "").await?;
 
     let claim = |service| annotation(&service, CLAIM).map(str::to_owned);

@@ -139,7 +139,7 @@ pub async fn an_address_that_has_become_wrong_is_taken_back_and_comes_back_with_
         (ADDRESS_POOL, "nowhere", "UnknownPool", "nowhere"),
     ] {
         turn.annotate("b", annotation, json!(value)).await?;
-        turn.says("b", "False", reason, "restored/b keeps 192.0.2.1, as its request").await?;
+        turn.says("b", "False", reason, "restored/b keeps 192.0.2.1, because its request").await?;
         turn.event("b", "Warning", "AllocationFailed", says).await?;
         turn.has("b", &["192.0.2.1"]).await?;
         turn.annotate("b", annotation, Value::Null).await?;

@@ -121,7 +121,7 @@ pub async fn what_keeps_each_node_from_taking_an_address_is_explained() -> Resul
     scene
         .until("the operator has said why", async || {
             let answer = lab.plugin(&["explain", &waits_named])?.with_code(1)?;
-            Ok(answer.text.contains("gets no address"))
+            Ok(answer.text.contains("no address for"))
         })
         .await
 }

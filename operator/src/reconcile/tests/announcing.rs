@@ -208,7 +208,10 @@ fn a_service_without_an_address_is_announced_by_nobody() {
     assert_eq!(condition["type"], "leasehold.dev/Announced");
     assert_eq!(
         (&condition["reason"], condition["message"].as_str().unwrap()),
-        (&patch["status"]["conditions"][0]["reason"], &*format!("it has no address: {failure}"))
+        (
+            &patch["status"]["conditions"][0]["reason"],
+            &*format!("the Service has no address: {failure}")
+        )
     );
-    assert_eq!(*notices, [format!("AllocationFailed: web/b gets no address: {failure}")]);
+    assert_eq!(*notices, [format!("AllocationFailed: no address for web/b: {failure}")]);
 }

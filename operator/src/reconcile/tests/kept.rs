@@ -36,7 +36,7 @@ fn a_service_is_told_once_that_it_keeps_what_no_pool_offers_and_how_to_change_th
     index.apply(Change::Pool(deleted(pool("lan", &["10.0.0.0/30"]))), START);
     assert!(service_jobs_at(&index, at(1)).is_empty(), "the pool may be about to come back");
     let (_, patch, notices) = service_jobs_at(&index, at(2)).remove(0);
-    let note = "10.0.0.0 is kept although no IPAddressPool contains it anymore; for another: kubectl \
+    let note = "10.0.0.0 is kept although no IPAddressPool contains it anymore; to replace it: kubectl \
                 annotate service -n web shop leasehold.dev/reassign=true";
     assert_eq!(notices, [format!("AddressKept: {note}")]);
     assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ip"], "10.0.0.0");
@@ -57,7 +57,8 @@ fn a_service_is_told_once_that_it_keeps_what_no_pool_offers_and_how_to_change_th
     assert_eq!(
         notices,
         ["AddressKept: 10.0.0.0 is kept although no IPAddressPool contains it anymore; \
-             leasehold.dev/reassign finds no other: no IPAddressPool exists: create one"]
+             leasehold.dev/reassign is set, but no other address is available: no IPAddressPool \
+             exists: create one"]
     );
     index.apply(Change::Pool(applied(pool("wan", &["10.1.0.0/30"]))), at(4));
     let (_, patch, notices) = service_jobs_at(&index, at(4)).remove(0);
@@ -129,9 +130,9 @@ fn a_pool_with_a_selector_that_cannot_be_read_says_so_and_hurts_no_other() {
     assert_eq!(ready["reason"], "InvalidSelector");
     assert_eq!(
         ready["message"],
-        "serviceAllocation.namespaceSelectors[1] is not a selector: the expression for label \
-         `team` has the invalid operator `Near`: use In, NotIn, Exists, or DoesNotExist; until then \
-         the pool serves nobody"
+        "serviceAllocation.namespaceSelectors[1] is not a valid selector: the expression for label \
+         `team` has the invalid operator `Near`: use In, NotIn, Exists, or DoesNotExist; until you \
+         correct the pool, it serves no Service"
     );
     assert_eq!(write.notices[0].reason, "InvalidSelector");
 }
@@ -226,7 +227,7 @@ fn a_service_that_nobody_announces_says_by_which_policy_and_only_as_long() {
     assert!(service_jobs(&index).is_empty());
     index.apply(Change::Policy(applied(policy("None", 21))), START);
     let (_, patch, notices) = service_jobs(&index).remove(0);
-    let says = "no node announces its addresses: policy hold says `mode: None`";
+    let says = "no node announces the addresses: policy hold sets `mode: None`";
     assert_eq!(notices, [format!("NotAnnounced: {says}")]);
     let conditions = patch["status"]["conditions"].as_array().unwrap();
     let types: Vec<_> = conditions.iter().map(|condition| &condition["type"]).collect();

@@ -208,7 +208,7 @@ fn a_failure_is_told_once_and_its_condition_keeps_its_time() {
     let (_, patch, notices) = service_jobs(&index).remove(0);
     assert_eq!(
         notices,
-        ["AllocationFailed: web/shop gets no address: no IPAddressPool exists: create one"]
+        ["AllocationFailed: no address for web/shop: no IPAddressPool exists: create one"]
     );
     index.apply(Change::Service(applied(patched(service("shop", 7), &patch, 8))), START);
     assert!(service_jobs(&index).is_empty());
@@ -232,7 +232,7 @@ fn a_request_that_cannot_be_understood_takes_no_address_and_is_told() {
     };
     index.apply(garbled(&patch, 8), START);
     let (_, patch, notices) = service_jobs(&index).remove(0);
-    let told = "web/shop keeps 10.0.0.0, as its request cannot be understood: \
+    let told = "web/shop keeps 10.0.0.0, because its request is invalid: \
                 leasehold.dev/addresses: `10.0.0` is not a valid IP address: write 192.0.2.10, or \
                 192.0.2.10,2001:db8::10";
     assert_eq!(notices, [format!("AllocationFailed: {told}")]);
@@ -262,7 +262,7 @@ fn a_service_that_is_no_longer_ours_loses_all_that_is_ours_and_nothing_else() {
         let (_, patch, notices) = service_jobs(&index).remove(0);
         assert_eq!(patch["status"], json!({}));
         assert_eq!(patch["metadata"]["annotations"], json!({}));
-        assert!(notices[0].starts_with("AddressReleased: 10.0.0.0"), "{notices:?}");
+        assert!(notices[0].starts_with("AddressReleased: released 10.0.0.0"), "{notices:?}");
     }
     // What it still has is not given to anybody else before it is taken back.
     index.apply(Change::Service(applied(service("next", 11))), START);
@@ -567,13 +567,13 @@ fn addresses_that_no_host_in_a_nodes_subnet_can_have_are_not_given_out_and_the_p
     assert_eq!((ready, free), (json!("True"), json!(2)));
     assert_eq!(
         message,
-        "all entries can be used; never given out, as no host can have it: 10.0.0.0-10.0.0.0 (the \
+        "all entries are valid; never allocated, because no host can use them: 10.0.0.0-10.0.0.0 (the \
          network address of the nodes' subnet 10.0.0.0/24)"
     );
     // The node is in another subnet.
     index.apply(Change::Session(applied(session(22, "10.0.9.9/24"))), START);
     assert_eq!(given(&index), "10.0.0.0");
-    assert_eq!(said(&index).1, "all entries can be used");
+    assert_eq!(said(&index).1, "all entries are valid");
 }
 
 #[test]
@@ -589,7 +589,7 @@ fn a_pool_names_a_few_of_its_overlaps_and_says_how_many_there_are() {
         panic!("no write")
     };
     let message = write.patch["status"]["conditions"][1]["message"].as_str().unwrap();
-    assert!(message.ends_with("; and 12 more: take it out of one of the pools"), "{message}");
+    assert!(message.ends_with("; and 12 more: remove it from one of the pools"), "{message}");
 }
 
 #[test]
@@ -649,8 +649,8 @@ fn the_status_of_a_pool_says_what_is_wrong_and_is_written_once() {
         notices,
         [
             "InvalidAddresses: `2001:db8::9-2001:db8::1`: the first address comes after the last: \
-             write 2001:db8::1-2001:db8::9; the other entries are used",
-            "Overlapping: 10.0.0.2-10.0.0.3 belongs to the earlier pool a: take it out of one of \
+             write 2001:db8::1-2001:db8::9; the other entries remain in use",
+            "Overlapping: 10.0.0.2-10.0.0.3 belongs to the older pool a: remove it from one of \
              the pools",
         ]
     );
@@ -691,8 +691,8 @@ fn a_service_that_stays_without_an_endpoint_says_so_and_one_whose_pods_are_repla
     assert!(!pods(&mut index, 4, true, 12), "no news");
 
     assert!(pods(&mut index, 5, false, 20));
-    let says = "NoEndpoint: no node announces its addresses: it has no endpoint; with \
-                `announceWithoutEndpoints` in its policy they would all the same";
+    let says = "NoEndpoint: no node announces the addresses: the Service has no endpoint; set \
+                `announceWithoutEndpoints: true` in its policy to announce them anyway";
     let event = says.replace("NoEndpoint", "NotAnnounced");
     let jobs = service_jobs_at(&index, after(22));
     assert_eq!(silence(&jobs), Some((says.to_owned(), vec![event])));
@@ -714,7 +714,7 @@ fn a_service_that_stays_without_an_endpoint_says_so_and_one_whose_pods_are_repla
     });
     index.apply(Change::Policy(applied(policy.clone())), after(30));
     // No node follows the policy.
-    let says = "NoNode: no node announces its addresses: policy all selects no node that may announce: \
+    let says = "NoNode: no node announces the addresses: policy all selects no node that can announce: \
                 change its nodeSelectors";
     assert_eq!(silence(&service_jobs_at(&index, after(30))).unwrap().0, says);
     // Nor does one that a label excludes, unless its speaker passes over that.
@@ -771,24 +771,24 @@ fn a_policy_says_what_of_it_matches_nothing() {
     assert_eq!(
         effective(&index),
         "False IPAddressPool wan does not exist; ipAddressPoolSelectors[1] matches no IPAddressPool; \
-         nodeSelectors[0] matches no node; preferredNodes[0] matches no node; it governs no Service \
-         with an address"
+         nodeSelectors[0] matches no node; preferredNodes[0] matches no node; the policy governs no \
+         Service with an address"
     );
     let spec = json!({"ipAddressPoolSelectors": [select("zone", "office")]});
     index.apply(Change::Policy(applied(policy(21, spec.clone()))), START);
     let (_, patch, _) = service_jobs(&index).remove(0);
     index.apply(Change::Service(applied(patched(service("shop", 7), &patch, 8))), START);
-    assert_eq!(effective(&index), "True each of its names and selectors matches something");
+    assert_eq!(effective(&index), "True every name and selector matches at least one object");
     // The pool gets another label: the policy governs nothing any more, and the Service says so.
     lan["metadata"]["labels"] = json!({"zone": "home"});
     lan["metadata"]["resourceVersion"] = json!("22");
     index.apply(Change::Pool(applied(lan)), START);
     assert_eq!(
         effective(&index),
-        "False ipAddressPoolSelectors[0] matches no IPAddressPool; it governs no Service with an \
+        "False ipAddressPoolSelectors[0] matches no IPAddressPool; the policy governs no Service with an \
          address"
     );
-    let says = "NoPolicy: no node announces its addresses: no AnnouncementPolicy matches it, and there \
-                are some: have one match it";
+    let says = "NoPolicy: no node announces the addresses: AnnouncementPolicies exist, but none matches \
+                this Service: change or add one";
     assert_eq!(silence(&service_jobs(&index)).unwrap().0, says);
 }

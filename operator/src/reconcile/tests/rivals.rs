@@ -194,9 +194,9 @@ fn a_rival_is_named_once_and_answered_more_and_more_slowly() {
         index.forget(now);
     }
     assert_eq!(writes, 12, "ten seconds of a rival that answers at once");
-    let note = "field manager k3s (subresource status) undoes what Leasehold writes to this Service, \
-                again and again: it is put right more and more slowly, at the latest after 30 s; start \
-                its servers with --disable servicelb";
+    let note = "field manager k3s (subresource status) repeatedly reverts the status or annotations \
+                that Leasehold writes to this Service; Leasehold restores them after increasing delays \
+                of at most 30 s; start the k3s or rke2 servers with --disable servicelb";
     assert_eq!(told, [format!("OtherWriter: {note}")]);
     let condition = &shop["status"]["conditions"][0];
     assert_eq!(condition["message"], format!("10.0.0.0 from pool lan; {note}"));

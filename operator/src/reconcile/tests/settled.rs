@@ -378,5 +378,8 @@ fn of_many_services_those_are_looked_at_about_which_something_is_open() {
     });
     let why = "the requested address 10.0.0.1 belongs to Service web/b: request another one, or set \
                the annotation leasehold.dev/shared-address of both to the same key";
-    assert_eq!(refused, Some(format!("web/e gets no address: {why}; it has no address: {why}")));
+    assert_eq!(
+        refused,
+        Some(format!("no address for web/e: {why}; the Service has no address: {why}"))
+    );
 }

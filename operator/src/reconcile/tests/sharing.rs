@@ -179,7 +179,7 @@ fn who_cannot_share_any_more_is_told_why_it_moves() {
     assert_eq!(
         notices,
         &["AddressAssigned: 10.0.0.1 from pool lan, instead of 10.0.0.0; 10.0.0.0 belongs to \
-             service web/a, which also uses port 80/TCP: request another one, or use different ports"]
+             Service web/a, which also uses port 80/TCP: request another one, or use different ports"]
     );
 }
 
