@@ -34,9 +34,9 @@ pub async fn run(kubeconfig: Option<&Path>, namespace: &str) -> anyhow::Result<(
     let election: Api<Lease> = Api::namespaced(client.clone(), namespace);
     if let Some(identity) = active(&election).await? {
         bail!(
-            "the operator {identity} is active and would give the addresses anew: uninstall Leasehold \
-             first, or scale its Deployment to 0 (kubectl scale deployment leasehold-operator -n \
-             {namespace} --replicas=0)"
+            "the operator replica {identity} is active and would allocate the addresses again: \
+             uninstall Leasehold first, or scale its Deployment to 0 (kubectl scale deployment \
+             leasehold-operator -n {namespace} --replicas=0)"
         );
     }
     let services: Api<Service> = Api::all(client.clone());
@@ -63,8 +63,8 @@ pub async fn run(kubeconfig: Option<&Path>, namespace: &str) -> anyhow::Result<(
             None => break,
         }
     }
-    println!("{freed} Services freed");
-    ensure!(failed == 0, "{failed} Services are as they were: call it again");
+    println!("Services freed: {freed}");
+    ensure!(failed == 0, "Services not freed: {failed}; run the command again");
     Ok(())
 }
 
@@ -116,7 +116,7 @@ fn release(service: &Service) -> Option<(String, ServiceWrite)> {
     let write = row.take_back(&key, version)?;
     let had: Vec<String> = row.present.iter().map(ToString::to_string).collect();
     Some((
-        if had.is_empty() { "no address, its condition".to_owned() } else { had.join(", ") },
+        if had.is_empty() { "conditions and annotations only".to_owned() } else { had.join(", ") },
         write,
     ))
 }

@@ -49,7 +49,7 @@ pub async fn the_page_shows_a_failover_as_it_happens() -> Result<()> {
     browser.open(&page(lab)?).await?;
     let (vip, owner) = (scene.vip.to_string(), scene.owner().await?);
     browser.shows("#live", &["Live."]).await?;
-    browser.shows("#health", &["all announced", "all live"]).await?;
+    browser.shows("#health", &["all announced", "all running"]).await?;
     browser.shows("#picture", &[&vip, owner.name()]).await?;
     ensure!(pictured(&browser, &vip).await? == owner.name());
     browser.screenshot(&screenshots()?.join("cluster-light.png")).await?;
@@ -63,7 +63,7 @@ pub async fn the_page_shows_a_failover_as_it_happens() -> Result<()> {
         .shows("#moves", &[&format!("{} → {}", owner.name(), new.name()), "fell silent", " ms"])
         .await?;
     browser.shows("#nodes", &["gone"]).await?;
-    browser.shows("#health", &["some are missing", "all announced"]).await?;
+    browser.shows("#health", &["some missing", "all announced"]).await?;
     ensure!(pictured(&browser, &vip).await? == new.name());
     ensure!(browser.value("window.marked").await? == json!(true), "it was loaded anew");
     browser.screenshot(&screenshots()?.join("cluster-failover.png")).await?;
@@ -101,7 +101,7 @@ pub async fn the_page_shows_a_pool_that_runs_out() -> Result<()> {
     waits.annotation("leasehold.dev/address-pool", cluster.name()).create().await?;
     browser.shows("#pools", &[cluster.name(), "2 of 2", "exhausted"]).await?;
     browser.shows("#trouble", &["third", "no address for"]).await?;
-    browser.shows("#health", &["some are not announced"]).await?;
+    browser.shows("#health", &["some not announced"]).await?;
     let dark = browser.value("getComputedStyle(document.body).backgroundColor").await?;
     ensure!(dark == json!("rgb(20, 23, 26)"), "{dark}");
     browser.screenshot(&screenshots()?.join("cluster-dark.png")).await?;

@@ -171,7 +171,7 @@ pub async fn addresses_stay_after_an_uninstall_until_they_are_freed() -> Result<
     ensure!(status("one")? == one, "{}", status("one")?);
     let (done, said) = free(&lab)?;
     ensure!(
-        done && said.contains("default/one: 192.0.2.") && said.contains("2 Services freed"),
+        done && said.contains("default/one: 192.0.2.") && said.contains("Services freed: 2"),
         "{said}"
     );
     for name in ["one", "two"] {
@@ -180,6 +180,6 @@ pub async fn addresses_stay_after_an_uninstall_until_they_are_freed() -> Result<
     }
     ensure!(status("other")? == other, "{}", status("other")?);
     let (done, said) = free(&lab)?;
-    ensure!(done && said.contains("0 Services freed"), "{said}");
+    ensure!(done && said.contains("Services freed: 0"), "{said}");
     Ok(())
 }

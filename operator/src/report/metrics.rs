@@ -118,44 +118,40 @@ impl Metrics {
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("leasehold_operator");
         version::register(registry);
-        registry.register("leader", "1 while this replica is the active one", self.leader.clone());
+        registry.register("leader", "1 while this replica is active", self.leader.clone());
         registry.register(
             "allocations",
-            "Services that were given addresses",
+            "Services that received addresses",
             self.allocations.clone(),
         );
-        registry.register(
-            "allocation_failures",
-            "Requests for addresses that could not be met",
-            self.failures.clone(),
-        );
+        registry.register("allocation_failures", "Failed allocations", self.failures.clone());
         registry.register_with_unit(
             "reconcile_duration",
-            "Time to decide what all Services that something is open about are to have",
+            "Duration of one allocation pass over the Services with pending changes",
             Unit::Seconds,
             self.reconciled.clone(),
         );
-        registry.register("services", "Services of Leasehold", self.services.clone());
+        registry.register("services", "Services that Leasehold serves", self.services.clone());
         registry.register("pool_addresses", "Addresses of pools", self.pool_addresses.clone());
         registry.register(
             "pool_info",
-            "1 for each pool, with its autoAssign and disabled",
+            "1 for each pool, with its settings autoAssign and disabled as labels",
             self.pool_info.clone(),
         );
         registry.register(
             "unsteady_nodes",
-            "Nodes that were fenced three times of late, restarts of the nodes included",
+            "Nodes that were recently fenced at least three times, including fences before a restart",
             self.unsteady_nodes.clone(),
         );
         registry.register("writes", "Writes to the API server", self.writes.clone());
         registry.register(
             "contested_services",
-            "Services that another controller writes to again and again",
+            "Services whose status or annotations another controller repeatedly reverts",
             self.contested_services.clone(),
         );
         registry.register(
             "restorations",
-            "Writes to Services that put right what somebody else had changed of late",
+            "Writes to Services that reverted recent changes of other clients",
             self.restored.clone(),
         );
         registry.register(

@@ -20,8 +20,8 @@ impl Snapshot for ClusterStatus {
     fn sections(&self) -> Vec<Section> {
         vec![
             Section::new("health", "Health", health(self)),
-            Section::new("picture", "Who has what", who_has_what(self)),
-            Section::new("trouble", "Services to look at", trouble(self)),
+            Section::new("picture", "Owners of addresses", owners(self)),
+            Section::new("trouble", "Services with problems", trouble(self)),
             Section::new("services", "Services", services(self)),
             Section::new("pools", "Pools", pools(self)),
             Section::new("moves", "Last moves", moves(self)),
@@ -50,9 +50,9 @@ fn health(status: &ClusterStatus) -> Markup {
                 dt { "Speakers" }
                 dd {
                     @if lives == speakers {
-                        (badge(Tone::Good, "all live"))
+                        (badge(Tone::Good, "all running"))
                     } @else {
-                        (badge(Tone::Warn, "some are missing"))
+                        (badge(Tone::Warn, "some missing"))
                     }
                     " " (lives) " of " (speakers) ", on " (status.nodes.len()) " nodes"
                 }
@@ -63,7 +63,7 @@ fn health(status: &ClusterStatus) -> Markup {
                     @if announced == status.services.len() {
                         (badge(Tone::Good, "all announced"))
                     } @else {
-                        (badge(Tone::Bad, "some are not announced"))
+                        (badge(Tone::Bad, "some not announced"))
                     }
                     " " (announced) " of " (status.services.len()) ", " (addresses) " addresses"
                 }
@@ -73,7 +73,7 @@ fn health(status: &ClusterStatus) -> Markup {
     }
 }
 
-fn who_has_what(status: &ClusterStatus) -> Markup {
+fn owners(status: &ClusterStatus) -> Markup {
     let mut nodes: BTreeMap<String, Place> = status
         .nodes
         .iter()
@@ -98,11 +98,11 @@ fn trouble(status: &ClusterStatus) -> Markup {
     let rows = status.services.iter().filter_map(|service| {
         let why = service.trouble.clone().or_else(|| {
             (!owner_of(service) && !service.addresses.is_empty())
-                .then(|| "nobody announces its addresses".to_owned())
+                .then(|| "no node announces the addresses".to_owned())
         })?;
         Some(vec![html! { (service.service) }, lines(&service.addresses), html! { (why) }])
     });
-    table("Services to look at", &["Service", "Address", "Why"], rows.collect())
+    table("Services with problems", &["Service", "Address", "Cause"], rows.collect())
 }
 
 fn services(status: &ClusterStatus) -> Markup {
@@ -115,7 +115,7 @@ fn services(status: &ClusterStatus) -> Markup {
                 owner
                     .node
                     .as_ref()
-                    .map_or_else(|| badge(Tone::Bad, "nobody"), |node| html! { (node) }),
+                    .map_or_else(|| badge(Tone::Bad, "no owner"), |node| html! { (node) }),
                 or_dash(owner.interface.as_ref()),
                 owner.since.map_or_else(|| or_dash(None::<&str>), at),
                 html! { (owner.cause) },
@@ -124,7 +124,7 @@ fn services(status: &ClusterStatus) -> Markup {
         })
     });
     let headings =
-        ["Service", "Address", "Pool", "Node", "Interface", "Since (UTC)", "Why", "Took"];
+        ["Service", "Address", "Pool", "Node", "Interface", "Since (UTC)", "Cause", "Took"];
     table("Services and the owners of their addresses", &headings, rows.collect())
 }
 
@@ -161,7 +161,7 @@ fn moves(status: &ClusterStatus) -> Markup {
             or_dash(one.took.map(span_of)),
         ]
     });
-    table("Last moves", &["When (UTC)", "Service", "From, to", "Why", "Took"], rows.collect())
+    table("Last moves", &["When (UTC)", "Service", "From → to", "Cause", "Took"], rows.collect())
 }
 
 fn nodes(status: &ClusterStatus) -> Markup {
@@ -175,5 +175,5 @@ fn nodes(status: &ClusterStatus) -> Markup {
             or_dash(node.age.map(|age| span_of(age / 1000 * 1000))),
         ]
     });
-    table("Nodes", &["Node", "Speaker", "Last sign"], rows.collect())
+    table("Nodes", &["Node", "Speaker", "Last renewal"], rows.collect())
 }

@@ -184,8 +184,8 @@ fn nodes(index: &Index, now: Instant) -> BTreeMap<String, Node> {
         let node = nodes.entry(name.to_string()).or_default();
         node.lives = session.live.is_some();
         node.age = index.session_age(name, now).map(millis);
-        node.remarks.extend((!known).then_some("there is no such Node"));
-        node.remarks.extend(session.record.drain.then_some("drained by hand"));
+        node.remarks.extend((!known).then_some("no such Node"));
+        node.remarks.extend(session.record.drain.then_some("drained by annotation"));
         node.remarks.extend(session.record.restarting.then_some("speaker restarts"));
     }
     for (name, row) in index.nodes.iter() {

@@ -91,7 +91,7 @@ pub async fn of_several_operators_one_works_and_another_takes_over() -> Result<(
     ensure!(first.http("/metrics")?.contains("leasehold_operator_leader 1"));
     ensure!(second.http("/metrics")?.contains("leasehold_operator_leader 0"));
     let (page, standby) = (first.http("/")?, second.http("/")?);
-    ensure!(page.contains("Who has what") && standby.contains("is active"), "{standby}");
+    ensure!(page.contains("Owners of addresses") && standby.contains("is active"), "{standby}");
     replicas.allocation("first", SOON).await?;
 
     // A release hands over at once.
