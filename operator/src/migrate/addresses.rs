@@ -21,11 +21,11 @@ pub fn read(written: &str) -> Result<Entry, String> {
         Ok(range) => (range, None),
         Err(RangeError::HostBits { first, length, .. }) => (
             format!("{first}/{length}").parse().map_err(|error: RangeError| error.to_string())?,
-            Some(format!("{written} has bits set behind its prefix, which MetalLB ignores")),
+            Some(format!("{written} has host bits set, which MetalLB ignores")),
         ),
         Err(RangeError::Bare(ip, _)) => (
             IpRange::new(ip, ip).ok_or_else(|| format!("{written} holds no address"))?,
-            Some(format!("{written} is a single address without a prefix length")),
+            Some(format!("{written} has no prefix length")),
         ),
         Err(error) => return Err(error.to_string()),
     };
@@ -39,8 +39,8 @@ pub fn read(written: &str) -> Result<Entry, String> {
         _ => range.to_string(),
     };
     let note =
-        note.or_else(|| mapped.then(|| format!("{written} are IPv4 addresses in IPv6 form")));
-    let note = note.map(|note| format!("{note}: written as {text}"));
+        note.or_else(|| mapped.then(|| format!("{written} contains IPv4 addresses in IPv6 form")));
+    let note = note.map(|note| format!("{note}: converted to {text}"));
     Ok(Entry { range, text, note })
 }
 
@@ -113,30 +113,28 @@ mod tests {
                 "192.0.2.7/24",
                 "192.0.2.0/24",
                 Some(
-                    "192.0.2.7/24 has bits set behind its prefix, which MetalLB ignores: written as \
-                     192.0.2.0/24",
+                    "192.0.2.7/24 has host bits set, which MetalLB ignores: converted to 192.0.2.0/24",
                 ),
             ),
             (
                 "192.0.2.7",
                 "192.0.2.7/32",
-                Some(
-                    "192.0.2.7 is a single address without a prefix length: written as 192.0.2.7/32",
-                ),
+                Some("192.0.2.7 has no prefix length: converted to 192.0.2.7/32"),
             ),
             (
                 "::ffff:192.0.2.0/120",
                 "192.0.2.0/24",
                 Some(
-                    "::ffff:192.0.2.0/120 are IPv4 addresses in IPv6 form: written as 192.0.2.0/24",
+                    "::ffff:192.0.2.0/120 contains IPv4 addresses in IPv6 form: converted to \
+                     192.0.2.0/24",
                 ),
             ),
             (
                 "::ffff:192.0.2.1-::ffff:192.0.2.9",
                 "192.0.2.1-192.0.2.9",
                 Some(
-                    "::ffff:192.0.2.1-::ffff:192.0.2.9 are IPv4 addresses in IPv6 form: written as \
-                     192.0.2.1-192.0.2.9",
+                    "::ffff:192.0.2.1-::ffff:192.0.2.9 contains IPv4 addresses in IPv6 form: converted \
+                     to 192.0.2.1-192.0.2.9",
                 ),
             ),
         ] {

@@ -105,16 +105,16 @@ pub fn convert(inputs: &Inputs) -> Outcome {
 }
 
 /// What is not known without Services.
-const NO_SERVICES: &str = "no Service of type LoadBalancer was read: whether the pools hold the \
-    addresses that Services have was not checked";
+const NO_SERVICES: &str = "no Service of type LoadBalancer was read: whether the pools contain the \
+    addresses of Services was not checked";
 
 /// What is otherwise where no interfaces are named.
-const ONE_INTERFACE: &str = "where an L2Advertisement names no interfaces, MetalLB answers on all of \
-    them; here a node has an address on the interface whose subnet holds it. For a pool in no node's \
-    subnet, name spec.interfaces in its AnnouncementPolicy";
+const ONE_INTERFACE: &str = "if an L2Advertisement names no interfaces, MetalLB answers on all of \
+    them. In Leasehold, only the interface whose subnet contains an address carries it: for a pool \
+    outside of the nodes' subnets, set spec.interfaces in its AnnouncementPolicy";
 
 /// Why nothing of BGP is moved.
-const NO_BGP: &str = "Leasehold announces addresses by ARP and NDP and does not speak BGP";
+const NO_BGP: &str = "Leasehold announces addresses with ARP and NDP, and does not support BGP";
 
 /// The objects by namespace and name, each once.
 fn once_each<'a, S>(objects: &'a [Object<S>], notes: &mut Vec<String>) -> Vec<&'a Object<S>> {
@@ -169,6 +169,6 @@ fn unknown_fields(
     fields: &BTreeMap<String, Value>,
 ) -> impl Iterator<Item = String> + use<> {
     let fields: Vec<String> =
-        fields.keys().map(|field| format!("{of}.{field} is not known and left out")).collect();
+        fields.keys().map(|field| format!("{of}.{field} is unknown and omitted")).collect();
     fields.into_iter()
 }

@@ -187,7 +187,7 @@ fn select<'a>(
             target.name == name && same_namespace(target.namespace, namespace)
         };
         if !targets.iter().any(known) {
-            notes.push(format!("{object} names pool {name}, which is not among what was read"));
+            notes.push(format!("{object} names pool {name}, which is not in the input"));
             targets.push(Target {
                 namespace,
                 name,
@@ -203,7 +203,7 @@ fn select<'a>(
         selected = true;
     }
     if !selected && !advertisement.is_for_all() {
-        notes.push(format!("{object} selects none of the pools: no policy is made of it"));
+        notes.push(format!("{object} selects no pool: no policy is created for it"));
     }
 }
 
@@ -228,8 +228,8 @@ fn rivals(targets: &[Target<'_>]) -> BTreeSet<String> {
     rivals
         .map(|rivals| {
             format!(
-                "{} select services of the same pool: where several select one, MetalLB allows what \
-                 any of them does, here the first policy by name says alone from where it is announced",
+                "{} select Services of the same pool. MetalLB combines them; in Leasehold, only the \
+                 first policy by name governs a Service that several select",
                 listed(rivals)
             )
         })
@@ -254,13 +254,14 @@ fn unannounced(
         return Vec::new();
     }
     let mut notes = vec![format!(
-        "no L2Advertisement announces {}, so nobody does here: no node has this label and lacks it. \
-         To announce them by ARP and NDP, delete this policy and have another match them",
+        "no L2Advertisement announces {}, and neither does Leasehold: the selector of this policy \
+         matches no node. To announce such a pool, delete this policy, and let another policy match the \
+         pool",
         listed(&pools)
     )];
     if !by_bgp.is_empty() {
         notes.push(format!(
-            "MetalLB announces {} by BGP, which Leasehold does not speak",
+            "MetalLB announces {} with BGP, which Leasehold does not support",
             listed(by_bgp)
         ));
     }

@@ -67,15 +67,15 @@ pub fn convert(theirs: &[&Object<PoolSpec>], notes: &mut Vec<String>) -> Vec<Mov
                 pool.namespace.as_deref().unwrap_or("other")
             ));
             about.push(format!(
-                "{pool} is named {name} here, because pools here belong to no namespace and there is \
-                 another pool {}: services that ask for {} by name get that one",
+                "{pool} is renamed to {name}, because pools of Leasehold have no namespace and another \
+                 pool {} exists: Services that request {} get that pool",
                 pool.name, pool.name
             ));
             name
         };
         let mut moved = move_one(pool, &name, about, &mut names);
         if moved.is_empty() {
-            notes.push(format!("{pool} is left out: none of its addresses can be read"));
+            notes.push(format!("{pool} is omitted: none of its addresses is valid"));
         }
         for earlier in all.iter().flat_map(|moved| &moved.pools) {
             for later in &mut moved {
@@ -93,8 +93,8 @@ pub fn convert(theirs: &[&Object<PoolSpec>], notes: &mut Vec<String>) -> Vec<Mov
         all.iter().filter_map(|moved| moved.namespace.as_deref()).collect();
     if namespaces.len() > 1 {
         notes.push(format!(
-            "there are IPAddressPools of {GROUP} in the namespaces {}: MetalLB reads those of its own \
-             namespace alone; remove from the output what it has never read",
+            "IPAddressPools of {GROUP} exist in several namespaces ({}), but MetalLB reads only those \
+             of its own: remove the other pools from the output",
             listed(namespaces),
             GROUP = super::metallb::GROUP,
         ));
@@ -126,8 +126,8 @@ fn move_one(
             (name.to_owned(), std::mem::take(&mut notes))
         } else {
             let note = format!(
-                "the rest of pool {name}, for a pool here has at most {MOST_ENTRIES} entries: services \
-                 that ask for {name} by name get no address from here, and keep none unless they ask for \
+                "the rest of pool {name}, because a pool has at most {MOST_ENTRIES} entries: Services \
+                 that request {name} get no address from this pool, and keep none unless they request \
                  this pool"
             );
             (names.give(name), vec![note])
@@ -142,21 +142,20 @@ fn entries(written: &[String], notes: &mut Vec<String>) -> Vec<Entry> {
     for text in written {
         match addresses::read(text) {
             Ok(entry) if entries.iter().any(|known| known.text == entry.text) => {
-                notes.push(format!("{text} stands there twice: written once"));
+                notes.push(format!("{text} is listed twice: written once"));
             }
             Ok(mut entry) => {
                 notes.extend(entry.note.take());
                 entries.push(entry);
             }
             Err(reason) => {
-                notes.push(format!("{reason}: left out, MetalLB does not read it either"));
+                notes.push(format!("{reason}: omitted; MetalLB does not read it either"));
             }
         }
     }
     if entries.len() > MOST_ENTRIES {
         notes.push(format!(
-            "{} entries are more than the {MOST_ENTRIES} that a pool here has: those that follow one \
-             another are joined",
+            "{} entries exceed the limit of {MOST_ENTRIES} per pool: adjacent entries are combined",
             entries.len()
         ));
         entries = addresses::merge(&entries);
@@ -168,7 +167,7 @@ fn allocation(theirs: &AllocationSpec, notes: &mut Vec<String>) -> ServiceAlloca
     notes.extend(unknown_fields("spec.serviceAllocation", &theirs.rest));
     let priority = i32::try_from(theirs.priority.clamp(0, i64::from(i32::MAX))).unwrap_or(0);
     if i64::from(priority) != theirs.priority {
-        notes.push(format!("priority {} is written as {priority}", theirs.priority));
+        notes.push(format!("priority {} is converted to {priority}", theirs.priority));
     }
     let mut namespaces: Vec<String> = Vec::new();
     for namespace in &theirs.namespaces {
@@ -179,8 +178,8 @@ fn allocation(theirs: &AllocationSpec, notes: &mut Vec<String>) -> ServiceAlloca
     let mut namespace_selectors = theirs.namespace_selectors.clone();
     if namespaces.len() > MOST_NAMESPACES {
         notes.push(format!(
-            "{} namespaces are more than the {MOST_NAMESPACES} that a pool here names: they are \
-             selected by their label {NAMESPACE_NAME} instead",
+            "{} namespaces exceed the limit of {MOST_NAMESPACES} per pool: the pool selects them by \
+             the label {NAMESPACE_NAME} instead",
             namespaces.len()
         ));
         namespace_selectors.insert(0, selecting(std::mem::take(&mut namespaces)));
@@ -196,9 +195,9 @@ fn allocation(theirs: &AllocationSpec, notes: &mut Vec<String>) -> ServiceAlloca
         && ours.service_selectors.is_empty();
     if open {
         notes.push(
-            "serviceAllocation names no namespaces and has no selectors: MetalLB tries such a pool \
-             before those without serviceAllocation; here it is one of the general pools, tried by \
-             priority, 0 last, then by name, and after all pools that name or select something"
+            "serviceAllocation has neither namespaces nor selectors: MetalLB tries such a pool before \
+             those without serviceAllocation; in Leasehold, it is a general pool. General pools come \
+             after all pools with namespaces or selectors, by priority (0 is last), then by name"
                 .to_owned(),
         );
     }
@@ -223,8 +222,9 @@ fn selectors(
 ) -> Vec<LabelSelector> {
     if selectors.len() > MOST_SELECTORS {
         notes.push(format!(
-            "{field} has {} selectors, a pool here {MOST_SELECTORS} at most: the rest is left out, and \
-             services that only match that get nothing new from here; join selectors by matchExpressions",
+            "{field} has {} selectors, but a pool allows {MOST_SELECTORS}: the others are omitted, and \
+             Services that match only those get no new addresses from this pool; combine selectors with \
+             matchExpressions",
             selectors.len()
         ));
         selectors.truncate(MOST_SELECTORS);
@@ -232,7 +232,8 @@ fn selectors(
     for (index, selector) in selectors.iter().enumerate() {
         if let Err(error) = selector::read(selector) {
             notes.push(format!(
-                "{field}[{index}] is not a selector, and the API server refuses the pool until it is one: {}",
+                "{field}[{index}] is not a valid selector, and the API server refuses the pool until you \
+                 correct it: {}",
                 causes(&error)
             ));
         }
@@ -245,8 +246,8 @@ fn overlap(earlier: &IPAddressPool, later: &IPAddressPool) -> Option<String> {
     let shared = ranges(later)
         .find_map(|range| ranges(earlier).find_map(|other| range.intersection(&other)))?;
     Some(format!(
-        "{shared} is in pool {} as well, which MetalLB refuses; here the pool that was created first, \
-         then the first by name, has such addresses",
+        "pool {} also contains {shared}, which MetalLB refuses; in Leasehold, such addresses belong to \
+         the older pool, and of pools of the same age to the first by name",
         earlier.name_any()
     ))
 }
@@ -261,7 +262,7 @@ pub fn refusal(
     use kube::core::SelectorExt as _;
     let buggy = matches!(ip, IpAddr::V4(ip) if matches!(ip.octets(), [.., 0 | 255]));
     if pool.spec.avoid_buggy_ips && buggy {
-        return Some("the pool leaves out addresses that end in .0 or .255");
+        return Some("the pool excludes addresses that end in .0 or .255");
     }
     let scope = pool.spec.service_allocation.as_ref()?;
     // The labels of namespaces are not read: where they count, the pool is taken to admit it.
@@ -269,14 +270,14 @@ pub fn refusal(
         || !scope.namespace_selectors.is_empty()
         || scope.namespaces.is_empty();
     if !in_scope {
-        return Some("the pool is for services of other namespaces");
+        return Some("the pool serves only Services of other namespaces");
     }
     let matches = |selector: &LabelSelector| {
         selector::read(selector).is_ok_and(|selector| selector.matches(labels))
     };
     let selectors = &scope.service_selectors;
     if !selectors.is_empty() && !selectors.iter().any(matches) {
-        return Some("the labels of the service match none of the pool's serviceSelectors");
+        return Some("the labels of the Service match none of the pool's serviceSelectors");
     }
     None
 }
@@ -285,8 +286,8 @@ pub fn refusal(
 pub fn share(pool: &mut Printed<IPAddressPool>, shared: &[String]) {
     pool.object.spec.sharing = Sharing::AnyNamespace;
     pool.notes.push(format!(
-        "services of several namespaces share an address, which MetalLB allows everywhere and a pool \
-         here with sharing: AnyNamespace: {}",
+        "Services of several namespaces share an address, which Leasehold allows only with sharing: \
+         AnyNamespace: {}",
         listed(shared)
     ));
 }

@@ -95,15 +95,15 @@ fn trouble(service: &Service, ip: IpAddr, pools: &mut [Moved]) -> Option<String>
     let name = key(service);
     let Some(pool) = holding(pools, ip) else {
         return Some(format!(
-            "Service {name} has {ip}, which no pool here holds: Leasehold takes it away as soon as it \
-             serves the Service; add {ip} to a pool to keep it"
+            "Service {name} has {ip}, which no converted pool contains: Leasehold removes the address \
+             as soon as it serves the Service; add {ip} to a pool to keep it"
         ));
     };
     let namespace = service.namespace().unwrap_or_default();
     let reason = pools::refusal(&pool.object, ip, &namespace, service.labels())?;
     Some(format!(
-        "Service {name} has {ip} of pool {}, which would not give it out: {reason}; change one of them, \
-         or Leasehold takes the address away",
+        "Service {name} has {ip} of pool {}, which does not admit it: {reason}; change the pool or the \
+         Service, or Leasehold removes the address",
         pool.object.name_any()
     ))
 }
@@ -123,18 +123,19 @@ fn misnamed(
     // By the name of no pool nothing is taken away.
     let (_, first) = elsewhere.first().filter(|_| known)?;
     let name = key(service);
-    let places = elsewhere.iter().map(|(ip, pool)| format!("{ip}, which is in pool {pool} here"));
-    let has = format!("Service {name} asks for pool {asked} by {place} and has {}", listed(places));
-    let otherwise = "or Leasehold takes the address away and gives it another";
+    let places = elsewhere.iter().map(|(ip, pool)| format!("{ip} of the converted pool {pool}"));
+    let has =
+        format!("Service {name} requests pool {asked} with {place}, but has {}", listed(places));
+    let otherwise = "otherwise Leasehold replaces the address";
     Some(if held.iter().all(|(_, pool)| pool == first) {
         let (namespace, service) = (service.namespace().unwrap_or_default(), service.name_any());
         format!(
-            "{has}: before step 3, kubectl annotate service -n {namespace} {service} \
-             {ADDRESS_POOL}={first}, {otherwise}"
+            "{has}: before step 3, run kubectl annotate service -n {namespace} {service} \
+             {ADDRESS_POOL}={first}; {otherwise}"
         )
     } else {
         format!(
-            "{has}, not with its other address: after step 2 and before step 3 remove {place}, {otherwise}"
+            "{has}, unlike its other address: after step 2 and before step 3, remove {place}; {otherwise}"
         )
     })
 }
@@ -156,8 +157,8 @@ fn share(
         if sharers.iter().any(|sharer| is_local(sharer.service)) {
             notes.push(format!(
                 "{text} is shared across namespaces with externalTrafficPolicy: Local; Leasehold \
-                 allows that within one namespace alone, and gives the younger Services other \
-                 addresses: set externalTrafficPolicy: Cluster to keep it"
+                 allows this only within one namespace, and gives the younger Services other \
+                 addresses: set externalTrafficPolicy: Cluster to keep the address"
             ));
         }
     }
@@ -175,10 +176,10 @@ fn is_local(service: &Service) -> bool {
 
 fn of_class(class: &str, services: &[String]) -> String {
     format!(
-        "spec.loadBalancerClass {class} cannot be changed while a Service exists as LoadBalancer, and \
-         Leasehold serves Services of class {LOAD_BALANCER_CLASS} and, with --default-class, those \
-         without a class. Create anew, of one of these, with the annotation {ADDRESSES} naming its \
-         addresses to keep them: {}",
+        "spec.loadBalancerClass {class} cannot be changed while a Service has type LoadBalancer. \
+         Leasehold serves the class {LOAD_BALANCER_CLASS} and, with --default-class, Services without \
+         a class: recreate these Services accordingly, and list their addresses in the annotation \
+         {ADDRESSES} to keep them: {}",
         listed(services)
     )
 }

@@ -46,7 +46,7 @@ pub fn policies(
     let mut notes = Vec::new();
     if all.len() > 1 {
         notes.push(format!(
-            "MetalLB joins {}: what one of them allows is allowed here",
+            "{} are combined, as in MetalLB: the policy allows everything that one of them allows",
             listed(&all)
         ));
     }
@@ -128,9 +128,9 @@ fn interfaces(
     let by_node = all.iter().any(|object| !object.spec.node_selectors.is_empty());
     if sets.len() > 1 && by_node {
         notes.push(
-            "MetalLB joins the interfaces of the advertisements node by node, a policy has one list \
-             for all its nodes: a node may announce here on an interface that MetalLB allows on \
-             other nodes alone"
+            "MetalLB combines the interfaces of the advertisements node by node, but a policy has one \
+             list for all its nodes: a node may announce on an interface that MetalLB allows only on \
+             other nodes"
                 .to_owned(),
         );
     }
@@ -142,20 +142,19 @@ fn interfaces(
     for name in named {
         match name.parse::<InterfacePattern>() {
             Ok(name) => interfaces.push(PolicyInterface(name)),
-            Err(error) => notes.push(format!("interface left out: {error}")),
+            Err(error) => notes.push(format!("interface omitted: {error}")),
         }
     }
     if interfaces.len() > 1 {
         notes.push(
-            "MetalLB answers on each of these interfaces; here the node that owns an address has it \
-             on one of them: the one whose subnet holds it, else the first by name"
+            "MetalLB answers on each of these interfaces. In Leasehold, one interface of the owner \
+             carries an address: the one whose subnet contains it, otherwise the first by name"
                 .to_owned(),
         );
     }
     if interfaces.is_empty() {
         notes.push(
-            "no interface is left, so nobody announces: no node has this label and lacks it"
-                .to_owned(),
+            "no interface remains, so the policy selects no node and announces nothing".to_owned(),
         );
         return None;
     }
@@ -166,7 +165,7 @@ fn interfaces(
 fn at_most<T>(field: &str, mut entries: Vec<T>, notes: &mut Vec<String>) -> Vec<T> {
     if entries.len() > MOST {
         notes.push(format!(
-            "{field} would have {} entries, a policy here has {MOST} at most: the rest is left out",
+            "{field} would have {} entries, but a policy allows {MOST}: the others are omitted",
             entries.len()
         ));
         entries.truncate(MOST);
@@ -180,8 +179,8 @@ fn remarks(object: &Object<AdvertisementSpec>) -> Vec<String> {
     let AdvertisementSpec { ip_address_pool_selectors, rest, .. } = &object.spec;
     if !ip_address_pool_selectors.is_empty() {
         notes.push(format!(
-            "{object} selects pools by their labels: the policy names those that it selects now; for later \
-             ones write spec.ipAddressPoolSelectors in their place"
+            "{object} selects pools by their labels: the policy names the pools that it selects now; to \
+             match later ones, too, replace the names with spec.ipAddressPoolSelectors"
         ));
     }
     let mut rest = rest.clone();
@@ -213,7 +212,7 @@ fn parts(
         let mut notes = std::mem::take(&mut notes);
         if let Err(error) = Policy::parse(&object) {
             notes.push(format!(
-                "the API server refuses this policy until it is mended: {}",
+                "the API server refuses this policy until you correct it: {}",
                 causes(&error)
             ));
         }

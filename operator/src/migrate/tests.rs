@@ -144,7 +144,7 @@ fn pools_say_here_what_they_said_there() {
         (
             json!({"addresses": ["192.0.2.9/24", "192.0.2.0/24"]}),
             json!({"addresses": ["192.0.2.0/24"]}),
-            "192.0.2.9/24 has bits set behind its prefix",
+            "192.0.2.9/24 has host bits set",
         ),
         (
             json!({"addresses": ["192.0.2.0/24", "nonsense"]}),
@@ -167,30 +167,30 @@ fn pools_say_here_what_they_said_there() {
         (
             json!({"addresses": ["192.0.2.0/24"], "serviceAllocation": {"priority": 5}}),
             json!({"serviceAllocation": {"priority": 5}}),
-            "here it is one of the general pools",
+            "in Leasehold, it is a general pool",
         ),
         (
             json!({"addresses": ["192.0.2.0/24"], "serviceAllocation": {
                 "priority": -1, "namespaces": ["a"]}}),
             json!({"serviceAllocation": {"priority": 0, "namespaces": ["a"]}}),
-            "priority -1 is written as 0",
+            "priority -1 is converted to 0",
         ),
         (
             json!({"addresses": ["192.0.2.0/24"], "serviceAllocation": {
                 "serviceSelectors": [{"matchExpressions": [{"key": "a", "operator": "Near"}]}]}}),
             json!({}),
-            "serviceSelectors[0] is not a selector, and the API server refuses the pool",
+            "serviceSelectors[0] is not a valid selector, and the API server refuses the pool",
         ),
         (
             json!({"addresses": ["192.0.2.0/24"], "serviceAllocation": {
                 "namespaceSelectors": [{"matchExpressions": [{"key": "a", "operator": "In"}]}]}}),
             json!({}),
-            "namespaceSelectors[0] is not a selector, and the API server refuses the pool",
+            "namespaceSelectors[0] is not a valid selector, and the API server refuses the pool",
         ),
         (
             json!({"addresses": ["192.0.2.0/24"], "colour": "red"}),
             json!({}),
-            "spec.colour is not known and left out",
+            "spec.colour is unknown and omitted",
         ),
     ] {
         let (spec, notes) = first_pool(&moved_objects(&[pool("lan", &theirs)]));
@@ -207,7 +207,7 @@ fn what_is_too_much_for_one_pool_is_joined_selected_or_split() {
     let outcome = moved_objects(&[pool("lan", &json!({"addresses": adjacent}))]);
     let (spec, notes) = first_pool(&outcome);
     assert_eq!(spec["addresses"], json!(["192.0.2.0-192.0.2.64"]));
-    assert!(notes.contains("65 entries are more than the 64"), "{notes}");
+    assert!(notes.contains("65 entries exceed the limit of 64"), "{notes}");
 
     let apart: Vec<String> = (0..130).map(|n| format!("10.0.{n}.1/32")).collect();
     let rest = pool("lan-2", &json!({"addresses": ["192.0.2.0/24"]}));
@@ -246,9 +246,9 @@ fn pools_of_one_name_in_two_namespaces_get_two_names() {
     let names: Vec<String> = outcome.pools.iter().map(|pool| pool.object.name_any()).collect();
     assert_eq!(names, ["lan", "lan-test"]);
     let notes = &outcome.pools[1].notes;
-    assert!(notes[0].starts_with("IPAddressPool test/lan is named lan-test here"), "{notes:?}");
-    assert!(notes[1].starts_with("192.0.2.128-192.0.2.140 is in pool lan as well"), "{notes:?}");
-    assert!(outcome.notes[0].contains("the namespaces metallb-system and test"));
+    assert!(notes[0].starts_with("IPAddressPool test/lan is renamed to lan-test,"), "{notes:?}");
+    assert!(notes[1].starts_with("pool lan also contains 192.0.2.128-192.0.2.140"), "{notes:?}");
+    assert!(outcome.notes[0].contains("several namespaces (metallb-system and test)"));
 }
 
 #[test]
@@ -279,34 +279,32 @@ fn services_are_checked_against_the_pools() {
         (
             service("web", "a", "10.0.0.1", &none),
             (1, 1, 0),
-            Some("Service web/a has 10.0.0.1, which no pool here holds"),
+            Some("Service web/a has 10.0.0.1, which no converted pool contains"),
         ),
         (
             service("web", "a", "192.0.2.255", &none),
             (1, 1, 1),
-            Some(
-                "which would not give it out: the pool leaves out addresses that end in .0 or .255",
-            ),
+            Some("which does not admit it: the pool excludes addresses that end in .0 or .255"),
         ),
         (
             service("web", "a", "198.51.100.1", &none),
             (1, 1, 1),
-            Some("of pool shop, which would not give it out: the pool is for services of other"),
+            Some("of pool shop, which does not admit it: the pool serves only Services of other"),
         ),
         (
             service("shop", "a", "198.51.100.1", &none),
             (1, 1, 1),
-            Some("the labels of the service match none of the pool's serviceSelectors"),
+            Some("the labels of the Service match none of the pool's serviceSelectors"),
         ),
         (
             service("web", "a", "192.0.2.1", &class("metallb.io/metallb")),
             (1, 1, 1),
             Some(
-                "spec.loadBalancerClass metallb.io/metallb cannot be changed while a Service exists \
-                 as LoadBalancer",
+                "spec.loadBalancerClass metallb.io/metallb cannot be changed while a Service has type \
+                 LoadBalancer",
             ),
         ),
-        (annotated, (1, 1, 0), Some("naming its addresses to keep them: web/a (10.0.0.1)")),
+        (annotated, (1, 1, 0), Some("leasehold.dev/addresses to keep them: web/a (10.0.0.1)")),
         (service("web", "a", "10.0.0.1", &class("example.com/x")), (0, 0, 0), None),
         (service("web", "a", "10.0.0.1", &class("leasehold.dev/lease")), (0, 0, 0), None),
     ] {
@@ -332,15 +330,15 @@ fn a_service_that_asks_for_a_pool_by_a_name_that_another_has_here_is_told_what_t
             json!({"metallb.io/address-pool": "lan"}),
             "198.51.100.1",
             Some(
-                "Service web/a asks for pool lan by metallb.io/address-pool and has 198.51.100.1, \
-                  which is in pool lan-test here: before step 3, kubectl annotate service -n web a \
-                  leasehold.dev/address-pool=lan-test, or Leasehold",
+                "Service web/a requests pool lan with metallb.io/address-pool, but has 198.51.100.1 \
+                 of the converted pool lan-test: before step 3, run kubectl annotate service -n web a \
+                 leasehold.dev/address-pool=lan-test; otherwise Leasehold",
             ),
         ),
         (
             json!({"metallb.universe.tf/address-pool": "lan"}),
             "198.51.100.1",
-            Some("asks for pool lan by metallb.universe.tf/address-pool"),
+            Some("requests pool lan with metallb.universe.tf/address-pool"),
         ),
         (
             json!({"metallb.io/address-pool": "lan", "leasehold.dev/address-pool": "lan-test"}),
@@ -400,17 +398,17 @@ fn what_is_not_moved_is_said() {
     let object = |group: &str, kind: &str| json!({"apiVersion": group, "kind": kind, "metadata": {"namespace": "n", "name": "x"}});
     for (objects, note) in [
         (vec![object("metallb.io/v1beta2", "BGPPeer")], "BGPPeer n/x is not moved: Leasehold"),
-        (vec![object("metallb.io/v1beta1", "Community")], "does not speak BGP"),
-        (vec![object("metallb.io/v1beta1", "BFDProfile")], "does not speak BGP"),
+        (vec![object("metallb.io/v1beta1", "Community")], "does not support BGP"),
+        (vec![object("metallb.io/v1beta1", "BFDProfile")], "does not support BGP"),
         (
             vec![object("metallb.io/v1beta1", "BGPAdvertisement")],
-            "BGPAdvertisement n/x is not moved: Leasehold announces addresses by ARP and NDP",
+            "BGPAdvertisement n/x is not moved: Leasehold announces addresses with ARP and NDP",
         ),
         (vec![object("metallb.io/v1beta1", "AddressPool")], "write it as IPAddressPool"),
         (vec![object("metallb.io/v1beta1", "ServiceL2Status")], "nothing in it is moved"),
         (vec![object("leasehold.dev/v1alpha1", "IPAddressPool")], "Leasehold's own already"),
         (vec![object("v1", "ConfigMap")], "ConfigMap n/x is not moved: it is not of MetalLB"),
-        (vec![pool("lan", &json!({"addresses": ["web"]}))], "none of its addresses can be read"),
+        (vec![pool("lan", &json!({"addresses": ["web"]}))], "none of its addresses is valid"),
         (
             vec![pool("lan", &json!({"addresses": ["192.0.2.0/24"]})); 2],
             "IPAddressPool metallb-system/lan was read twice",

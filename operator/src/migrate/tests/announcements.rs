@@ -61,7 +61,7 @@ fn advertisements_become_policies() {
                 "100 all-edge: pools [a], 0 services, 0 nodes, interfaces []",
                 "200 all: pools [], 0 services, 0 nodes, interfaces []",
             ],
-            "MetalLB joins L2Advertisement metallb-system/all and L2Advertisement metallb-system/edge",
+            "L2Advertisement metallb-system/all and L2Advertisement metallb-system/edge are combined",
         ),
         (
             vec![
@@ -83,22 +83,22 @@ fn advertisements_become_policies() {
         (
             vec![("x", json!({"interfaces": ["eth1"]})), ("y", json!({}))],
             vec!["100 x-y: pools [], 0 services, 0 nodes, interfaces []"],
-            "what one of them allows",
+            "everything that one of them allows",
         ),
         (
             vec![("x", json!({"interfaces": ["eth1", "a-name-that-is-too-long"]}))],
             vec!["100 x: pools [], 0 services, 0 nodes, interfaces [eth1]"],
-            "interface left out: `a-name-that-is-too-long` is longer than 15 bytes",
+            "interface omitted: `a-name-that-is-too-long` is longer than 15 bytes",
         ),
         (
             vec![("x", json!({"interfaces": ["a/b"]}))],
             vec!["100 x: pools [], 0 services, 1 nodes, interfaces []"],
-            "no interface is left",
+            "no interface remains",
         ),
         (
             vec![("x", json!({"interfaces": ["eth1", "eth0"]}))],
             vec!["100 x: pools [], 0 services, 0 nodes, interfaces [eth0,eth1]"],
-            "here the node that owns an address has it on one of them",
+            "one interface of the owner carries an address",
         ),
         (
             vec![
@@ -112,7 +112,7 @@ fn advertisements_become_policies() {
                 "50 web-all: pools [], 1 services, 2 nodes, interfaces []",
                 "100 all: pools [], 0 services, 1 nodes, interfaces []",
             ],
-            "MetalLB joins",
+            "are combined",
         ),
         (
             vec![("x", json!({"ipAddressPoolSelectors": [{"matchLabels": {"segment": "b"}}]}))],
@@ -120,7 +120,7 @@ fn advertisements_become_policies() {
                 "100 x: pools [b], 0 services, 0 nodes, interfaces []",
                 "100 not-announced: pools [a], 0 services, 1 nodes, interfaces []",
             ],
-            "for later ones write spec.ipAddressPoolSelectors",
+            "replace the names with spec.ipAddressPoolSelectors",
         ),
         (
             vec![(
@@ -136,7 +136,7 @@ fn advertisements_become_policies() {
                 json!({"nodeSelectors": [{"matchExpressions": [{"key": "a", "operator": "Near"}]}]}),
             )],
             vec!["100 x: pools [], 0 services, 1 nodes, interfaces []"],
-            "the API server refuses this policy until it is mended",
+            "the API server refuses this policy until you correct it",
         ),
     ] {
         let mut b = pool("b", &json!({"addresses": ["198.51.100.0/24"]}));
@@ -177,7 +177,7 @@ fn a_pool_that_bgp_alone_announces_says_so() {
     let outcome = moved_objects(&[pool("a", &json!({"addresses": ["192.0.2.0/24"]})), bgp]);
     assert_eq!(
         outcome.policies[0].notes[1],
-        "MetalLB announces a by BGP, which Leasehold does not speak"
+        "MetalLB announces a with BGP, which Leasehold does not support"
     );
 }
 
