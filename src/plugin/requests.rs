@@ -87,7 +87,7 @@ fn cluster(claim: impl Fn() -> Answer + Send + 'static) -> (Cluster, Log) {
         "events" => Answer::list(&[json!({
             "metadata": { "namespace": "web", "name": "e" }, "reason": "MoveRefused",
             "regarding": { "kind": "Service", "namespace": "web", "name": "shop" },
-            "note": "it was to move to n2 and stays", "eventTime": null,
+            "note": "the move to n2 was refused: n2 cannot take it now", "eventTime": null,
         })]),
         "web.shop" => claim(),
         "n1" => Answer::now(session("n1")),

@@ -114,38 +114,48 @@ fn log(fact: &Fact) {
             tracing::info!(failover, %claim, cause, "yielded");
         }
         Fact::TookProvisionally { claim, owner } => {
-            tracing::warn!(failover = %owner, %claim, "taken while the API server does not answer");
+            tracing::warn!(
+                failover = %owner,
+                %claim,
+                "provisional ownership taken: the API server does not answer"
+            );
         }
         Fact::OldOwnerAnswers { claim, mac, address } => {
-            tracing::warn!(%claim, %mac, %address, "the old owner still answers; announcing again");
+            tracing::warn!(%claim, %mac, %address, "the former owner still answers; announcing again");
         }
         Fact::MoveRefused { claim, node, cause } => {
-            tracing::warn!(%claim, %node, cause, "not moved as asked");
+            tracing::warn!(%claim, %node, cause, "requested move refused");
         }
         Fact::AddressConflict { claim, address, cause } => {
             tracing::warn!(%claim, %address, cause, "address conflict");
         }
         Fact::AddressRefused { claim, cause } => {
-            tracing::error!(%claim, cause, "the kernel does not hold the address");
+            tracing::error!(%claim, cause, "the kernel refused or lost the address");
         }
         Fact::ProxySilent { silent: true } => {
-            tracing::warn!("kube-proxy does not answer: taking only what no other node can");
+            tracing::warn!(
+                "kube-proxy does not answer; taking only addresses that no other node can take"
+            );
         }
         Fact::ProxySilent { silent: false } => tracing::info!("kube-proxy answers again"),
         Fact::RulesLate { claim, waited } => {
-            tracing::warn!(%claim, ?waited, "kube-proxy has no rules for it; not waiting any longer");
+            tracing::warn!(%claim, ?waited, "kube-proxy has no rules yet; announcing without them");
         }
         Fact::WireBlind { interface, blind: true } => {
-            tracing::warn!(%interface, "nobody but owners ever answered; only leases count there");
+            tracing::warn!(%interface, "no witness on the segment; only sessions count there");
         }
         Fact::ClientsUnanswered { owner, interface, unanswered: true } => {
-            tracing::warn!(%owner, %interface, "an owner answers, but not as it would have to answer clients");
+            tracing::warn!(%owner, %interface, "an owner answers probes but not client requests");
         }
         Fact::ClientsUnanswered { owner, interface, unanswered: false } => {
-            tracing::info!(%owner, %interface, "an owner answers as clients need it, or owns no more");
+            tracing::info!(
+                %owner,
+                %interface,
+                "an owner answers client requests again, or no longer owns addresses"
+            );
         }
         Fact::WireBlind { interface, blind: false } => {
-            tracing::info!(%interface, "others than owners answer; the wire counts there");
+            tracing::info!(%interface, "a witness answers; probes count there");
         }
     }
 }
@@ -161,46 +171,48 @@ fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Not
             of_services(&claim, "AddressConflict", note)
         }
         Fact::AddressRefused { claim, cause } => {
-            let note = format!("the node cannot hold the address: {cause}");
+            let note = format!("{here} cannot hold the address: {cause}");
             of_services(&claim, "AddressRefused", note)
         }
         Fact::OldOwnerAnswers { claim, mac, address } => {
             let note = format!(
-                "{mac}, from which {address} was taken, still answers for it: {here} announces it \
-                 until that host is quiet. If this lasts, look at the speaker of that host"
+                "{mac}, the former owner of {address}, still answers for it: {here} repeats its \
+                 announcements until that host stops. If this persists, check the speaker of that host"
             );
             of_services(&claim, "OldOwnerAnswers", note)
         }
         Fact::WireBlind { interface, blind: true } => {
             let note = format!(
-                "nobody on the segment of {interface} but owners of addresses ever answered: \
-                 whether they are silent or this node is deaf cannot be told, so owners that die \
-                 are replaced only when their lease has run out. Connect a gateway or any other \
-                 host that answers ARP or Neighbor Solicitations to the segment"
+                "no host on the segment of {interface} except the probed owners has ever answered. \
+                 Without such a witness, this node cannot distinguish a failed owner from its own \
+                 isolation, so failed owners are replaced only when their sessions expire. Connect a \
+                 gateway or another host that answers ARP or Neighbor Solicitations to the segment"
             );
             vec![Notice::of_node(here, EventType::Warning, "WirePathOff", "Listen", note)]
         }
         Fact::WireBlind { interface, blind: false } => {
             let note = format!(
-                "others than owners of addresses answer on the segment of {interface}: owners \
-                 that fall silent are replaced at once"
+                "another host answers on the segment of {interface}: owners that stop answering are \
+                 replaced immediately"
             );
             vec![Notice::of_node(here, EventType::Normal, "WirePathOn", "Listen", note)]
         }
         Fact::ClientsUnanswered { owner, interface, unanswered: true } => {
             let note = format!(
-                "this node owns addresses and does not answer who asks for them in a name of its own, as \
-                 clients do: {here} asked so on {interface}. Where its route to that subnet leads by \
-                 another interface, set net.ipv4.conf.INTERFACE.rp_filter=2 on the one that has the \
-                 addresses, and arp_filter=0; `kubectl leasehold check` says more"
+                "this node owns addresses but does not answer ARP requests that carry the sender's own \
+                 address, as clients send them: {here} sent such requests on {interface}. If the route \
+                 of this node to that subnet uses another interface, set \
+                 net.ipv4.conf.INTERFACE.rp_filter=2 and arp_filter=0 on the interface with the \
+                 addresses; `kubectl leasehold check` shows details"
             );
             let (on, reason) = (&owner.node, "ClientsNotAnswered");
             vec![Notice::of_node(on, EventType::Warning, reason, "Listen", note)]
         }
         Fact::ProxySilent { silent: true } => {
-            let note = "kube-proxy answered health checks and does not any more: the node takes only \
-                        addresses that no other node can, and gives away what it has if that lasts. Look \
-                        at the kube-proxy of the node; where it was replaced, restart the speaker"
+            let note = "kube-proxy has stopped answering health checks: this node takes only addresses \
+                        that no other node can take, and hands over its addresses if the failure \
+                        persists. Check the kube-proxy of the node; if you have replaced kube-proxy, \
+                        restart the speaker"
                 .to_owned();
             vec![Notice::of_node(here, EventType::Warning, "KubeProxySilent", "Check", note)]
         }
@@ -210,14 +222,15 @@ fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Not
         }
         Fact::RulesLate { claim, waited } => {
             let note = format!(
-                "{here} waited {:.1} s for the rules of kube-proxy, and takes its addresses without: \
-                 connections may be refused until they are there. Look at the kube-proxy of {here}",
+                "{here} waited {:.1} s for the rules of kube-proxy and announces the addresses without \
+                 them: connections may fail until the rules are installed. Check the kube-proxy of \
+                 {here}",
                 waited.as_secs_f64()
             );
             of_services(&claim, "RulesLate", note)
         }
         Fact::MoveRefused { claim, node, cause } => {
-            let note = format!("it was to move to {node} and stays: {cause}");
+            let note = format!("the move to {node} was refused: {cause}");
             of_services(&claim, "MoveRefused", note)
         }
         Fact::Fenced { owner, silence } => {
@@ -226,8 +239,8 @@ fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Not
                 Evidence::Lease => "its session was not renewed",
             };
             let note = format!(
-                "{here} ended the session of this node, whose addresses go to others: {sign} for \
-                 {:.3} s. Look for {owner} in the speakers' logs",
+                "{here} fenced this node, and other nodes take its addresses: {sign} for {:.3} s. \
+                 Search the logs of the speakers for {owner}",
                 silence.lasted.as_secs_f64()
             );
             vec![Notice::of_node(&owner.node, EventType::Warning, "Fenced", "Watch", note)]
@@ -247,21 +260,20 @@ fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Not
 /// What users must know of host protection.
 fn exposure_notice(exposure: Option<&Exposure>, here: &NodeName) -> Notice {
     let Some(Exposure { addresses, cause }) = exposure else {
-        let note = "the rules that protect this node are in place again".to_owned();
+        let note = "host protection works again".to_owned();
         return Notice::of_node(here, EventType::Normal, "HostProtected", "Protect", note);
     };
     let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let effect = if addresses.is_empty() {
-        "the ports of Services cannot be followed: new ones stay closed, old ones open".to_owned()
+        "changes of Service ports are not applied: new ports stay closed, removed ones stay open"
+            .to_owned()
     } else {
-        format!(
-            "by {addresses} all that listens on this node can be reached, beside their Services"
-        )
+        format!("clients can reach every process that listens on this node through {addresses}")
     };
     let note = format!(
-        "{effect}, as the table `inet leasehold` of nftables cannot be changed: {cause}. It is tried \
-         again each second. Where nodes need no protection, an AnnouncementPolicy with \
-         `hostProtection: Disabled` says so"
+        "{effect}, because the nftables table `inet leasehold` cannot be changed: {cause}. The speaker \
+         retries every second. To disable host protection, set `hostProtection: Disabled` in an \
+         AnnouncementPolicy"
     );
     Notice::of_node(here, EventType::Warning, "HostExposed", "Protect", note)
 }
@@ -415,11 +427,11 @@ pub(super) mod tests {
         for (exposure, part) in [
             (
                 Some(exposure(&["192.0.2.1", "2001:db8::1"])),
-                "Warning HostExposed on Node/-/node-1/node-1: by 192.0.2.1, 2001:db8::1 all that \
-                 listens on this node can be reached, beside their Services, as the table `inet \
-                 leasehold` of nftables cannot be changed: no permission. ",
+                "Warning HostExposed on Node/-/node-1/node-1: clients can reach every process that \
+                 listens on this node through 192.0.2.1, 2001:db8::1, because the nftables table `inet \
+                 leasehold` cannot be changed: no permission. ",
             ),
-            (Some(exposure(&[])), "the ports of Services cannot be followed"),
+            (Some(exposure(&[])), "changes of Service ports are not applied"),
             (None, "Normal HostProtected on Node/-/node-1/node-1: "),
         ] {
             let told = shown(exposure_notice(exposure.as_ref(), &here));
@@ -439,9 +451,9 @@ pub(super) mod tests {
                     mac: "02:00:00:00:00:02".parse().unwrap(),
                     address,
                 },
-                "Warning OldOwnerAnswers on Service/web/shop/-: 02:00:00:00:00:02, from which \
-                 192.0.2.1 was taken, still answers for it: node-1 announces it",
-                "look at the speaker of that host",
+                "Warning OldOwnerAnswers on Service/web/shop/-: 02:00:00:00:00:02, the former owner of \
+                 192.0.2.1, still answers for it: node-1 repeats its announcements",
+                "check the speaker of that host",
             ),
             (
                 Fact::ClientsUnanswered {
@@ -449,20 +461,20 @@ pub(super) mod tests {
                     interface: "eth0".parse().unwrap(),
                     unanswered: true,
                 },
-                "Warning ClientsNotAnswered on Node/-/node-2/node-2: this node owns addresses and does \
+                "Warning ClientsNotAnswered on Node/-/node-2/node-2: this node owns addresses but does \
                  not answer",
-                "`kubectl leasehold check` says more",
+                "`kubectl leasehold check` shows details",
             ),
             (
                 blind(true),
-                "Warning WirePathOff on Node/-/node-1/node-1: nobody on the segment of eth0",
-                "Connect a gateway or any other host that answers ARP or Neighbor Solicitations \
-                 to the segment",
+                "Warning WirePathOff on Node/-/node-1/node-1: no host on the segment of eth0",
+                "Connect a gateway or another host that answers ARP or Neighbor Solicitations to the \
+                 segment",
             ),
             (
                 blind(false),
-                "Normal WirePathOn on Node/-/node-1/node-1: others than owners",
-                "replaced at once",
+                "Normal WirePathOn on Node/-/node-1/node-1: another host answers",
+                "replaced immediately",
             ),
             (
                 Fact::Fenced {
@@ -472,8 +484,8 @@ pub(super) mod tests {
                         lasted: Duration::from_millis(83),
                     },
                 },
-                "Warning Fenced on Node/-/node-2/node-2: node-1 ended the session of this node",
-                "for 0.083 s. Look for node-2/17 in the speakers' logs",
+                "Warning Fenced on Node/-/node-2/node-2: node-1 fenced this node",
+                "for 0.083 s. Search the logs of the speakers for node-2/17",
             ),
             (
                 Fact::MoveRefused {
@@ -481,7 +493,7 @@ pub(super) mod tests {
                     node: "node-3".parse().unwrap(),
                     cause: "node-3 cannot take it now".to_owned(),
                 },
-                "Warning MoveRefused on Service/web/shop/-: it was to move to node-3 and stays",
+                "Warning MoveRefused on Service/web/shop/-: the move to node-3 was refused",
                 "node-3 cannot take it now",
             ),
         ] {

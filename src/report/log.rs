@@ -22,7 +22,7 @@ impl Log {
     /// `info,leasehold::lease=debug`.
     pub fn start(filter: &str, format: LogFormat) -> anyhow::Result<Self> {
         let parsed = parse(filter).map_err(|error| {
-            anyhow::anyhow!("--log `{filter}` is not a filter such as `info`: {error}")
+            anyhow::anyhow!("--log `{filter}` is not a valid filter, such as `info`: {error}")
         })?;
         let (layer, handle) = reload::Layer::new(parsed);
         let (log, lines) = (tracing_subscriber::registry().with(layer), fmt::layer());
@@ -45,11 +45,12 @@ impl Log {
         let done = parse(filter)
             .and_then(|parsed| self.filter.reload(parsed).map_err(|error| error.to_string()));
         match done {
-            Ok(()) => tracing::info!(filter, "logging what this filter lets through"),
+            Ok(()) => tracing::info!(filter, "changed the log filter"),
             Err(error) => tracing::warn!(
                 filter,
                 error,
-                "the annotation leasehold.dev/log is not a filter such as `debug`: nothing changes"
+                "the annotation leasehold.dev/log is not a valid filter, such as `debug`; the log \
+                 filter is unchanged"
             ),
         }
     }

@@ -92,15 +92,15 @@ impl Takeovers {
     }
 }
 
-/// `192.0.2.1 is announced by node-1 on eth0, 0.118 s after node-2 fell silent`
+/// `node-1 announces 192.0.2.1 on eth0, 0.118 s after node-2 fell silent`
 fn of_service(service: &str, taken: &Taken, here: &NodeName) -> Option<Notice> {
     let addresses = joined(taken.addresses.iter());
     let Taken { interface, story, took, .. } = taken;
-    let announced = format!("{addresses} is announced by {here} on {interface}");
+    let announced = format!("{here} announces {addresses} on {interface}");
     let took = took.as_secs_f64();
     let (reason, note) = match (&story.from, why(story.cause)) {
         (Some(OwnerId { node, .. }), _) if story.cause == Cause::Move => {
-            ("Moved", format!("{announced}, handed over by {node} within {took:.3} s"))
+            ("Moved", format!("{announced}, handed over by {node} in {took:.3} s"))
         }
         (Some(OwnerId { node, .. }), why) => {
             ("TakenOver", format!("{announced}, {took:.3} s after {node} {why}"))
@@ -114,10 +114,10 @@ fn of_service(service: &str, taken: &Taken, here: &NodeName) -> Option<Notice> {
 const fn why(cause: Cause) -> &'static str {
     match cause {
         Cause::Silence => "fell silent",
-        Cause::Expiry => "renewed its session for the last time",
-        Cause::Outage => "fell silent, without the API server",
-        Cause::New | Cause::Move | Cause::Release => "gave it up",
-        Cause::Edit => "lost it by an edit of a lease",
+        Cause::Expiry => "last renewed its session",
+        Cause::Outage => "fell silent during an API outage",
+        Cause::New | Cause::Move | Cause::Release => "released it",
+        Cause::Edit => "lost it because a Lease was edited",
     }
 }
 
@@ -125,7 +125,7 @@ const fn why(cause: Cause) -> &'static str {
 fn of_node(from: &OwnerId, cause: Cause, taken: &[Taken], here: &NodeName) -> Notice {
     let slowest = taken.iter().map(|one| one.took).max().unwrap_or_default().as_secs_f64();
     let note = format!(
-        "{here} announces {} of this node, the last one {slowest:.3} s after it {}",
+        "{here} took over {} of this node, the last one {slowest:.3} s after it {}",
         counted(taken),
         why(cause)
     );
@@ -142,13 +142,13 @@ fn of_many(taken: &[Taken], here: &NodeName) -> Notice {
     Notice::of_node(here, EventType::Normal, "Announced", "Announce", note)
 }
 
-/// `33 services (web/shop, web/blog, ...)`
+/// `33 Services (web/shop, web/blog, ...)`
 fn counted(taken: &[Taken]) -> String {
     let services: Vec<&String> = taken.iter().flat_map(|one| &one.services).collect();
     let (first, more) = (services.iter().take(NAMED), services.len() > NAMED);
     let plural = if services.len() == 1 { "" } else { "s" };
     let dots = if more { ", ..." } else { "" };
-    format!("{} service{plural} ({}{dots})", services.len(), joined(first))
+    format!("{} Service{plural} ({}{dots})", services.len(), joined(first))
 }
 
 fn joined<T: ToString>(items: impl Iterator<Item = T>) -> String {
@@ -191,9 +191,9 @@ mod tests {
         assert_eq!(
             told([taken(1, Cause::Silence, Some("node-2"))]),
             [
-                "Normal TakenOver on Service/web/s1/-: 192.0.2.1 is announced by node-1 on eth0, \
-                 0.118 s after node-2 fell silent",
-                "Warning TakenOver on Node/-/node-2/node-2: node-1 announces 1 service (web/s1) of \
+                "Normal TakenOver on Service/web/s1/-: node-1 announces 192.0.2.1 on eth0, 0.118 s \
+                 after node-2 fell silent",
+                "Warning TakenOver on Node/-/node-2/node-2: node-1 took over 1 Service (web/s1) of \
                  this node, the last one 0.118 s after it fell silent",
             ]
         );
@@ -202,16 +202,12 @@ mod tests {
     #[test]
     fn what_is_planned_or_new_concerns_its_service_alone() {
         for (cause, from, note) in [
-            (
-                Cause::New,
-                None,
-                "Announced on Service/web/s1/-: 192.0.2.1 is announced by node-1 on eth0",
-            ),
+            (Cause::New, None, "Announced on Service/web/s1/-: node-1 announces 192.0.2.1 on eth0"),
             (
                 Cause::Move,
                 Some("node-2"),
-                "Moved on Service/web/s1/-: 192.0.2.1 is announced by node-1 on eth0, handed over by \
-                 node-2 within 0.118 s",
+                "Moved on Service/web/s1/-: node-1 announces 192.0.2.1 on eth0, handed over by node-2 \
+                 in 0.118 s",
             ),
         ] {
             assert_eq!(told([taken(1, cause, from)]), [format!("Normal {note}")]);
@@ -223,7 +219,7 @@ mod tests {
         for (cause, from) in [(Cause::Silence, Some("node-2")), (Cause::New, None)] {
             let events = told((0..1000).map(|number| taken(number, cause, from)));
             assert_eq!(events.len(), EACH + 1);
-            assert!(events[EACH].contains("1000 services (web/s0, web/s1, "), "{}", events[EACH]);
+            assert!(events[EACH].contains("1000 Services (web/s0, web/s1, "), "{}", events[EACH]);
         }
     }
 }

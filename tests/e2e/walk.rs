@@ -207,7 +207,7 @@ pub async fn what_is_logged_changes_while_processes_run() -> Result<()> {
     edit_lease(lab, SESSION_NAMESPACE, node.name(), log(json!("info,leasehold=debug"))).await?;
     said("DEBUG").await?;
     edit_lease(lab, SESSION_NAMESPACE, node.name(), log(json!("leasehold=loud=er"))).await?;
-    said("is not a filter such as `debug`").await?;
+    said("is not a valid filter, such as `debug`").await?;
     // Renewed, the session still says so: people wrote it.
     edit_lease(lab, SESSION_NAMESPACE, node.name(), log(json!("warn"))).await?;
     scene
@@ -231,8 +231,7 @@ pub async fn what_is_logged_changes_while_processes_run() -> Result<()> {
     scene
         .until("and what it was started with", async || {
             let log = lab.operator()?.process().output();
-            let changes =
-                log.lines().filter(|it| it.contains("logging what this filter lets through"));
+            let changes = log.lines().filter(|it| it.contains("changed the log filter"));
             Ok(changes.count() == 2)
         })
         .await
