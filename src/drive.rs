@@ -461,8 +461,12 @@ impl Driver {
         let has_session = self.election.session().is_some();
         let unknown =
             (self.election.node_exists() == Some(false)).then(|| self.election.node().to_string());
+        let now = Instant::now();
+        let renews = self.election.is_api_answering(now);
         self.health.send_if_modified(|health| {
-            let changed = health.has_session != has_session || health.unknown_node != unknown;
+            let recovered = renews && health.renewal_failure.take().is_some();
+            let changed =
+                recovered || health.has_session != has_session || health.unknown_node != unknown;
             if let Some(node) = unknown.as_ref().filter(|_| health.unknown_node != unknown) {
                 tracing::error!(node, "the cluster has no Node of this name: check --node-name");
             }
@@ -471,7 +475,6 @@ impl Driver {
             changed
         });
         self.published.stale = true;
-        let now = Instant::now();
         if self.published.due().is_none_or(|due| now >= due) {
             self.published.stale = false;
             self.observe_gauges(now);

@@ -73,7 +73,7 @@ pub async fn lock(
 fn note_taken(health: &watch::Sender<Health>) {
     health.send_if_modified(|health| {
         if !health.host_is_taken {
-            tracing::warn!("another speaker runs on this host: waiting until it ends");
+            tracing::warn!("another speaker runs on this host: waiting for it to terminate");
         }
         !std::mem::replace(&mut health.host_is_taken, true)
     });

@@ -76,7 +76,7 @@ pub struct Health {
     pub unknown_node: Option<String>,
     /// Whether the speaker holds a session.
     pub has_session: bool,
-    /// Why the last renewal failed.
+    /// Why renewals fail; none while the API server answers them.
     pub renewal_failure: Option<String>,
 }
 
@@ -111,13 +111,13 @@ impl Health {
 }
 
 impl fmt::Display for Health {
-    /// `ok`, or a line for each reason why not.
+    /// `ok`, and below it what needs attention all the same; or a line for each reason why not.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_ready() {
-            return writeln!(f, "ok");
+            writeln!(f, "ok")?;
         }
         if self.host_is_taken {
-            writeln!(f, "another speaker runs on this host: waiting until it ends")?;
+            writeln!(f, "another speaker runs on this host: waiting for it to terminate")?;
         }
         for part in Part::ALL.iter().filter(|part| !self.listed.contains(part)) {
             match self.failures.get(part) {
@@ -126,7 +126,7 @@ impl fmt::Display for Health {
             }
         }
         if let Some(node) = &self.unknown_node {
-            writeln!(f, "the cluster has no Node `{node}`: check --node-name")?;
+            writeln!(f, "Node `{node}` does not exist in the cluster: check --node-name")?;
         }
         if !self.has_session {
             writeln!(f, "no session yet")?;
@@ -147,10 +147,24 @@ mod tests {
         let mut health = Health::default();
         assert!(health.to_string().contains("waiting for the list of Services"));
         health.unknown_node = Some("node-9".to_owned());
-        assert!(health.to_string().contains("no Node `node-9`: check --node-name"));
+        assert!(health.to_string().contains("Node `node-9` does not exist in the cluster"));
+        health.unknown_node = None;
         health.listed.extend(Part::ALL);
         assert!(!health.is_ready());
+        assert_eq!(health.to_string(), "no session yet\n");
         health.has_session = true;
         assert_eq!(health.to_string(), "ok\n");
+    }
+
+    #[test]
+    fn what_needs_attention_stands_below_ok() {
+        let health = Health {
+            listed: Part::ALL.into(),
+            has_session: true,
+            renewal_failure: Some("throttled".to_owned()),
+            ..Health::default()
+        };
+        assert!(health.is_ready());
+        assert_eq!(health.to_string(), "ok\nthe session cannot be renewed: throttled\n");
     }
 }

@@ -44,7 +44,7 @@ impl Heartbeats {
         let threads = [("core", &self.core), ("kernel", &self.kernel)];
         let stuck = threads.into_iter().filter_map(|(name, heartbeat)| {
             let silent = heartbeat.stuck_for(now)?;
-            Some(format!("the thread `{name}` has not turned for {} s\n", silent.as_secs()))
+            Some(format!("the thread `{name}` has not made progress for {} s\n", silent.as_secs()))
         });
         let stuck: String = stuck.collect();
         if stuck.is_empty() { Ok(()) } else { Err(stuck) }
@@ -64,9 +64,10 @@ mod tests {
         heartbeats.core.beat(at(100));
         heartbeats.kernel.beat(at(103));
         assert_eq!(heartbeats.liveness(at(109)), Ok(()));
-        let core = "the thread `core` has not turned for 11 s\n";
+        let core = "the thread `core` has not made progress for 11 s\n";
         assert_eq!(heartbeats.liveness(at(111)), Err(core.to_owned()));
-        let both = "the thread `core` has not turned for 13 s\nthe thread `kernel` has not turned for 10 s\n";
+        let both = "the thread `core` has not made progress for 13 s\n\
+                    the thread `kernel` has not made progress for 10 s\n";
         assert_eq!(heartbeats.liveness(at(113)), Err(both.to_owned()));
         heartbeats.core.beat(at(113));
         heartbeats.kernel.beat(at(113));

@@ -98,7 +98,12 @@ pub async fn a_speaker_under_the_name_of_no_node_waits_and_says_so() -> Result<(
     speaker.terminate().await?;
     speaker.reconfigure(|options| options.node_name = Some("nowhere".to_owned()));
     first.start_speaker()?;
-    is_not_ready_because(&scene, first, "no Node `nowhere`: check --node-name").await?;
+    is_not_ready_because(
+        &scene,
+        first,
+        "Node `nowhere` does not exist in the cluster: check --node-name",
+    )
+    .await?;
 
     // A namespace that is not there, or in which it has no rights: the API server says the same.
     let speaker = second.speaker()?;

@@ -44,7 +44,7 @@ pub async fn a_thread_that_is_stuck_is_seen_by_the_liveness_probe() -> Result<()
     // The first thread has the name of the program, cut off.
     for (thread, name) in [("leasehold-speak", "core"), ("kernel", "kernel")] {
         let stuck = Stuck::thread(&*node.speaker()?.process()?, thread)?;
-        let says = format!("the thread `{name}` has not turned for ");
+        let says = format!("the thread `{name}` has not made progress for ");
         let seen = async || {
             let said = node.speaker_http("/livez").err();
             Ok(said.is_some_and(|error| format!("{error:#}").contains(&says)))
