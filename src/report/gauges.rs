@@ -54,7 +54,7 @@ impl Collector for Gauges {
         let now = Instant::now();
         let mut ages = encoder.encode_descriptor(
             "watch_age",
-            "Time since the watch on a resource last delivered anything",
+            "Time since the last delivery of the watch on a resource",
             Some(&Unit::Seconds),
             MetricType::Gauge,
         )?;
@@ -66,7 +66,7 @@ impl Collector for Gauges {
             let gauge = ConstGauge::new(left.as_secs_f64());
             gauge.encode(encoder.encode_descriptor(
                 "kernel_lifetime_left",
-                "Time until the kernel removes the first of this node's addresses if nobody renews it",
+                "Time until the kernel removes the first address of this node without a renewal",
                 Some(&Unit::Seconds),
                 MetricType::Gauge,
             )?)?;

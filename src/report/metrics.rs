@@ -210,9 +210,8 @@ impl Metrics {
         registry.register_collector(Box::new(gauges));
         registry.register_with_unit(
             "takeover_duration",
-            "Time from the first sign of a change of owner (the first poll without an answer, the last \
-             renewal, the release, the hand-over, the service) until this node, the new owner, announced \
-             all addresses of the claim",
+            "Time from the first sign of a change of owner (first unanswered probe, last renewal, release, \
+             handover, or new Service) until this node announced all addresses of the claim",
             Unit::Seconds,
             self.takeovers.clone(),
         );
@@ -223,19 +222,19 @@ impl Metrics {
         );
         registry.register_with_unit(
             "lease_request_duration",
-            "Time that requests on single leases took, by kind and outcome",
+            "Duration of requests for single Leases, by kind and outcome",
             Unit::Seconds,
             self.requests.clone(),
         );
         registry.register_with_unit(
             "decision_lag",
-            "Time by which the core decided later than it wanted to",
+            "Delay of decisions after their due time",
             Unit::Seconds,
             self.lag.clone(),
         );
         registry.register(
             "fenced",
-            "Nodes whose session this node ended, by the sign of life that was missing",
+            "Sessions of other nodes that this node fenced, by the missing sign of life",
             self.fenced.clone(),
         );
         registry.register(
@@ -245,12 +244,12 @@ impl Metrics {
         );
         registry.register(
             "wire_blind",
-            "1 while only leases tell who died, as nobody but polled owners ever answered there",
+            "1 while only sessions count on the interface, because no witness has ever answered",
             self.wire_blind.clone(),
         );
         registry.register(
             "unanswering_owners",
-            "Owners that answer the polls of this node, and not as they would have to answer clients",
+            "Owners that answer the probes of this node but not client requests",
             self.unanswering.clone(),
         );
         self.register_counters(registry);
@@ -259,27 +258,27 @@ impl Metrics {
     fn register_gauges(&self, registry: &mut Registry) {
         for (name, help, gauge) in [
             ("claims", "Claims that this node holds", &self.claims),
-            ("addresses", "Addresses that the kernel has for them", &self.addresses),
-            ("sessions", "Speakers that live, as this node knows them", &self.sessions),
+            ("addresses", "Addresses that the kernel has for claims of this node", &self.addresses),
+            ("sessions", "Speakers with a live session, as this node sees them", &self.sessions),
             ("session", "1 while this node holds a session", &self.session),
             (
                 "unowned_claims",
-                "Claims that are to be announced and that nobody owns, as this node knows them",
+                "Claims that should be announced and have no owner, as this node sees them",
                 &self.unowned,
             ),
             (
                 "api_reachable",
-                "1 while the API server answers renewals of the session",
+                "1 while the API server answers session renewals",
                 &self.api_reachable,
             ),
             (
                 "protected_addresses",
-                "Addresses by which nothing of this node can be reached but ports of their Services",
+                "Addresses under host protection, which lead only to ports of their Services",
                 &self.protected,
             ),
             (
                 "exposed_addresses",
-                "Addresses that should be protected so and are not, as the kernel refused",
+                "Addresses without host protection because the kernel refused the rules",
                 &self.exposed,
             ),
             (
@@ -289,7 +288,8 @@ impl Metrics {
             ),
             (
                 "kube_proxy_silent",
-                "1 while it does not and has done so before: the node takes only what no other can",
+                "1 after kube-proxy has stopped answering health checks: the node takes only addresses \
+                 that no other node can take",
                 &self.proxy_silent,
             ),
         ] {
@@ -299,69 +299,69 @@ impl Metrics {
 
     fn register_counters(&self, registry: &mut Registry) {
         for (name, help, counter) in [
-            ("yielded", "Claims that this node gave up or lost", &self.yielded),
-            ("lease_lists", "Lists of all leases because a watch was late", &self.lists),
-            ("sessions_lost", "Sessions that were fenced, released or taken", &self.sessions_lost),
-            ("renewal_failures", "Renewals without success", &self.renewal_failures),
-            ("address_conflicts", "Addresses that a stranger uses", &self.address_conflicts),
+            ("yielded", "Claims that this node released or lost", &self.yielded),
+            ("lease_lists", "Full lists of Leases, caused by a late watch", &self.lists),
             (
-                "addresses_refused",
-                "Addresses that the kernel did not take",
-                &self.addresses_refused,
+                "sessions_lost",
+                "Sessions of this node that were fenced, released, or taken",
+                &self.sessions_lost,
             ),
+            ("renewal_failures", "Failed session renewals", &self.renewal_failures),
             (
-                "moves_refused",
-                "Moves asked for by hand that could not be made",
-                &self.moves_refused,
+                "address_conflicts",
+                "Conflicts with a host that uses an address of a Service",
+                &self.address_conflicts,
             ),
+            ("addresses_refused", "Addresses that the kernel refused", &self.addresses_refused),
+            ("moves_refused", "Requested moves that were refused", &self.moves_refused),
             (
                 "addresses_vanished",
-                "Addresses that went from the kernel before their time: by hand, or with a link",
+                "Addresses that another program removed from the kernel, or that went with a link",
                 &self.vanished,
             ),
             (
                 "arp_settings_repairs",
-                "Times that arp_ignore or arp_announce of a link were set again after somebody set them back",
+                "Repairs of arp_ignore or arp_announce after a change by another program",
                 &self.confined_again,
             ),
             (
                 "rules_late",
-                "Claims taken before kube-proxy had the rules for them, which were waited for",
+                "Claims that were announced before kube-proxy had their rules, after the maximum wait",
                 &self.rules_late,
             ),
-            ("silences", "Owners that fell silent on the wire", &self.silences),
-            ("wire_polls", "Polls of owners on the wire", &self.polls),
-            ("wire_misses", "Polls that owners did not answer in time", &self.misses),
+            ("silences", "Suspicions of owners that stopped answering probes", &self.silences),
+            ("wire_polls", "Probes of owners", &self.polls),
+            ("wire_misses", "Probes without a timely answer", &self.misses),
             (
                 "wire_frames_dropped",
-                "Frames dropped because the listener did not keep up: polls meanwhile do not count",
+                "Frames dropped because the listener was too slow; concurrent probes do not count",
                 &self.wire_dropped,
             ),
             (
                 "old_owner_answers",
-                "Takeovers after which the old owner still answered",
+                "Takeovers after which the former owner still answered",
                 &self.old_owner_answers,
             ),
             (
                 "host_protection_repairs",
-                "Times that somebody else's change of the table inet leasehold was undone",
+                "Repairs of the nftables table inet leasehold after a change by another program",
                 &self.repairs,
             ),
             (
                 "foreign_announcements",
-                "Announcements by others of addresses that this node has or is about to have",
+                "Announcements by other hosts for addresses that this node has or is about to add",
                 &self.foreign,
             ),
-            ("frames_sent", "ARP and NDP frames sent, polls not among them", &self.frames_sent),
+            ("frames_sent", "ARP and NDP frames sent, without probes", &self.frames_sent),
             ("frames_unsent", "Frames that could not be sent", &self.frames_unsent),
             (
                 "frames_unheard",
-                "Frames dropped because the core did not keep up",
+                "Frames dropped because the core was too slow",
                 &self.frames_unheard,
             ),
             (
                 "frames_dropped",
-                "Frames that the kernel dropped because the packet task did not keep up",
+                "Frames that the kernel dropped because the packet task was too slow",
                 &self.frames_dropped,
             ),
         ] {
