@@ -89,7 +89,7 @@ async fn accept(listener: TcpListener, router: Router) {
                 }
                 Err(error) if is_of_one_connection(error.kind()) => {}
                 Err(error) => {
-                    tracing::error!(%error, "connections for health and metrics are not accepted");
+                    tracing::error!(%error, "cannot accept connections for health and metrics");
                     tokio::time::sleep(AGAIN).await;
                 }
             },

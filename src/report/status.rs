@@ -208,7 +208,7 @@ fn speakers(now: Instant, election: &Election) -> Vec<Speaker> {
     let views = election.speaker_views(now).into_iter().map(|view| {
         let mut remarks: Vec<&str> = Vec::new();
         let state = match view.state {
-            None => Some("there is no such Node"),
+            None => Some("no such Node"),
             Some(NodeState::Ready) => None,
             Some(NodeState::NotReady) => Some("not ready"),
             Some(NodeState::Cordoned) => Some("cordoned"),
@@ -218,9 +218,9 @@ fn speakers(now: Instant, election: &Election) -> Vec<Speaker> {
         };
         remarks.extend(state);
         remarks.extend(view.remarks.iter().map(|remark| match remark {
-            Remark::Drained => "drained by hand",
-            Remark::Restarting => "speaker restarts",
-            Remark::Silent => "does not answer on the wire",
+            Remark::Drained => "drained by annotation",
+            Remark::Restarting => "speaker is restarting",
+            Remark::Silent => "does not answer probes",
             Remark::ProxySilent => "kube-proxy does not answer",
         }));
         let mut without = BTreeMap::new();

@@ -70,7 +70,7 @@ pub async fn the_page_shows_a_failover_as_it_happens() -> Result<()> {
 
     // A speaker's page tells the same from where it stands.
     let theirs = new.speaker_http("/")?;
-    for part in [&vip, "In this node's kernel", "taken from", owner.name()] {
+    for part in [&vip, "Kernel addresses of this node", "taken from", owner.name()] {
         ensure!(theirs.contains(part), "{part}: {theirs}");
     }
     let json: Value = serde_json::from_str(&new.speaker_http("/status.json")?)?;

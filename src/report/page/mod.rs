@@ -102,7 +102,7 @@ where
             "/live",
             get(async move || match Arc::clone(&open).try_acquire_owned() {
                 Ok(place) => live(asker.clone(), place).into_response(),
-                Err(_) => refuse("too many pages are open: close one, or load this one again"),
+                Err(_) => refuse("too many pages are open: close one, or reload this page"),
             }),
         )
         .route("/style.css", get(async || asset("text/css", include_str!("style.css"))))
@@ -118,7 +118,7 @@ fn refuse(why: &'static str) -> Response {
 }
 
 /// What is said where there is no snapshot.
-const SILENT: &str = "there is nothing to be seen here now; /readyz says why";
+const SILENT: &str = "no status is available; /readyz gives the reason";
 
 async fn whole<S: Snapshot>(asker: &Asker<S>, readiness: Readiness) -> Response {
     let (code, page) = if let Some(snapshot) = asker.ask().await {

@@ -31,7 +31,7 @@ impl Life {
     pub fn badge(self) -> Markup {
         match self {
             Self::NoSpeaker => html! { span.badge { "no speaker" } },
-            Self::Lives => badge(Tone::Good, "lives"),
+            Self::Lives => badge(Tone::Good, "live"),
             Self::Gone => badge(Tone::Bad, "gone"),
         }
     }
@@ -55,8 +55,8 @@ pub fn picture(nodes: &BTreeMap<String, Place>, nobody: &[(String, String)]) -> 
             @for (name, place) in nodes { (node(name, place)) }
             @if !nobody.is_empty() {
                 li.node.nobody data-key="nobody" {
-                    h3 { "Nobody" }
-                    p { (badge(Tone::Bad, "no owner")) }
+                    h3 { "No owner" }
+                    p { (badge(Tone::Bad, "not announced")) }
                     (chips(nobody))
                 }
             }

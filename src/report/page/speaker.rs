@@ -17,12 +17,12 @@ impl Snapshot for Status {
     fn sections(&self) -> Vec<Section> {
         vec![
             Section::new("health", "Health", health(self)),
-            Section::new("picture", "Who has what", who_has_what(self)),
+            Section::new("picture", "Owners of addresses", who_has_what(self)),
             Section::new("addresses", "Addresses", addresses(self)),
-            Section::new("speakers", "Speakers, as this node sees them", speakers(self)),
+            Section::new("speakers", "Speakers as seen by this node", speakers(self)),
             Section::new("moves", "Last moves of this node", moves(self)),
-            Section::new("loss", "If a node went now", loss(self)),
-            Section::new("kernel", "In this node's kernel", kernel(self)),
+            Section::new("loss", "If a node failed now", loss(self)),
+            Section::new("kernel", "Kernel addresses of this node", kernel(self)),
         ]
     }
 }
@@ -34,7 +34,7 @@ fn health(status: &Status) -> Markup {
         .watch_age
         .iter()
         .filter(|(part, age)| **part == "sessions" && **age > 10_000)
-        .map(|(part, age)| format!("nothing was heard of {part} for {}", span_of(*age)))
+        .map(|(part, age)| format!("no update of {part} for {}", span_of(*age)))
         .collect();
     html! {
         dl {
@@ -43,9 +43,9 @@ fn health(status: &Status) -> Markup {
                 dt { "This speaker" }
                 dd {
                     @if status.not_ready.is_empty() {
-                        (badge(Tone::Good, "takes part"))
+                        (badge(Tone::Good, "ready"))
                     } @else {
-                        (badge(Tone::Bad, "does not take part")) " " (lines(&status.not_ready))
+                        (badge(Tone::Bad, "not ready")) " " (lines(&status.not_ready))
                     }
                 }
             }
@@ -56,8 +56,8 @@ fn health(status: &Status) -> Markup {
                 div {
                     dt { "Segment of " (interface) }
                     dd {
-                        (badge(Tone::Warn, "only leases count"))
-                        " Nobody but owners of addresses ever answered there."
+                        (badge(Tone::Warn, "only sessions count"))
+                        " No host except the probed owners has ever answered there."
                     }
                 }
             }
@@ -94,7 +94,7 @@ fn addresses(status: &Status) -> Markup {
             (_, _, true) => badge(Tone::Warn, "this node, until the API server answers"),
             (Some(owner), Some(next), _) => html! { (owner) " → " (next) },
             (Some(owner), None, _) => html! { (owner) },
-            (None, ..) => badge(Tone::Bad, "nobody"),
+            (None, ..) => badge(Tone::Bad, "no owner"),
         };
         vec![
             lines(&claim.services),
@@ -106,7 +106,7 @@ fn addresses(status: &Status) -> Markup {
             or_dash(claim.took.map(span_of)),
         ]
     });
-    let headings = ["Service", "Address", "Node", "Interface", "Since (UTC)", "Why", "Took"];
+    let headings = ["Service", "Address", "Node", "Interface", "Since (UTC)", "Cause", "Took"];
     table("Addresses and their owners", &headings, rows.collect())
 }
 
@@ -115,9 +115,9 @@ fn speakers(status: &Status) -> Markup {
         let Speaker { lives, age, lasts, .. } = speaker;
         let late = *lives && age.saturating_mul(2) > *lasts;
         let session = match (lives, late) {
-            (true, false) => badge(Tone::Good, "lives"),
+            (true, false) => badge(Tone::Good, "live"),
             (true, true) => badge(Tone::Warn, "late"),
-            (false, _) => badge(Tone::Bad, "over"),
+            (false, _) => badge(Tone::Bad, "ended"),
         };
         let interfaces = speaker
             .interfaces
@@ -134,7 +134,7 @@ fn speakers(status: &Status) -> Markup {
             html! { (speaker.cause) },
         ]
     });
-    let headings = ["Node", "Session", "Last sign", "Id", "Interfaces", "Why"];
+    let headings = ["Node", "Session", "Last renewal", "ID", "Interfaces", "Cause"];
     table("Speakers", &headings, rows.collect())
 }
 
@@ -143,7 +143,7 @@ fn moves(status: &Status) -> Markup {
         let happened = match (&one.from, one.taken) {
             (Some(from), true) => format!("taken from {from}"),
             (None, true) => "taken".to_owned(),
-            (_, false) => "given".to_owned(),
+            (_, false) => "handed over or lost".to_owned(),
         };
         vec![
             at(one.at),
@@ -154,7 +154,7 @@ fn moves(status: &Status) -> Markup {
             html! { code { (or_dash(one.failover.as_ref())) } },
         ]
     });
-    let headings = ["When (UTC)", "Claim", "What", "Why", "Took", "Id in logs"];
+    let headings = ["When (UTC)", "Claim", "Change", "Cause", "Took", "ID in logs"];
     table("Last moves", &headings, rows.collect())
 }
 
@@ -175,8 +175,8 @@ fn loss(status: &Status) -> Markup {
             },
         ]
     });
-    let headings = ["Node", "Has now", "Who would take how many", "Nobody could"];
-    table("If a node went now", &headings, rows.collect())
+    let headings = ["Node", "Addresses now", "Takeover by", "Without candidate"];
+    table("If a node failed now", &headings, rows.collect())
 }
 
 fn kernel(status: &Status) -> Markup {
@@ -187,6 +187,6 @@ fn kernel(status: &Status) -> Markup {
             html! { (span_of(there.left / 1000 * 1000)) },
         ]
     });
-    let headings = ["Address", "Interface", "Removed without a renewal in"];
-    table("In this node's kernel", &headings, rows.collect())
+    let headings = ["Address", "Interface", "Kernel lifetime left"];
+    table("Kernel addresses of this node", &headings, rows.collect())
 }

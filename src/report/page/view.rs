@@ -22,13 +22,13 @@ pub fn shell(title: &str, sections: &Markup) -> Markup {
                 a.skip href="#main" { "Skip to the content" }
                 header {
                     h1 { (title) }
-                    p #live role="status" { "As of when this page was loaded." }
+                    p #live role="status" { "Status at the time of loading." }
                 }
                 main #main { (sections) }
                 footer {
                     p {
                         "Read only. "
-                        a href="status.json" { "This page as JSON" } " · "
+                        a href="status.json" { "Status as JSON" } " · "
                         a href="metrics" { "Metrics" } " · "
                         a href="readyz" { "Readiness" }
                     }
