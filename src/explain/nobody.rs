@@ -13,7 +13,7 @@ const SHOWN: usize = 5;
 /// together. The order of the nodes does not matter to it.
 pub fn nobody(view: &View<'_>, name: &LeaseName) -> String {
     let Some(claim) = view.desired().claims.get(name) else {
-        return "its addresses are governed by the claim of another service".to_owned();
+        return "the claim of another Service contains its addresses".to_owned();
     };
     let mut able = Vec::new();
     let mut unable: Vec<(String, Vec<&NodeName>)> = Vec::new();
@@ -30,12 +30,12 @@ pub fn nobody(view: &View<'_>, name: &LeaseName) -> String {
     }
     if !able.is_empty() {
         return format!(
-            "{} could take them and did not: see the logs there",
+            "{} could take them but did not: check the speaker logs there",
             first_of(&able, SHOWN, ", ")
         );
     }
     if unable.is_empty() {
-        return "there is no Node".to_owned();
+        return "the cluster has no Node".to_owned();
     }
     let reasons =
         unable.iter().map(|(reason, nodes)| format!("{}: {reason}", first_of(nodes, SHOWN, ", ")));

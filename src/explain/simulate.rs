@@ -105,7 +105,7 @@ pub fn simulate(view: &View<'_>, down: &BTreeSet<NodeName>) -> Simulation {
 /// What keeps each node that lives from taking a claim.
 fn obstacles(view: &View<'_>, name: &LeaseName, down: &BTreeSet<NodeName>) -> Vec<String> {
     let Some(claim) = view.desired().claims.get(name) else {
-        return vec!["no Service asks for it any more".to_owned()];
+        return vec!["no Service requests it anymore".to_owned()];
     };
     let alive = view.world().snapshot.nodes.keys().filter(|node| !down.contains(*node));
     let obstacle = |node| {

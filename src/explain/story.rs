@@ -194,12 +194,14 @@ fn tell(view: &View<'_>, service: &str, in_full: bool) -> Option<Story> {
 
 fn not_ours(row: &ServiceRow) -> String {
     if row.kind != "LoadBalancer" {
-        return format!("it is of type {}, not LoadBalancer", row.kind);
+        return format!("the Service has type {}, not LoadBalancer", row.kind);
     }
     match &row.class {
-        Some(class) => format!("its loadBalancerClass is {class}, not {LOAD_BALANCER_CLASS}"),
-        None => "it has no loadBalancerClass, and the operator has not taken it: it serves such \
-                 Services with --default-class"
+        Some(class) => {
+            format!("the Service has loadBalancerClass {class}, not {LOAD_BALANCER_CLASS}")
+        }
+        None => "the Service has no loadBalancerClass, and the operator does not serve it: this \
+                 requires --default-class"
             .to_owned(),
     }
 }
@@ -207,7 +209,9 @@ fn not_ours(row: &ServiceRow) -> String {
 fn pending(row: &ServiceRow) -> String {
     match row.condition(ALLOCATED) {
         Some(condition) => condition.message.clone(),
-        None => "the operator has not looked at it: is it running?".to_owned(),
+        None => {
+            "the operator has not processed the Service: check that the operator runs".to_owned()
+        }
     }
 }
 
@@ -217,11 +221,11 @@ fn governed(governance: &Governance<'_>) -> Governed {
             Governed { policy: None, text: "no policy exists: the defaults apply".to_owned() }
         }
         Governance::None => {
-            Governed { policy: None, text: "policies exist, and none matches it".to_owned() }
+            Governed { policy: None, text: "policies exist, but none matches".to_owned() }
         }
         Governance::Unreadable(policy) => {
             let text = format!(
-                "{} (priority {}), which cannot be read: what it governs stays where it is",
+                "{} (priority {}), which is invalid: its addresses stay with their owners",
                 policy.name, policy.priority
             );
             Governed { policy: Some(policy.name.clone()), text }
@@ -229,7 +233,7 @@ fn governed(governance: &Governance<'_>) -> Governed {
         Governance::Policy(policy) => {
             let mode = match policy.mode {
                 AnnouncementMode::Layer2 => "",
-                AnnouncementMode::None => ", mode None: nobody announces",
+                AnnouncementMode::None => ", mode None: not announced",
             };
             let text = format!("{} (priority {}{mode})", policy.name, policy.priority);
             Governed { policy: Some(policy.name.clone()), text }
@@ -252,14 +256,15 @@ fn claim(view: &View<'_>, row: &ServiceRow, name: &LeaseName, in_full: bool) -> 
         let said = said.map(|condition| condition.message.clone());
         (State::Silent, said.unwrap_or_else(|| silence.text().to_owned()))
     } else if asked.is_none() {
-        (State::Unowned, "its addresses are governed by the claim of another service".to_owned())
+        (State::Unowned, "the claim of another Service contains its addresses".to_owned())
     } else if !asked.is_some_and(|asked| lists(stored, asked)) {
-        let text = "the operator has not listed its addresses on its claim: is it running?";
+        let text =
+            "the operator has not listed the addresses in the claim: check that the operator runs";
         (State::Unowned, text.to_owned())
     } else if let Some(first) = takes {
-        (State::Unowned, format!("nobody owns it yet: {} is first in line", first.node))
+        (State::Unowned, format!("no owner yet: {} takes it next", first.node))
     } else {
-        (State::Unowned, "nobody owns it, and no node can take it".to_owned())
+        (State::Unowned, "no owner, and no node can take it".to_owned())
     };
     ClaimStory {
         claim: name.clone(),
@@ -353,9 +358,9 @@ fn candidate_reason(
 ) -> String {
     let load = view.loads().get(node).copied().unwrap_or(0);
     let place = match (takes, rank) {
-        (true, _) => "takes it, as nobody owns it".to_owned(),
-        (false, Some(1)) => "would take it next".to_owned(),
-        (false, Some(rank)) => format!("would take it as number {rank}"),
+        (true, _) => "takes it, because it has no owner".to_owned(),
+        (false, Some(1)) => "rank 1: would take it next".to_owned(),
+        (false, Some(rank)) => format!("rank {rank}"),
         (false, None) => "could take it".to_owned(),
     };
     let state = view.desired().nodes.get(node).copied().unwrap_or_default();
@@ -366,7 +371,7 @@ fn candidate_reason(
     let silent = view.is_proxy_silent(claim, node);
     let silent = if silent { format!("; {}", words::PROXY_SILENT) } else { String::new() };
     let plural = if load == 1 { "" } else { "es" };
-    format!("{place}; has {load} address{plural} now{state}{silent}")
+    format!("{place}; owns {load} address{plural} now{state}{silent}")
 }
 
 fn owning(
@@ -380,7 +385,8 @@ fn owning(
     let mut reason = "owns it".to_owned();
     if let Some(obstacle) = obstacle {
         let (_, why) = words::obstacle(view, claim, node, &obstacle);
-        let then = words::keeps(claim, &obstacle).unwrap_or("gives it away if another can take it");
+        let then =
+            words::keeps(claim, &obstacle).unwrap_or("hands it over when another node can take it");
         reason = format!("owns it, and {then}: {why}");
     }
     let carrying = record.interface.as_ref();
@@ -392,7 +398,7 @@ fn owning(
         reason = format!("{reason}; its kube-proxy does not answer");
     }
     if let Some(successor) = &record.successor {
-        reason = format!("{reason}; is handing it over to {}", successor.node);
+        reason = format!("{reason}; hands it over to {}", successor.node);
     }
     NodeStory {
         node: node.clone(),

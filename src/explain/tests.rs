@@ -107,7 +107,7 @@ fn verdict_of(story: &Story, node: &str) -> (Verdict, String) {
 fn each_node_has_a_verdict_with_its_reason() {
     type Change = fn(&mut Objects);
     let rows: [(&str, Change, Verdict, &str); 17] = [
-        ("as it is", |_| {}, Verdict::Candidate, "has 0 addresses now"),
+        ("as it is", |_| {}, Verdict::Candidate, "owns 0 addresses now"),
         (
             "cordoned",
             |it| it.nodes[1] = of(node("n2", json!({ "unschedulable": true }), json!({}))),
@@ -128,7 +128,7 @@ fn each_node_has_a_verdict_with_its_reason() {
                 it.sessions[1] = of(session("n2", &ignores));
             },
             Verdict::Candidate,
-            "has 0 addresses now",
+            "owns 0 addresses now",
         ),
         (
             "not ready",
@@ -138,14 +138,14 @@ fn each_node_has_a_verdict_with_its_reason() {
                 it.nodes[1] = of(node("n2", json!({ "taints": taint }), json!({})));
             },
             Verdict::Candidate,
-            "not ready: takes only what no other node can",
+            "not ready: takes only addresses that no other node can take",
         ),
         (
             "silent kube-proxy",
             |it| it.sessions[1] = of(session("n2", &[(annotation::SERVICE_PROXY, "silent")])),
             Verdict::Candidate,
-            "would take it as number 2; has 0 addresses now; its kube-proxy does not answer: takes only \
-             what no other node can",
+            "rank 2; owns 0 addresses now; its kube-proxy does not answer: takes only addresses that no \
+             other node can take",
         ),
         (
             "silent kube-proxy that nobody minds",
@@ -154,7 +154,7 @@ fn each_node_has_a_verdict_with_its_reason() {
                 it.policies = vec![of(policy(json!({ "serviceProxy": "None" })))];
             },
             Verdict::Candidate,
-            "has 0 addresses now",
+            "owns 0 addresses now",
         ),
         (
             "network unavailable",
@@ -185,14 +185,14 @@ fn each_node_has_a_verdict_with_its_reason() {
                 ] }] })))];
             },
             Verdict::Held,
-            "policy edge, which governs it, cannot be read (see its condition Accepted): no node \
-             takes it until that is put right",
+            "the governing policy edge is invalid (see its condition Accepted): no node takes it until \
+             the policy is corrected",
         ),
         (
             "no speaker",
             |it| drop(it.sessions.remove(1)),
             Verdict::NoSession,
-            "no speaker has run here",
+            "no speaker has run on the node",
         ),
         (
             "speaker ended",
@@ -202,7 +202,7 @@ fn each_node_has_a_verdict_with_its_reason() {
                 annotations.insert(annotation::CAUSE.to_owned(), "released".to_owned());
             },
             Verdict::NoSession,
-            "the speaker does not run: released",
+            "no live session: released",
         ),
         (
             "drained",
@@ -214,7 +214,7 @@ fn each_node_has_a_verdict_with_its_reason() {
             "restarting",
             |it| it.sessions[1] = of(session("n2", &[(annotation::RESTARTING, "true")])),
             Verdict::Restarting,
-            "restarts",
+            "its speaker is restarting",
         ),
         (
             "no subnet",
@@ -226,8 +226,8 @@ fn each_node_has_a_verdict_with_its_reason() {
                 it.sessions[1] = of(session("n2", &changed));
             },
             Verdict::NoInterface,
-            "no interface whose subnet holds 192.0.2.7 (its interfaces: eth1 10.0.0.2/8); without a \
-             carrier: the link with MAC address 02:00:00:00:00:03",
+            "no interface has a subnet that contains 192.0.2.7 (interfaces of the node: eth1 \
+             10.0.0.2/8); no carrier on the link with MAC address 02:00:00:00:00:03",
         ),
         (
             "another way back",
@@ -237,7 +237,7 @@ fn each_node_has_a_verdict_with_its_reason() {
                 it.sessions[1] = of(session("n2", &[(annotation::INTERFACES, json)]));
             },
             Verdict::Candidate,
-            "could take it; has 0 addresses now; hosts of 192.0.2.0/24 get no answer on eth0: ",
+            "could take it; owns 0 addresses now; the node does not answer hosts of 192.0.2.0/24 on eth0: ",
         ),
         (
             "local without endpoint",
@@ -269,7 +269,10 @@ fn an_owner_that_would_not_take_it_says_why_it_has_it() {
     objects.nodes[0] = of(node("n1", json!({ "unschedulable": true }), json!({})));
     let (verdict, why) = verdict_of(&story(&objects), "n1");
     assert_eq!(verdict, Verdict::Owns);
-    assert_eq!(why, "owns it, and keeps it until pods leave it: cordoned: takes nothing");
+    assert_eq!(
+        why,
+        "owns it, and keeps it until pods leave the node: cordoned: takes no addresses"
+    );
 }
 
 #[test]
@@ -278,7 +281,7 @@ fn an_interface_that_the_policy_names_and_no_node_has_is_named() {
     objects.policies = vec![of(policy(json!({ "interfaces": ["bond*"] })))];
     let (verdict, why) = verdict_of(&story(&objects), "n2");
     assert_eq!(verdict, Verdict::NoInterface);
-    assert_eq!(why, "no interface with a carrier that the policy names (bond*)");
+    assert_eq!(why, "no interface with a carrier matches the policy (bond*)");
 }
 
 #[test]
@@ -286,12 +289,12 @@ fn what_nobody_owns_says_who_takes_it_or_why_nobody_does() {
     type Change = fn(&mut Objects);
     let unowned: Change = |it| it.claims = vec![of(claim("shop", "192.0.2.7", None))];
     let rows: [(&str, Change, State, &str); 6] = [
-        ("unowned", unowned, State::Unowned, "is first in line"),
+        ("unowned", unowned, State::Unowned, "takes it next"),
         (
             "its session ended",
             |it| it.sessions[0].spec.as_mut().unwrap().lease_transitions = Some(2),
             State::Unowned,
-            "is first in line",
+            "takes it next",
         ),
         (
             "no speaker",
@@ -302,7 +305,7 @@ fn what_nobody_owns_says_who_takes_it_or_why_nobody_does() {
             State::Unowned,
             "no node can take it",
         ),
-        ("no claim", |it| it.claims.clear(), State::Unowned, "has not listed its addresses"),
+        ("no claim", |it| it.claims.clear(), State::Unowned, "has not listed the addresses"),
         (
             "silent",
             |it| {
@@ -329,7 +332,7 @@ fn what_nobody_owns_says_who_takes_it_or_why_nobody_does() {
         assert_eq!(story.state, state, "{what}");
         assert!(story.summary.contains(summary), "{what}: {}", story.summary);
         let takes = story.claims[0].nodes.iter().filter(|it| it.verdict == Verdict::Takes);
-        assert_eq!(takes.count(), usize::from(summary.contains("first")), "{what}");
+        assert_eq!(takes.count(), usize::from(summary.contains("next")), "{what}");
     }
 }
 
@@ -350,19 +353,19 @@ fn a_service_without_an_address_says_what_the_operator_says() {
             "not seen",
             json!({ "spec": { "type": "LoadBalancer", "loadBalancerClass": "leasehold.dev/lease" } }),
             State::Pending,
-            "the operator has not looked at it: is it running?",
+            "the operator has not processed the Service: check that the operator runs",
         ),
         (
             "another class",
             json!({ "spec": { "type": "LoadBalancer", "loadBalancerClass": "other.io/lb" } }),
             State::NotOurs,
-            "its loadBalancerClass is other.io/lb, not leasehold.dev/lease",
+            "the Service has loadBalancerClass other.io/lb, not leasehold.dev/lease",
         ),
         (
             "another type",
             json!({ "spec": { "type": "ClusterIP" } }),
             State::NotOurs,
-            "it is of type ClusterIP, not LoadBalancer",
+            "the Service has type ClusterIP, not LoadBalancer",
         ),
     ] {
         let mut service = service;
@@ -420,7 +423,7 @@ fn what_nobody_can_take_says_what_is_wrong_with_each_node() {
     let simulation = simulate(&View::new(&world), &down(&["n1", "n3"]));
     assert_eq!(simulation.moves.len(), 6);
     assert_eq!(simulation.lost().count(), 6);
-    assert_eq!(simulation.moves[0].obstacles, ["n2: cordoned: takes nothing"]);
+    assert_eq!(simulation.moves[0].obstacles, ["n2: cordoned: takes no addresses"]);
 }
 
 #[test]

@@ -30,29 +30,30 @@ pub fn obstacle(
         Obstacle::LeftOut(LeftOut::Excluded) => (
             Verdict::Excluded,
             text(
-                "excluded from load balancing, by the label \
-                 node.kubernetes.io/exclude-from-external-load-balancers (which speakers with \
-                 --ignore-exclude-label pass over) or the taint out-of-service",
+                "excluded from load balancing by the label \
+                 node.kubernetes.io/exclude-from-external-load-balancers (ignored with \
+                 --ignore-exclude-label) or by the taint node.kubernetes.io/out-of-service",
             ),
         ),
         Obstacle::LeftOut(LeftOut::Unreadable(policy)) => (
             Verdict::Held,
-            format!("{}: no node takes it until that is put right", unreadable(policy)),
+            format!("{}: no node takes it until the policy is corrected", unreadable(policy)),
         ),
         Obstacle::LeftOut(LeftOut::NotSelected(policy)) => {
             (Verdict::NotSelected, format!("not selected by policy {policy}"))
         }
         Obstacle::LeftOut(LeftOut::NoEndpoint) => (
             Verdict::NoEndpoint,
-            text("no endpoint here, and the service has externalTrafficPolicy: Local"),
+            text("no endpoint on the node, and the Service has externalTrafficPolicy: Local"),
         ),
-        Obstacle::LeftOut(LeftOut::NoNode) => (Verdict::NoNode, text("there is no such Node")),
+        Obstacle::LeftOut(LeftOut::NoNode) => (Verdict::NoNode, text("no such Node")),
         Obstacle::State(state) => (of_state(*state), text(state_of(*state))),
         Obstacle::NoSession => (Verdict::NoSession, no_session(view, node)),
-        Obstacle::Drained => {
-            (Verdict::Drained, text("drained by annotation: `kubectl leasehold undrain` ends that"))
-        }
-        Obstacle::Restarting => (Verdict::Restarting, text("its speaker restarts")),
+        Obstacle::Drained => (
+            Verdict::Drained,
+            text("drained by annotation: end it with `kubectl leasehold undrain`"),
+        ),
+        Obstacle::Restarting => (Verdict::Restarting, text("its speaker is restarting")),
         Obstacle::NoInterface => (Verdict::NoInterface, no_interface(view, claim, node)),
     }
 }
@@ -72,24 +73,25 @@ const fn of_state(state: NodeState) -> Verdict {
 pub const fn state_of(state: NodeState) -> &'static str {
     match state {
         NodeState::Ready => "ready",
-        NodeState::NotReady => "not ready: takes only what no other node can",
-        NodeState::Cordoned => "cordoned: takes nothing",
-        NodeState::Draining => "cordoned, and pods leave it: gives away what it has",
+        NodeState::NotReady => "not ready: takes only addresses that no other node can take",
+        NodeState::Cordoned => "cordoned: takes no addresses",
+        NodeState::Draining => "draining: hands over its addresses",
         NodeState::NetworkUnavailable => "its network is unavailable",
         NodeState::Leaving => "being deleted",
     }
 }
 
 /// What a silent kube-proxy does.
-pub const PROXY_SILENT: &str = "its kube-proxy does not answer: takes only what no other node can";
+pub const PROXY_SILENT: &str =
+    "its kube-proxy does not answer: takes only addresses that no other node can take";
 
 /// Why an owner keeps what it would not take.
 pub fn keeps(claim: &DesiredClaim, obstacle: &Obstacle) -> Option<&'static str> {
     match obstacle {
         Obstacle::State(NodeState::Cordoned) if !claim.drain_on_cordon => {
-            Some("keeps it until pods leave it")
+            Some("keeps it until pods leave the node")
         }
-        Obstacle::Restarting => Some("keeps it while its speaker restarts"),
+        Obstacle::Restarting => Some("keeps it during the restart of its speaker"),
         Obstacle::LeftOut(LeftOut::Unreadable(_)) => Some("keeps it"),
         _ => None,
     }
@@ -97,7 +99,7 @@ pub fn keeps(claim: &DesiredClaim, obstacle: &Obstacle) -> Option<&'static str> 
 
 /// That the policy that governs a Service cannot be read.
 pub fn unreadable(policy: &str) -> String {
-    format!("policy {policy}, which governs it, cannot be read (see its condition Accepted)")
+    format!("the governing policy {policy} is invalid (see its condition Accepted)")
 }
 
 /// That a node does not answer the hosts of `subnet` on `interface`, and what to do.
@@ -108,7 +110,7 @@ pub fn unanswered(subnet: IpNet, interface: &InterfaceName) -> String {
 /// That a node does not answer the hosts of `subnet` on `interface`, and why.
 pub fn no_answer(subnet: IpNet, interface: &InterfaceName) -> String {
     format!(
-        "hosts of {subnet} get no answer on {interface}: the node's route to them leaves by another \
+        "the node does not answer hosts of {subnet} on {interface}: its route to them uses another \
          interface, and rp_filter is 1"
     )
 }
@@ -116,17 +118,17 @@ pub fn no_answer(subnet: IpNet, interface: &InterfaceName) -> String {
 /// How a node is made to answer hosts of a subnet on `interface`.
 pub fn answer(interface: &InterfaceName) -> String {
     format!(
-        "have the route lead through {interface}, or set net.ipv4.conf.{interface}.rp_filter=2 there"
+        "change the route to use {interface}, or set net.ipv4.conf.{interface}.rp_filter=2 on the node"
     )
 }
 
 fn no_session(view: &View<'_>, node: &NodeName) -> String {
     match view.world().sessions.get(node) {
-        None => "no session: no speaker has run here".to_owned(),
+        None => "no session: no speaker has run on the node".to_owned(),
         Some(session) => {
             let cause = &session.stored.record.cause;
-            let why = if cause.is_empty() { "it ended" } else { cause };
-            format!("no session, the speaker does not run: {why}")
+            let why = if cause.is_empty() { "the session ended" } else { cause };
+            format!("no live session: {why}")
         }
     }
 }
@@ -135,20 +137,23 @@ fn no_interface(view: &View<'_>, claim: &DesiredClaim, node: &NodeName) -> Strin
     let Some(session) = view.live(node) else { return "no interface".to_owned() };
     let record = &session.stored.record;
     let macs: Vec<_> = record.links_down.iter().map(ToString::to_string).collect();
-    let down = format!("; without a carrier: the link with MAC address {}", macs.join(", "));
-    let down = if macs.is_empty() { String::new() } else { down };
+    let down = match macs.as_slice() {
+        [] => String::new(),
+        [mac] => format!("; no carrier on the link with MAC address {mac}"),
+        macs => format!("; no carrier on the links with MAC addresses {}", macs.join(", ")),
+    };
     let mut links = record.interfaces.iter();
     let named = links.any(|it| claim.interfaces.iter().any(|pattern| pattern.matches(&it.name)));
     if !claim.interfaces.is_empty() && !named {
         let patterns: Vec<_> = claim.interfaces.iter().map(ToString::to_string).collect();
         let patterns = patterns.join(", ");
-        return format!("no interface with a carrier that the policy names ({patterns}){down}");
+        return format!("no interface with a carrier matches the policy ({patterns}){down}");
     }
     let addresses: Vec<_> = claim.addresses.iter().map(ToString::to_string).collect();
     let own: Vec<_> = record.interfaces.iter().map(ToString::to_string).collect();
     let own = if own.is_empty() { "none with a carrier".to_owned() } else { own.join("; ") };
     format!(
-        "no interface whose subnet holds {} (its interfaces: {own}){down}",
+        "no interface has a subnet that contains {} (interfaces of the node: {own}){down}",
         addresses.join(", ")
     )
 }

@@ -83,7 +83,7 @@ mod tests {
             from: "node-1".parse().unwrap(),
             to: to.map(|to| to.parse().unwrap()),
             then: Vec::new(),
-            obstacles: vec!["node-2: cordoned: takes nothing".to_owned()],
+            obstacles: vec!["node-2: cordoned: takes no addresses".to_owned()],
         };
         let load = |node: &str, before, after| Load { node: node.parse().unwrap(), before, after };
         let simulation = Simulation {
@@ -102,7 +102,7 @@ mod tests {
              node-3   0               1\n\
              \n\
              Nobody could take web/b:\n  \
-             node-2: cordoned: takes nothing\n"
+             node-2: cordoned: takes no addresses\n"
         );
     }
 }

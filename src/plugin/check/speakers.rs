@@ -363,7 +363,7 @@ mod tests {
         for (more, level, message) in [
             ("", Level::Ok, "each interface answers"),
             (bypassed, Level::Ok, "each interface answers"),
-            (&unanswered, Level::Warn, "a: hosts of 192.0.2.0/24 get no answer on eth0"),
+            (&unanswered, Level::Warn, "a: the node does not answer hosts of 192.0.2.0/24 on eth0"),
         ] {
             let world = world(&["a"], vec![lease(more)]);
             let found = super::ways(&View::new(&world));

@@ -58,7 +58,7 @@ pub async fn a_service_moves_to_the_node_that_it_is_told_to() -> Result<()> {
     let refused = lab.plugin(&["move", &web, "--to", third.name()])?.with_code(1)?;
     ensure!(refused.notes.contains("cordoned"), "{refused:?}");
     let refused = lab.plugin(&["move", &web, "--to", worker.name()])?.with_code(1)?;
-    ensure!(refused.notes.contains("no speaker has run here"), "{refused:?}");
+    ensure!(refused.notes.contains("no speaker has run on the node"), "{refused:?}");
     lab.plugin(&["move", &web, "--to", "plugmove-nodd-1"])?.with_code(2)?;
     scene.not_moved(&claim).await
 }

@@ -102,10 +102,10 @@ pub async fn what_keeps_each_node_from_taking_an_address_is_explained() -> Resul
     let (_, why) = verdict(&story, cordoned.name())?;
     ensure!(why.contains("cordoned"), "{why}");
     let (_, why) = verdict(&story, stopped.name())?;
-    ensure!(why.contains("the speaker does not run"), "{why}");
+    ensure!(why.contains("no live session: "), "{why}");
     let worker = cluster.workers().first().context("no worker")?;
     let (none, why) = verdict(&story, worker.name())?;
-    ensure!(none == "noSession" && why.contains("no speaker has run here"), "{why}");
+    ensure!(none == "noSession" && why.contains("no speaker has run on the node"), "{why}");
     print!("{}", lab.plugin(&["explain", &web])?.with_code(0)?.text);
 
     // What the policy does not select says so, and what has no address says what the operator says.

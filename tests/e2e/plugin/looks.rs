@@ -200,7 +200,7 @@ pub async fn a_dead_operator_is_seen_and_who_waits_for_it_is_counted() -> Result
         counted(&waits, "total") == Some(3) && counted(&waits, "pending") == Some(1),
         "{waits:#}"
     );
-    let waiting = format!("{namespace}/waits: the operator has not looked at it");
+    let waiting = format!("{namespace}/waits: the operator has not processed the Service");
     let told = list(&waits, "/troubles")?;
     ensure!(told.iter().any(|it| it.as_str().is_some_and(|it| it.contains(&waiting))), "{waits:#}");
 

@@ -102,9 +102,9 @@ fn an_owner_that_does_not_answer_its_clients_says_what_to_do() {
     assert_eq!(scene.told(after(4000)), Some((says_on.clone(), vec![])));
     let unanswered = r#","bypassed":["10.0.0.0/24"],"unanswered":["10.0.0.0/24"]"#;
     say(&mut scene, unanswered, after(5000));
-    let says = "node-1 announces 10.0.0.1 on eth0, and hosts of 10.0.0.0/24 get no answer on eth0: the \
-                node's route to them leaves by another interface, and rp_filter is 1; have the route \
-                lead through eth0, or set net.ipv4.conf.eth0.rp_filter=2 there";
+    let says = "node-1 announces 10.0.0.1 on eth0, and the node does not answer hosts of 10.0.0.0/24 on \
+                eth0: its route to them uses another interface, and rp_filter is 1; change the route to \
+                use eth0, or set net.ipv4.conf.eth0.rp_filter=2 on the node";
     let events = vec![format!("NotAnnounced: {says}")];
     assert_eq!(scene.told(after(6000)), Some((format!("ClientsNotAnswered: {says}"), events)));
     say(&mut scene, "", after(7000));
@@ -133,8 +133,8 @@ fn where_nobody_owns_an_address_each_node_says_why_not() {
     scene.told(after(1000));
     scene.session("node-1", 4, false, after(3000));
     assert_eq!(scene.told(after(4999)), None, "somebody may take it");
-    let says = "no node announces 10.0.0.1: node-1: no session, the speaker does not run: it ended; \
-                node-2: no session: no speaker has run here; node-3: cordoned: takes nothing";
+    let says = "no node announces 10.0.0.1: node-1: no live session: the session ended; node-2: no \
+                session: no speaker has run on the node; node-3: cordoned: takes no addresses";
     let told = scene.told(after(5000));
     let events = vec![format!("NotAnnounced: {says}")];
     assert_eq!(told, Some((format!("NoOwner: {says}"), events)));
@@ -142,16 +142,16 @@ fn where_nobody_owns_an_address_each_node_says_why_not() {
 
     // For another reason now, which is no event.
     scene.node("node-2", true, after(10_000));
-    let says = "NoOwner: no node announces 10.0.0.1: node-1: no session, the speaker does not run: it \
-                ended; node-2, node-3: cordoned: takes nothing";
+    let says = "NoOwner: no node announces 10.0.0.1: node-1: no live session: the session ended; \
+                node-2, node-3: cordoned: takes no addresses";
     assert_eq!(scene.told(after(12_000)), Some((says.to_owned(), vec![])));
 
     // One can, and does not.
     scene.node("node-2", false, after(20_000));
     scene.session("node-2", 1, true, after(20_000));
     assert_eq!(scene.told(after(21_999)), None);
-    let says = "NoOwner: no node announces 10.0.0.1: node-2 could take them and did not: see the logs \
-                there";
+    let says = "NoOwner: no node announces 10.0.0.1: node-2 could take them but did not: check the \
+                speaker logs there";
     assert_eq!(scene.told(after(22_000)), Some((says.to_owned(), vec![])));
 
     scene.session("node-1", 3, true, after(30_000));
