@@ -163,8 +163,8 @@ impl Silence {
     /// For the cause of a claim.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::Policy => "no policy has it announced",
-            Self::NoEndpoint => "its services have no endpoint",
+            Self::Policy => "no policy announces it",
+            Self::NoEndpoint => "its Services have no endpoint",
         }
     }
 }

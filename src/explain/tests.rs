@@ -313,7 +313,7 @@ fn what_nobody_owns_says_who_takes_it_or_why_nobody_does() {
                 it.policies = vec![of(policy(json!({ "mode": "None" })))];
             },
             State::Silent,
-            "no policy has it announced",
+            "no policy announces it",
         ),
         (
             "no endpoint",
@@ -322,7 +322,7 @@ fn what_nobody_owns_says_who_takes_it_or_why_nobody_does() {
                 it.slices.clear();
             },
             State::Silent,
-            "its services have no endpoint",
+            "its Services have no endpoint",
         ),
     ];
     for (what, change, state, summary) in rows {

@@ -139,7 +139,7 @@ pub async fn a_service_without_an_endpoint_is_announced_by_nobody_and_says_so() 
     ensure!(condition.status == "False" && condition.reason == "NoEndpoint", "{condition:?}");
     let claim = cluster.claim(&service).await?.context("no claim")?;
     let cause = annotation(&claim, "leasehold.dev/cause").unwrap_or_default();
-    ensure!(cause.ends_with(": its services have no endpoint"), "{cause}");
+    ensure!(cause.ends_with(": its Services have no endpoint"), "{cause}");
     let owners = cluster.client().owners(first, Duration::from_secs(1)).await?;
     ensure!(owners.macs().is_empty(), "{:?}", owners.macs());
     ensure!(scene.service.answers(cluster, scene.vip)?, "the other service is served");

@@ -109,7 +109,7 @@ fn services_without_an_endpoint_are_announced_by_nobody_and_say_so() {
     for stored in world.store.claims.values() {
         assert_eq!(stored.record.holder, None);
         let cause = &stored.record.cause;
-        assert!(cause.ends_with(": its services have no endpoint"), "{cause}");
+        assert!(cause.ends_with(": its Services have no endpoint"), "{cause}");
     }
     assert!(world.having(vip(1)).is_empty());
     for claim in world.desired.claims.values_mut().map(Arc::make_mut) {
