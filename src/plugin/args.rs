@@ -12,13 +12,13 @@ use crate::version;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  done, and all is well
-  1  done, and the answer is bad: an address without an owner, no active operator, a check that failed,
-     a move that did not happen
-  2  the command cannot be understood, or names something that does not exist
-  3  the API server cannot be reached, or refuses";
+  0  success
+  1  the command ran and found a problem: an address without an owner, no active operator replica,
+     a failed check, a move that did not happen
+  2  invalid command or kubeconfig, or an object that does not exist
+  3  the API server is unavailable or refused the request, or the output cannot be written";
 
-/// Shows who owns the addresses of Services, why, and what would happen; moves them.
+/// Shows which nodes own the addresses of Services, explains and simulates ownership, and moves addresses.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "kubectl-leasehold",
@@ -40,28 +40,28 @@ pub struct Arguments {
 /// Which cluster, and where in it Leasehold is.
 #[derive(Clone, Debug, Args)]
 pub struct ClusterFlags {
-    /// The kubeconfig file. Without it those of $KUBECONFIG, or ~/.kube/config.
+    /// Path of the kubeconfig file. Defaults to $KUBECONFIG, or ~/.kube/config.
     #[arg(long, value_name = "FILE", global = true)]
     pub kubeconfig: Option<PathBuf>,
 
-    /// The context of the kubeconfig.
+    /// Context of the kubeconfig.
     #[arg(long, value_name = "NAME", global = true)]
     pub context: Option<String>,
 
-    /// The namespace of Services that are named without one: by default that of the context. `owners`
-    /// shows all namespaces without it.
+    /// Namespace of Services that are given without one. Defaults to the namespace of the context;
+    /// `owners` shows all namespaces by default.
     #[arg(short, long, value_name = "NAME", global = true)]
     pub namespace: Option<String>,
 
-    /// The namespace of the claim leases, of the operator and of the speakers.
+    /// Namespace of the claim Leases, the operator, and the speakers.
     #[arg(long, value_name = "NAME", default_value = CLAIM_NAMESPACE, global = true)]
     pub system_namespace: String,
 
-    /// The namespace of the session leases.
+    /// Namespace of the session Leases.
     #[arg(long, value_name = "NAME", default_value = SESSION_NAMESPACE, global = true)]
     pub session_namespace: String,
 
-    /// How long one answer of the API server may take.
+    /// Timeout of a single request to the API server.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, global = true)]
     pub request_timeout: Duration,
 }
@@ -69,33 +69,35 @@ pub struct ClusterFlags {
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// The cluster at a glance: operator, speakers, Services, pools. Exits with 1 while no operator is
-    /// active, a Service has no address or nobody owns it
+    /// Show an overview of operator, speakers, Services, and pools. Exits with 1 if no operator replica
+    /// is active, or if a Service has no address or no owner
     Status(FormatArguments),
-    /// Who owns which address, on which interface, since when and why
+    /// List the owner of each address, with its interface, time, and cause
     Owners(OwnersArguments),
-    /// Why a Service is pending, or where it is and not elsewhere: each node with its verdict. Exits
-    /// with 1 unless a node owns it
+    /// Explain why a Service is pending, or why its owner and no other node owns it, with a verdict for
+    /// each node. Exits with 1 unless a node owns it
     Explain(ExplainArguments),
-    /// Who would take what if nodes died. Exits with 1 if nobody could take some of it
+    /// Show which nodes would take the addresses of failed nodes. Exits with 1 if no node could take an
+    /// address
     Simulate(SimulateArguments),
-    /// Moves the addresses of a Service to another node, make before break. Exits with 1 if they do not
+    /// Move the addresses of a Service to another node, make before break. Exits with 1 if they do not
     /// move
     Move(MoveArguments),
-    /// Has a node give away all addresses, and take none until `undrain`. Exits with 1 if some stay
+    /// Move all addresses away from a node, and let it take none until `undrain`. Exits with 1 if an
+    /// address stays
     Drain(DrainArguments),
-    /// Ends a `drain`; what was given away does not come back by that
+    /// End a `drain`. The addresses that moved away do not return
     Undrain(UndrainArguments),
-    /// Changes of ownership as they happen, one a line
+    /// Print changes of ownership as they happen, one per line
     Watch(WatchArguments),
-    /// Looks for what keeps Leasehold from working well. Exits with 1 if a check fails
+    /// Check the cluster for problems. Exits with 1 if a check fails
     Check(FormatArguments),
-    /// Writes an archive for whoever looks into a problem: objects, leases, events, logs; no Secrets. Exits
-    /// with 1 if some of it could not be read
+    /// Write an archive with objects, Leases, events, and logs, without Secrets, for the diagnosis of
+    /// problems. Exits with 1 if a part could not be read
     Sysdump(SysdumpArguments),
-    /// Prints a completion script for `kubectl-leasehold`
+    /// Print a completion script for `kubectl-leasehold`
     Completion(CompletionArguments),
-    /// What kubectl asks for completions of `kubectl leasehold`
+    /// Answer kubectl, which asks for completions of `kubectl leasehold`
     #[command(name = "__complete", hide = true, disable_help_flag = true)]
     Complete(CompleteArguments),
 }
@@ -103,7 +105,7 @@ pub enum Command {
 /// How the answer is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Table.
     #[default]
     Table,
     /// One JSON document.
@@ -115,10 +117,10 @@ pub enum Format {
 /// How the owners are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OwnersFormat {
-    /// For people.
+    /// Table.
     #[default]
     Table,
-    /// The same with more columns.
+    /// Table with more columns.
     Wide,
     /// One JSON document.
     Json,
@@ -129,17 +131,17 @@ pub enum OwnersFormat {
 /// How changes are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LineFormat {
-    /// For people.
+    /// Table.
     #[default]
     Table,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
 /// How the answer is written.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct FormatArguments {
-    /// How the answer is written.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table", hide_default_value = true)]
     pub output: Format,
 }
@@ -147,7 +149,7 @@ pub struct FormatArguments {
 /// How the owners are written.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct OwnersArguments {
-    /// How the answer is written.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table", hide_default_value = true)]
     pub output: OwnersFormat,
 }
@@ -155,10 +157,10 @@ pub struct OwnersArguments {
 /// What is to be explained.
 #[derive(Clone, Debug, Args)]
 pub struct ExplainArguments {
-    /// The Service: `name`, `namespace/name`, or one of its addresses.
+    /// Service, as `name`, `namespace/name`, or one of its addresses.
     #[arg(value_name = "SERVICE")]
     pub service: String,
-    /// How the answer is written.
+    /// Output format.
     #[command(flatten)]
     pub format: FormatArguments,
 }
@@ -166,10 +168,10 @@ pub struct ExplainArguments {
 /// What is to be simulated.
 #[derive(Clone, Debug, Args)]
 pub struct SimulateArguments {
-    /// Nodes that die in the same instant; can be given more than once.
+    /// Nodes that fail at the same time. May be repeated.
     #[arg(long, value_name = "NODE", required = true, value_delimiter = ',')]
     pub node_down: Vec<String>,
-    /// How the answer is written.
+    /// Output format.
     #[command(flatten)]
     pub format: FormatArguments,
 }
@@ -177,14 +179,14 @@ pub struct SimulateArguments {
 /// What is to be moved.
 #[derive(Clone, Debug, Args)]
 pub struct MoveArguments {
-    /// The Service: `name`, `namespace/name`, or one of its addresses. All Services that share the
-    /// address move together.
+    /// Service, as `name`, `namespace/name`, or one of its addresses. Services that share an address
+    /// move together.
     #[arg(value_name = "SERVICE")]
     pub service: String,
-    /// The node that is to own it.
+    /// New owner.
     #[arg(long, value_name = "NODE")]
     pub to: String,
-    /// How long to wait for the move.
+    /// Timeout of the move.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub timeout: Duration,
 }
@@ -195,7 +197,7 @@ pub struct DrainArguments {
     /// The node.
     #[arg(value_name = "NODE")]
     pub node: String,
-    /// How long to wait until it owns nothing.
+    /// Timeout until the node owns nothing.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub timeout: Duration,
 }
@@ -211,10 +213,10 @@ pub struct UndrainArguments {
 /// What is to be watched.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct WatchArguments {
-    /// How changes are written.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table", hide_default_value = true)]
     pub output: LineFormat,
-    /// Ends after this many changes; without it by Ctrl-C.
+    /// Stop after this number of changes. Without it, the command runs until Ctrl-C.
     #[arg(long, value_name = "NUMBER")]
     pub count: Option<usize>,
 }
@@ -222,11 +224,11 @@ pub struct WatchArguments {
 /// Where the archive goes.
 #[derive(Clone, Debug, Args)]
 pub struct SysdumpArguments {
-    /// The archive to write, which must not exist; by default `leasehold-sysdump-<time>.tar.gz` in this
-    /// folder.
+    /// Path of the archive, which must not exist. Defaults to `leasehold-sysdump-<time>.tar.gz` in the
+    /// current directory.
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// How many lines of each log.
+    /// Maximum number of lines per log.
     #[arg(long, value_name = "LINES", default_value_t = 5000)]
     pub log_lines: i64,
 }
@@ -255,7 +257,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         Some(Duration::from_millis(number.checked_mul(millis)?))
     });
     read.filter(|time| !time.is_zero())
-        .ok_or_else(|| format!("`{text}` is not a time: write 500ms, 10s or 2m"))
+        .ok_or_else(|| format!("`{text}` is not a valid duration: write 500ms, 10s, or 2m"))
 }
 
 #[cfg(test)]

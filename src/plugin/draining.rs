@@ -32,11 +32,12 @@ pub(super) async fn drain(
     let node = target::node(&world, &asked.node)?;
     let Some(session) = world.sessions.get(&node) else {
         let bad = Tone::Bad.paint("not drained:");
-        output::note(&format!("{bad} {node} has no session: no speaker has run there"));
+        let why = "has no session, because no speaker has run on it";
+        output::note(&format!("{bad} {node} {why}"));
         return Ok(Outcome::Negative);
     };
     if !session.is_live() {
-        output::note(&format!("the speaker of {node} does not run: it owns nothing"));
+        output::note(&format!("the speaker of {node} does not run, so the node owns nothing"));
     }
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.sessions);
     annotate(cluster, &leases, node.as_str(), annotation::DRAIN, json!("true")).await?;
@@ -110,8 +111,7 @@ fn stays(world: &World, node: &NodeName) -> Vec<(String, Vec<String>)> {
 fn drained(node: &NodeName, moved: usize) -> String {
     let plural = if moved == 1 { "" } else { "s" };
     format!(
-        "drained {node}: {moved} claim{plural} moved; `kubectl leasehold undrain {node}` lets it take \
-         addresses again\n"
+        "drained {node}: moved {moved} claim{plural}; `kubectl leasehold undrain {node}` ends the drain\n"
     )
 }
 
@@ -123,13 +123,13 @@ fn incomplete(
 ) -> String {
     let moved = first.saturating_sub(left);
     let mut text = format!(
-        "{} of {node}: {moved} of {first} claims moved, {left} stay{}\n",
-        Tone::Warning.paint("drained in part"),
+        "{} {node}: moved {moved} of {first} claims, {left} remain{}\n",
+        Tone::Warning.paint("partially drained"),
         if left == 1 { "s" } else { "" },
     );
     for (what, obstacles) in stays {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "  nobody else can take {what}:");
+        let _ = writeln!(text, "  no other node can take {what}:");
         for obstacle in obstacles {
             let _ = writeln!(text, "    {obstacle}");
         }

@@ -10,7 +10,7 @@ pub(super) enum PluginError {
     #[error("{0}")]
     Usage(String),
     /// Something that does not exist was named.
-    #[error("there is no {kind} {name}{}", hint(.nearest.as_deref()))]
+    #[error("{kind} {name} does not exist{}", hint(.nearest.as_deref()))]
     Unknown {
         /// What it would be.
         kind: &'static str,
@@ -24,7 +24,7 @@ pub(super) enum PluginError {
     Kubeconfig(String),
     /// Leasehold's API is not there.
     #[error(
-        "this cluster does not know {0}: is Leasehold installed? (kubectl apply -f crds/generated)"
+        "the cluster has no CRD for {0}: install Leasehold first (kubectl apply -f crds/generated)"
     )]
     NotInstalled(&'static str),
     /// The API server does not answer.
@@ -54,10 +54,10 @@ pub(super) enum PluginError {
         source: io::Error,
     },
     /// The output cannot be written.
-    #[error("cannot write the answer: {0}")]
+    #[error("cannot write the output: {0}")]
     Output(#[source] io::Error),
     /// The answer cannot be written as JSON or YAML.
-    #[error("cannot write the answer: {0}")]
+    #[error("cannot write the output: {0}")]
     Format(String),
 }
 

@@ -99,15 +99,15 @@ fn plan(world: &World, name: &LeaseName, to: &NodeName) -> Result<Plan, Refusal>
     let impossible = |text: String| Err(Refusal::Impossible(text));
     let (Some(stored), Some(asked)) = (world.claims.get(name), view.desired().claims.get(name))
     else {
-        return impossible(format!("there is no claim {name} yet"));
+        return impossible(format!("claim {name} does not exist yet"));
     };
     let what =
         format!("{} ({})", output::listed(&asked.services), output::listed(&asked.addresses));
     let Some(from) = view.owner(stored) else {
-        return impossible(format!("nobody owns {what}, so nobody can hand it over"));
+        return impossible(format!("{what} has no owner that could hand it over"));
     };
     if from == to {
-        return Err(Refusal::Already(format!("{what} is owned by {to} already")));
+        return Err(Refusal::Already(format!("{to} already owns {what}")));
     }
     if let Err(reason) = view.candidate(asked, to) {
         let (_, why) = obstacle(&view, asked, to, &reason);
@@ -122,7 +122,7 @@ fn plan(world: &World, name: &LeaseName, to: &NodeName) -> Result<Plan, Refusal>
     let from_state = view.candidate(asked, from);
     let warning = match from_state {
         Err(Obstacle::Restarting) => {
-            Some(format!("the speaker of {from} restarts: it moves when that is done"))
+            Some(format!("the speaker of {from} is restarting: the move starts afterward"))
         }
         _ => warning,
     };
@@ -214,23 +214,23 @@ fn ended(
         Progress::Done(_) => None,
         Progress::Elsewhere(node) => Some(format!("{what} went to {node} instead: {cause}")),
         Progress::Refused => Some(format!("{what} stays with {from}: {cause}")),
-        Progress::Released => Some(format!("nobody owns {what} any more: {cause}")),
-        Progress::Gone => Some(format!("the claim of {what} was deleted: nobody owns it any more")),
+        Progress::Released => Some(format!("{what} no longer has an owner: {cause}")),
+        Progress::Gone => Some(format!("the claim of {what} was deleted")),
         Progress::Asked => over.map(|patience| {
             format!(
-                "{what} is still not there after {patience:?}, and still asked to move; to withdraw \
-                 that: kubectl annotate lease -n {namespace} {claim} {}-",
+                "{what} has not moved within {patience:?}; the request is still pending. To withdraw \
+                 it: kubectl annotate lease -n {namespace} {claim} {}-",
                 annotation::MOVE_TO
             )
         }),
-        Progress::Unreadable => over.map(|_| {
-            format!("lease {claim} of namespace {namespace} cannot be read as a claim any more")
-        }),
+        Progress::Unreadable => over
+            .map(|_| format!("Lease {claim} in namespace {namespace} is no longer a valid claim")),
     }
 }
 
 fn done(plan: &Plan, took: Option<String>, seen: Duration) -> Result<Outcome, PluginError> {
-    let took = took.unwrap_or_else(|| format!("{} ms as seen from here", seen.as_millis()));
+    let took =
+        took.unwrap_or_else(|| format!("{} ms as observed by this command", seen.as_millis()));
     let Plan { what, from, to, .. } = plan;
     output::print(&format!("moved {what} from {from} to {to} in {took}\n"))?;
     Ok(Outcome::Well)
@@ -310,16 +310,16 @@ mod tests {
         let over = Some(Duration::from_secs(10));
         for (lease, expected, text) in [
             (lease(Some("n2"), None), Progress::Done(None), None),
-            (lease(Some("n1"), Some("n2")), Progress::Asked, Some("still asked to move")),
-            (lease(None, Some("n2")), Progress::Asked, Some("is still not there after 10s")),
+            (lease(Some("n1"), Some("n2")), Progress::Asked, Some("is still pending")),
+            (lease(None, Some("n2")), Progress::Asked, Some("has not moved within 10s")),
             (lease(Some("n1"), None), Progress::Refused, Some("stays with n1: why")),
-            (lease(None, None), Progress::Released, Some("nobody owns web/shop (192.0.2.7) any")),
+            (lease(None, None), Progress::Released, Some("no longer has an owner: why")),
             (
                 lease(Some("n3"), None),
                 Progress::Elsewhere("n3".to_owned()),
                 Some("went to n3 instead: why"),
             ),
-            (unreadable, Progress::Unreadable, Some("cannot be read as a claim any more")),
+            (unreadable, Progress::Unreadable, Some("is no longer a valid claim")),
             (None, Progress::Gone, Some("was deleted")),
         ] {
             let progress = progress(&plan, lease.as_ref());

@@ -35,9 +35,9 @@ impl Operator {
         match self {
             Self::Active(_) => None,
             Self::Still(holder) => Some(format!(
-                "no replica of the operator is active: {holder} was, and does not renew its lease"
+                "no operator replica is active: {holder}, the last one, does not renew its Lease"
             )),
-            Self::Absent => Some("no replica of the operator is active".to_owned()),
+            Self::Absent => Some("no operator replica is active".to_owned()),
         }
     }
 }
@@ -103,6 +103,6 @@ mod tests {
             assert_eq!(judge(&before, now.as_ref()), expected, "{now:?}");
         }
         let still = Operator::Still("a".to_owned()).trouble();
-        assert!(still.is_some_and(|text| text.contains("a was, and does not renew its lease")));
+        assert!(still.is_some_and(|text| text.contains("a, the last one, does not renew")));
     }
 }

@@ -49,7 +49,7 @@ pub(super) async fn run(
     };
     let text = match output::document(&rows, format)? {
         Some(document) => document,
-        None if rows.is_empty() => "No Service has an address of Leasehold.\n".to_owned(),
+        None if rows.is_empty() => "No Service has an address from Leasehold.\n".to_owned(),
         None => table(&rows, asked.output == OwnersFormat::Wide, output::now()).text(),
     };
     output::print(&text)?;
@@ -135,7 +135,7 @@ fn table(rows: &[Row], wide: bool, now: Timestamp) -> Table {
 fn node(row: &Row) -> Cell {
     match (&row.node, row.state) {
         (Some(node), _) => Cell::new(node.as_str(), Tone::Good),
-        (None, State::Silent) => Cell::new("<silent>", Tone::Warning),
+        (None, State::Silent) => Cell::new("<not announced>", Tone::Warning),
         (None, _) => Cell::new("<none>", Tone::Bad),
     }
 }

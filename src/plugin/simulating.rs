@@ -31,12 +31,12 @@ pub(super) async fn run(
 fn text(simulation: &Simulation) -> String {
     let down = output::listed(&simulation.down);
     if simulation.moves.is_empty() {
-        return format!("{down} owns nothing: nothing would move.\n");
+        return format!("{down} owns no addresses: nothing would move.\n");
     }
-    let mut moves = Table::new(&["SERVICE", "ADDRESS", "FROM", "TO", "THEN"]);
+    let mut moves = Table::new(&["SERVICE", "ADDRESS", "FROM", "TO", "NEXT"]);
     for step in &simulation.moves {
         let to = step.to.as_ref().map_or_else(
-            || Cell::new("<nobody>", Tone::Bad),
+            || Cell::new("<none>", Tone::Bad),
             |to| Cell::new(to.as_str(), Tone::Good),
         );
         moves.row([
@@ -47,7 +47,7 @@ fn text(simulation: &Simulation) -> String {
             output::listed(&step.then).into(),
         ]);
     }
-    let mut loads = Table::new(&["NODE", "ADDRESSES NOW", "THEN"]);
+    let mut loads = Table::new(&["NODE", "ADDRESSES NOW", "ADDRESSES AFTER"]);
     for load in &simulation.loads {
         loads.row([
             Cell::from(load.node.as_str()),
@@ -59,7 +59,7 @@ fn text(simulation: &Simulation) -> String {
     for step in simulation.lost() {
         let services = output::listed(&step.services);
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "\nNobody could take {services}:");
+        let _ = writeln!(text, "\nNo node could take {services}:");
         for obstacle in &step.obstacles {
             let _ = writeln!(text, "  {obstacle}");
         }
@@ -93,15 +93,15 @@ mod tests {
         };
         assert_eq!(
             anstream::adapter::strip_str(&text(&simulation)).to_string(),
-            "SERVICE   ADDRESS     FROM     TO         THEN\n\
-             web/a     192.0.2.1   node-1   node-3     -\n\
-             web/b     192.0.2.1   node-1   <nobody>   -\n\
+            "SERVICE   ADDRESS     FROM     TO       NEXT\n\
+             web/a     192.0.2.1   node-1   node-3   -\n\
+             web/b     192.0.2.1   node-1   <none>   -\n\
              \n\
-             NODE     ADDRESSES NOW   THEN\n\
+             NODE     ADDRESSES NOW   ADDRESSES AFTER\n\
              node-1   2               0\n\
              node-3   0               1\n\
              \n\
-             Nobody could take web/b:\n  \
+             No node could take web/b:\n  \
              node-2: cordoned: takes no addresses\n"
         );
     }

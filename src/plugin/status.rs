@@ -157,14 +157,16 @@ fn text(status: &Status) -> String {
     let Services { total, owned, silent, unowned, pending } = status.services;
     let live = status.nodes.iter().filter(|node| node.session != "none" && node.session != "ended");
     let mut parts = vec![format!("{owned} owned")];
-    for (count, word) in [(silent, "silent"), (unowned, "without owner"), (pending, "pending")] {
+    for (count, word) in
+        [(silent, "not announced"), (unowned, "without owner"), (pending, "pending")]
+    {
         if count > 0 {
             parts.push(format!("{count} {word}"));
         }
     }
     let operator = status.operator.clone();
-    let operator =
-        operator.map_or_else(|| Tone::Bad.paint("none is active"), |it| format!("{it} is active"));
+    let operator = operator
+        .map_or_else(|| Tone::Bad.paint("no active replica"), |it| format!("{it} is active"));
     let lines = [
         ("Operator", operator),
         ("Speakers", format!("{} of {} nodes have a session", live.count(), status.nodes.len())),

@@ -101,7 +101,7 @@ pub(super) async fn run(
     archive.finish().and_then(|out| out.sync_all()).map_err(file)?;
     output::print(&format!("{}\n", path.display()))?;
     if missing > 0 {
-        output::note(&format!("{missing} things could not be read: see errors.txt in it"));
+        output::note(&format!("{missing} parts could not be read: see errors.txt in the archive"));
     }
     Ok((missing == 0).into())
 }
@@ -111,7 +111,7 @@ fn create(path: &Path) -> Result<File, PluginError> {
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     created.map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists => PluginError::Usage(format!(
-            "{} exists, and is not overwritten: name another file by --file",
+            "{} already exists: choose another file with --file",
             path.display()
         )),
         _ => PluginError::File { path: path.to_owned(), source },
@@ -283,7 +283,7 @@ mod tests {
             .collect();
         assert_eq!(files[0], ("dump/a.txt".to_owned(), "content".to_owned()));
         assert_eq!(files[1].0, "dump/errors.txt");
-        assert!(files[1].1.starts_with("b.txt: this cluster does not know IPAddressPools"));
+        assert!(files[1].1.starts_with("b.txt: the cluster has no CRD for IPAddressPools"));
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(made.unwrap().permissions().mode() & 0o777, 0o600);
         let (code, text) = again.unwrap_err();
         assert_eq!(code, 2);
-        assert!(text.ends_with("exists, and is not overwritten: name another file by --file"));
+        assert!(text.ends_with(" already exists: choose another file with --file"));
     }
 
     #[test]

@@ -74,13 +74,13 @@ pub(super) fn claim(world: &World, named: &Named) -> Result<LeaseName, PluginErr
     match (of_address(), claims.next(), claims.next()) {
         (Some(claim), _, _) | (None, Some(claim), None) => Ok(claim.clone()),
         (None, None, _) => Err(PluginError::Usage(format!(
-            "{} has no address: `kubectl leasehold explain {0}` says why",
+            "{} has no address: `kubectl leasehold explain {0}` gives the reason",
             named.service
         ))),
         (None, Some(_), Some(_)) => {
             let addresses: Vec<_> = row.addresses.iter().map(ToString::to_string).collect();
             Err(PluginError::Usage(format!(
-                "each address of {} has an owner of its own: name one of {}",
+                "the addresses of {} have separate owners: specify one of {}",
                 named.service,
                 addresses.join(", ")
             )))
@@ -144,10 +144,10 @@ mod tests {
             ("web/shop", Ok("web/shop")),
             ("192.0.2.1", Ok("web/shop")),
             ("2001:db8::2", Ok("web/dual")),
-            ("192.0.2.9", Err("there is no Service with the address 192.0.2.9")),
-            ("shpo", Err("there is no Service web/shpo: did you mean web/shop?")),
-            ("other/shop", Err("there is no Service other/shop: did you mean web/shop?")),
-            ("nothing-like-it", Err("there is no Service web/nothing-like-it")),
+            ("192.0.2.9", Err("Service with the address 192.0.2.9 does not exist")),
+            ("shpo", Err("Service web/shpo does not exist: did you mean web/shop?")),
+            ("other/shop", Err("Service other/shop does not exist: did you mean web/shop?")),
+            ("nothing-like-it", Err("Service web/nothing-like-it does not exist")),
         ] {
             let read = service(&world(), "web", text);
             let read = read.map(|it| it.service).map_err(|error| error.to_string());
@@ -163,12 +163,13 @@ mod tests {
             ("2001:db8::2", Ok("2001-db8-0-0-0-0-0-2.address.leasehold")),
             (
                 "dual",
-                Err("each address of web/dual has an owner of its own: name one of 192.0.2.2, \
+                Err("the addresses of web/dual have separate owners: specify one of 192.0.2.2, \
                      2001:db8::2"),
             ),
             (
                 "waits",
-                Err("web/waits has no address: `kubectl leasehold explain web/waits` says why"),
+                Err("web/waits has no address: `kubectl leasehold explain web/waits` gives the \
+                     reason"),
             ),
         ] {
             let named = service(&world(), "web", text).unwrap();

@@ -192,7 +192,7 @@ fn line(change: &Change, format: LineFormat) -> Result<String, PluginError> {
         let text = serde_json::to_string(change);
         return text.map(|it| it + "\n").map_err(|error| PluginError::Format(error.to_string()));
     }
-    let end = |node: &Option<String>| node.clone().unwrap_or_else(|| "nobody".to_owned());
+    let end = |node: &Option<String>| node.clone().unwrap_or_else(|| "<none>".to_owned());
     let deleted = change.services.is_empty();
     let services = if deleted { change.claim.clone() } else { change.services.join(",") };
     let tone = if change.to.is_some() { Tone::Good } else { Tone::Bad };

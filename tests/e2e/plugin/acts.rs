@@ -95,7 +95,7 @@ pub async fn a_drained_node_owns_nothing_until_it_is_told_otherwise() -> Result<
         }
     }
     let stays = lab.plugin(&["drain", last.name()])?.with_code(1)?;
-    ensure!(stays.text.contains("nobody else can take"), "{stays:?}");
+    ensure!(stays.text.contains("no other node can take"), "{stays:?}");
     ensure!(scene.service.answers(&scene.cluster, scene.vip)?, "it does not answer");
 
     for node in scene.cluster.nodes() {

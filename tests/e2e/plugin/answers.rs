@@ -152,7 +152,7 @@ pub async fn a_simulation_says_what_happens_when_the_node_dies() -> Result<()> {
     print!("{}", lab.plugin(&["simulate", "--node-down", dies.name()])?.with_code(0)?.text);
     let all: Vec<&str> = scene.cluster.nodes().iter().map(leasehold_lab::Node::name).collect();
     let nobody = lab.plugin(&["simulate", "--node-down", &all.join(",")])?.with_code(1)?;
-    ensure!(nobody.text.contains("Nobody could take"), "{nobody:?}");
+    ensure!(nobody.text.contains("No node could take"), "{nobody:?}");
 
     dies.dies()?;
     dies.speaker()?.kill().await?;
