@@ -72,15 +72,15 @@ pub(super) fn check(read: &Announcers) -> Vec<Finding> {
     let found = found.chain(cilium.iter().flatten().map(of_cilium));
     let mut findings: Vec<Finding> = found
         .map(|who| {
-            let fix = "have it announce none of the addresses of Leasehold's pools, by pools and classes \
-                       that do not overlap, or remove it";
-            Finding::warn(CHECK, format!("{who} announces addresses as well"), fix)
+            let fix = "use separate pools and classes, so that it does not announce addresses of \
+                       Leasehold's pools, or remove it";
+            Finding::warn(CHECK, format!("{who} may announce the same addresses"), fix)
         })
         .collect();
     let unread = [sets.as_ref().err(), pods.as_ref().err(), cilium.as_ref().err()];
     findings.extend(unread.into_iter().flatten().map(|why| Finding::skipped(CHECK, why)));
     if findings.is_empty() {
-        return vec![Finding::ok(CHECK, "no other load balancer is known to the API server")];
+        return vec![Finding::ok(CHECK, "no other load balancer found")];
     }
     findings
 }
@@ -120,16 +120,16 @@ pub(super) fn heard(view: &View<'_>) -> Vec<Finding> {
     if heard.is_empty() {
         return vec![Finding::ok(
             HEARD,
-            "no other host announced an address in the last ten minutes",
+            "no other host announced an address within the last ten minutes",
         )];
     }
     let finding = |((address, mac), nodes): (_, Vec<&NodeName>)| {
         let text = format!(
-            "the host with MAC address {mac} announced {address}: heard by {}",
+            "the host with MAC address {mac} announced {address} (received by {})",
             listed(&nodes)
         );
-        let fix = "find it by its MAC address (the switch's table, `ip neigh` on hosts) and take the address \
-                   from it, or out of the pool";
+        let fix = "find the host by its MAC address (table of the switch, `ip neigh`), and remove the address \
+                   from the host or from the pool";
         Finding::warn(HEARD, text, fix)
     };
     heard.into_iter().map(finding).collect()
@@ -146,10 +146,10 @@ pub(super) fn strangers(view: &View<'_>, pools: &[IPAddressPool]) -> Vec<Finding
                 row.addresses.iter().find(|ip| ranges.iter().any(|range| range.contains(**ip)))?;
             let class = row.class.as_deref().unwrap_or("none");
             let text = format!(
-                "Service {name} (loadBalancerClass {class}) has {address}, which is in a pool of \
-                 Leasehold, from somebody else"
+                "Service {name} (loadBalancerClass {class}) has {address} from another controller, but \
+                 a pool of Leasehold contains it"
             );
-            let fix = "take the address out of the pool, or give the Service another";
+            let fix = "remove the address from the pool, or change the address of the Service";
             Some(Finding::warn(STRANGERS, text, fix))
         })
         .collect()
@@ -160,11 +160,12 @@ pub(super) fn writers(view: &View<'_>) -> Vec<Finding> {
     let contested = view.world().services.iter().filter_map(|(name, row)| {
         let condition = row.condition(ALLOCATED).filter(|it| it.reason == OTHER_WRITER)?;
         let text = format!("Service {name}: {}", condition.message);
-        Some(Finding::warn(WRITERS, text, "have the field manager that it names leave it alone"))
+        let fix = "configure the named field manager to ignore this Service";
+        Some(Finding::warn(WRITERS, text, fix))
     });
     let findings: Vec<Finding> = contested.collect();
     if findings.is_empty() {
-        let text = "nobody else undoes what the operator writes to Services";
+        let text = "no other controller reverts writes of the operator";
         return vec![Finding::ok(WRITERS, text)];
     }
     findings

@@ -129,8 +129,8 @@ fn operator(operator: &Operator) -> Finding {
         Operator::Still(_) | Operator::Absent => Finding::fail(
             OPERATOR,
             operator.trouble().unwrap_or_default(),
-            "look at its pods: kubectl -n leasehold-system get pods -l \
-             app.kubernetes.io/component=operator; new Services get no addresses meanwhile",
+            "check its pods: kubectl -n leasehold-system get pods -l \
+             app.kubernetes.io/component=operator; until then, new Services get no addresses",
         ),
     }
 }
@@ -172,7 +172,8 @@ fn text(findings: &[Finding]) -> String {
     }
     let count = |level| findings.iter().filter(|it| it.level == level).count();
     let (fails, warns) = (count(Level::Fail), count(Level::Warn));
-    format!("{}\n{fails} failed, {warns} to look at\n", table.text())
+    let plural = if warns == 1 { "" } else { "s" };
+    format!("{}\n{fails} failed, {warns} warning{plural}\n", table.text())
 }
 
 #[cfg(test)]
@@ -194,7 +195,7 @@ mod tests {
              -> set strictARP: true\n\
              rights   skipped   not allowed\n\
              \n\
-             1 failed, 0 to look at\n"
+             1 failed, 0 warnings\n"
         );
     }
 }

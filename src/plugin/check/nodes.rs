@@ -38,7 +38,7 @@ pub(super) fn kernels(nodes: &[Node]) -> Vec<Finding> {
     }
     if old.is_empty() {
         return match fine {
-            0 => vec![Finding::skipped(KERNEL, "no node tells its kernel (status.nodeInfo)")],
+            0 => vec![Finding::skipped(KERNEL, "no node reports its kernel (status.nodeInfo)")],
             fine => {
                 let text = format!("Linux 5.10 or later on {fine} of {} nodes", nodes.len());
                 vec![Finding::ok(KERNEL, text)]
@@ -48,12 +48,12 @@ pub(super) fn kernels(nodes: &[Node]) -> Vec<Finding> {
     let finding = |((impossible, kernel), nodes): ((bool, String), Vec<String>)| {
         let nodes = listed(&nodes);
         if impossible {
-            let text = format!("{kernel} cannot mark addresses: no speaker runs on {nodes}");
-            let fix = "update the kernel to 5.10 or later, or leave these nodes out by the DaemonSet's \
-                       nodeSelector";
+            let text = format!("{kernel} cannot mark addresses: the speaker cannot run on {nodes}");
+            let fix = "update the kernel to 5.10 or later, or exclude these nodes with the nodeSelector of \
+                       the DaemonSet";
             Finding::fail(KERNEL, text, fix)
         } else {
-            let text = format!("{kernel} is older than Linux 5.10 on {nodes}: nobody has tried it");
+            let text = format!("{kernel} on {nodes} is older than Linux 5.10 and untested");
             Finding::warn(KERNEL, text, "update the kernel to 5.10 or later")
         }
     };
@@ -82,15 +82,15 @@ pub(super) fn addresses(nodes: &[Node], view: &View<'_>, pools: &[IPAddressPool]
             if !is_its_own(&name, ip, view) {
                 let text = format!("Node {name} has the InternalIP {ip}, which is {whose}");
                 let fix = format!(
-                    "set --node-ip of the kubelet on {name} to the node's own address and restart it, or take \
-                     {ip} out of the pool"
+                    "set --node-ip of the kubelet on {name} to the node's own address and restart it, or \
+                     remove {ip} from the pool"
                 );
                 findings.push(Finding::fail(NODE_IP, text, fix));
             }
         }
     }
     if findings.is_empty() && looked_at {
-        let text = "no node's InternalIP is an address for Services";
+        let text = "no InternalIP of a node is an address of a pool or Service";
         findings.push(Finding::ok(NODE_IP, text));
     }
     findings
@@ -150,12 +150,12 @@ mod tests {
             ("6.18.44-fc", "linux", Level::Ok, "on 1 of 1 nodes"),
             ("5.10.0-28-amd64", "linux", Level::Ok, "on 1 of 1 nodes"),
             ("5.14.0-427.el9.x86_64", "linux", Level::Ok, "on 1 of 1 nodes"),
-            ("4.18.0-553.el8_10.x86_64", "linux", Level::Warn, "older than Linux 5.10 on a"),
-            ("5.4.0-190-generic", "linux", Level::Warn, "older than Linux 5.10 on a"),
-            ("4.9.337", "linux", Level::Fail, "no speaker runs on a"),
-            ("3.10.0-1160.el7.x86_64", "linux", Level::Fail, "no speaker runs on a"),
-            ("10.0.20348.2582", "windows", Level::Skipped, "no node tells"),
-            ("", "linux", Level::Skipped, "no node tells"),
+            ("4.18.0-553.el8_10.x86_64", "linux", Level::Warn, "on a is older than Linux 5.10"),
+            ("5.4.0-190-generic", "linux", Level::Warn, "on a is older than Linux 5.10"),
+            ("4.9.337", "linux", Level::Fail, "the speaker cannot run on a"),
+            ("3.10.0-1160.el7.x86_64", "linux", Level::Fail, "the speaker cannot run on a"),
+            ("10.0.20348.2582", "windows", Level::Skipped, "no node reports"),
+            ("", "linux", Level::Skipped, "no node reports"),
         ];
         for (release, system, level, words) in rows {
             let found = kernels(&[node("a", release, system, "192.0.2.1")]);
@@ -164,9 +164,8 @@ mod tests {
         }
         let both = ["5.10.1", "4.19.1"].map(|release| node(release, release, "linux", "192.0.2.1"));
         let found = kernels(&both);
-        assert!(
-            matches!(found.as_slice(), [it] if it.message.ends_with("on 4.19.1: nobody has tried it"))
-        );
+        let expected = "on 4.19.1 is older than Linux 5.10 and untested";
+        assert!(matches!(found.as_slice(), [it] if it.message.ends_with(expected)), "{found:?}");
     }
 
     #[test]

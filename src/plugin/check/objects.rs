@@ -33,8 +33,9 @@ pub(super) fn definitions(read: &Result<Vec<CustomResourceDefinition>, String>) 
         let established = |type_: &str, status: &str| type_ == "Established" && status == "True";
         let mut conditions = conditions.into_iter().flatten();
         if !conditions.any(|it| established(&it.type_, &it.status)) {
-            let text = format!("{name} is installed, and not established");
-            findings.push(Finding::fail(DEFINITIONS, text, "kubectl describe crd tells why"));
+            let text = format!("{name} is installed but not established");
+            let fix = format!("see kubectl describe crd {name}");
+            findings.push(Finding::fail(DEFINITIONS, text, fix));
         }
     }
     if findings.is_empty() {
@@ -56,8 +57,8 @@ pub(super) fn pools(pools: &[IPAddressPool]) -> Vec<Finding> {
             let both = ours.iter().flat_map(|a| theirs.iter().filter_map(|b| a.intersection(b)));
             let both: Vec<String> = both.map(|range| range.to_string()).collect();
             if !both.is_empty() {
-                let text = format!("pools {first} and {second} both hold {}", both.join(", "));
-                let fix = "take it out of one of them; until then the earlier pool has it";
+                let text = format!("pools {first} and {second} both contain {}", both.join(", "));
+                let fix = "remove it from one of them; until then the older pool holds it";
                 findings.push(Finding::fail(POOLS, text, fix));
             }
         }
@@ -72,11 +73,11 @@ pub(super) fn pools(pools: &[IPAddressPool]) -> Vec<Finding> {
     match (pools.len(), findings.is_empty()) {
         (0, _) => vec![Finding::warn(
             POOLS,
-            "there is no IPAddressPool: no Service gets an address",
-            "kubectl apply -f examples/pool.yaml, with addresses of yours",
+            "no IPAddressPool exists: Services get no addresses",
+            "create one (examples/pool.yaml)",
         )],
         (count, true) => {
-            vec![Finding::ok(POOLS, format!("{count} can be used, and no two overlap"))]
+            vec![Finding::ok(POOLS, format!("{count} valid, without overlaps"))]
         }
         (_, false) => findings,
     }
@@ -101,13 +102,14 @@ pub(super) fn policies(policies: &[AnnouncementPolicy], view: &View<'_>) -> Vec<
         }
         if let Some(message) = said(conditions(), EFFECTIVE, "False") {
             let text = format!("policy {name}: {message}");
-            findings.push(Finding::warn(POLICIES, text, "correct or delete what matches nothing"));
+            let fix = "correct or remove the parts that match nothing";
+            findings.push(Finding::warn(POLICIES, text, fix));
         }
     }
     if findings.is_empty() {
         let text = match policies.len() {
-            0 => "there is none: everything is announced with the defaults".to_owned(),
-            count => format!("{count} can be followed, and all of them match something"),
+            0 => "no policy: the defaults apply to all Services".to_owned(),
+            count => format!("{count} valid, and all match at least one object"),
         };
         findings.push(Finding::ok(POLICIES, text));
     }
@@ -148,7 +150,7 @@ mod tests {
         ]);
         let [finding] = &found[..] else { panic!("{found:?}") };
         assert_eq!(finding.level, Level::Fail);
-        assert_eq!(finding.message, "pools a and b both hold 192.0.2.100-192.0.2.127");
+        assert_eq!(finding.message, "pools a and b both contain 192.0.2.100-192.0.2.127");
         assert_eq!(pools(&[pool("a", &["192.0.2.0/25"])])[0].level, Level::Ok);
         assert_eq!(pools(&[])[0].level, Level::Warn);
     }

@@ -47,7 +47,7 @@ pub(super) fn check(found: &Found) -> Vec<Finding> {
     let text = match found {
         Err(why) => return vec![Finding::skipped(CHECK, why)],
         Ok(None) => {
-            let text = format!("no ConfigMap {NAME} in {NAMESPACE}: its mode is not known");
+            let text = format!("no ConfigMap {NAME} in {NAMESPACE}: the mode is unknown");
             return vec![Finding::skipped(CHECK, text)];
         }
         Ok(Some(text)) => text,
@@ -55,7 +55,7 @@ pub(super) fn check(found: &Found) -> Vec<Finding> {
     let configuration = match serde_yaml_ng::from_str::<Option<Configuration>>(text) {
         Ok(configuration) => configuration.unwrap_or_default(),
         Err(error) => {
-            let text = format!("its configuration cannot be read: {error}");
+            let text = format!("the configuration is invalid: {error}");
             return vec![Finding::skipped(CHECK, text)];
         }
     };
@@ -72,7 +72,11 @@ pub(super) fn check(found: &Found) -> Vec<Finding> {
         )];
     }
     let strict = if mode == Some("ipvs") { " with strictARP" } else { "" };
-    vec![Finding::ok(CHECK, format!("mode {}{strict}", mode.unwrap_or("of the platform")))]
+    let text = match mode {
+        Some(mode) => format!("mode {mode}{strict}"),
+        None => "default mode of the platform".to_owned(),
+    };
+    vec![Finding::ok(CHECK, text)]
 }
 
 #[cfg(test)]

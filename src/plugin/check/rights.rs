@@ -121,7 +121,7 @@ pub(super) async fn check(cluster: &Cluster) -> Result<Vec<Finding>, PluginError
         };
         if found.is_none() {
             let text = format!(
-                "there is no service account {account} in {}: what it may do is not known",
+                "service account {account} does not exist in {}: its permissions are unknown",
                 cluster.system
             );
             findings.push(Finding::skipped(CHECK, text));
@@ -140,9 +140,9 @@ pub(super) async fn check(cluster: &Cluster) -> Result<Vec<Finding>, PluginError
 
 fn verdict(account: &str, all: usize, lacking: &[String]) -> Finding {
     if lacking.is_empty() {
-        return Finding::ok(CHECK, format!("{account} has all {all} rights that it needs"));
+        return Finding::ok(CHECK, format!("{account} has all {all} required permissions"));
     }
-    let text = format!("{account} may not {}", lacking.join(", "));
+    let text = format!("{account} lacks permission to {}", lacking.join(", "));
     Finding::fail(CHECK, text, "apply the roles of deploy/base")
 }
 

@@ -97,21 +97,22 @@ pub(super) fn sessions(view: &View<'_>, renewed: &BTreeSet<NodeName>) -> Vec<Fin
         let fix = "kubectl get announcementpolicies; change their nodeSelectors";
         findings.push(Finding::fail(SESSIONS, "no node may announce", fix));
     } else if without.len() == selected.len() {
-        let fix = "kubectl get pods -n leasehold-system; their logs say why";
+        let fix = "check the pods and logs: kubectl get pods -n leasehold-system";
         findings.push(Finding::fail(SESSIONS, "no node has a session: no speaker runs", fix));
     } else if !without.is_empty() {
         let text = format!("no session, so no running speaker: {}", listed(&without));
-        let fix = "run a speaker there, or leave the node out by a policy's nodeSelectors";
+        let fix =
+            "run a speaker on these nodes, or exclude them with the nodeSelectors of a policy";
         findings.push(Finding::warn(SESSIONS, text, fix));
     }
     if !still.is_empty() {
-        let text = format!("a session that is not renewed: {}", listed(&still));
+        let text = format!("session not renewed: {}", listed(&still));
         let fix = "the speaker hangs, or cannot reach the API server: see its log";
         findings.push(Finding::fail(SESSIONS, text, fix));
     }
     if !restarting.is_empty() {
-        let text = format!("the speaker restarts: {}", listed(&restarting));
-        findings.push(Finding::warn(SESSIONS, text, "look again in half a minute"));
+        let text = format!("speaker restarting: {}", listed(&restarting));
+        findings.push(Finding::warn(SESSIONS, text, "repeat the check in 30 seconds"));
     }
     if !drained.is_empty() {
         let text = format!("drained by annotation: {}", listed(&drained));
@@ -122,12 +123,12 @@ pub(super) fn sessions(view: &View<'_>, renewed: &BTreeSet<NodeName>) -> Vec<Fin
     };
     let silent: Vec<_> = selected.iter().filter(silent).collect();
     if !silent.is_empty() {
-        let text = format!("kube-proxy does not answer any more: {}", listed(&silent));
-        let fix = "look at its pod and log there; where it was replaced, restart the speakers";
+        let text = format!("kube-proxy has stopped answering: {}", listed(&silent));
+        let fix = "check its pod and log; if you have replaced kube-proxy, restart the speakers";
         findings.push(Finding::warn(SESSIONS, text, fix));
     }
     if findings.is_empty() {
-        let text = format!("{} of {0} nodes that may announce live", selected.len());
+        let text = format!("all {} nodes that may announce have a live session", selected.len());
         findings.push(Finding::ok(SESSIONS, text));
     }
     findings
@@ -184,11 +185,13 @@ pub(super) fn ways(view: &View<'_>) -> Vec<Finding> {
     }
     for (owner, nodes) in unheard {
         let text = format!(
-            "{owner} does not answer for its addresses when it is asked as clients ask, by {}",
+            "{owner} does not answer client requests for its addresses (tested by {})",
             listed(&nodes)
         );
-        let fix = "there, set rp_filter=2 and arp_filter=0 on the interface that has the addresses, or have \
-                   its routes to the clients lead through that interface";
+        let fix = format!(
+            "on {owner}, set rp_filter=2 and arp_filter=0 on the interface with the addresses, or route to \
+             the clients through it"
+        );
         findings.push(Finding::warn(WAYS, text, fix));
     }
     if findings.is_empty() && view.world().sessions.keys().any(|node| view.live(node).is_some()) {
@@ -215,16 +218,19 @@ pub(super) fn interfaces(view: &View<'_>, pools: &[IPAddressPool]) -> Vec<Findin
         let Some((_, range)) = lacking.first() else { continue };
         findings.push(if lacking.len() == live.len() {
             let text = format!(
-                "pool {name}: no node has an interface whose subnet holds {range}; such addresses are \
-                 announced where the default route leads"
+                "pool {name}: no node has a subnet that contains {range}; the interface with the default \
+                 route announces these addresses"
             );
-            let fix = "nothing, if they are routed there; else give the nodes an address in that subnet";
+            let fix = "no action is needed if the addresses are routed to that segment; otherwise, add an \
+                       address of that subnet to the nodes";
             Finding::warn(INTERFACES, text, fix)
         } else {
             let nodes = listed(lacking.iter().map(|(node, _)| *node));
-            let text = format!("pool {name}: no interface whose subnet holds {range} on {nodes}");
-            let fix = "these nodes announce none of it: give them an address in that subnet, or leave \
-                       them out by a policy's nodeSelectors";
+            let text = format!("pool {name}: no subnet that contains {range} on {nodes}");
+            let fix = format!(
+                "these nodes cannot announce {range}: add an address of that subnet, or exclude the nodes \
+                 with the nodeSelectors of a policy"
+            );
             Finding::warn(INTERFACES, text, fix)
         });
     }
@@ -278,7 +284,7 @@ mod tests {
         let (here, drain, restarts) = ("192.0.2.250/24", annotation::DRAIN, annotation::RESTARTING);
         let both = || vec![session("a", here, &[]), session("b", here, &[])];
         for (what, sessions, renewed, expected) in [
-            ("all live", both(), &["a", "b"][..], (Level::Ok, "2 of 2 nodes")),
+            ("all live", both(), &["a", "b"][..], (Level::Ok, "all 2 nodes")),
             ("one hangs", both(), &["a"], (Level::Fail, "not renewed: b")),
             ("one has none", vec![session("a", here, &[])], &["a"], (Level::Warn, "speaker: b")),
             ("none runs", Vec::new(), &[], (Level::Fail, "no node has a session")),
@@ -292,7 +298,7 @@ mod tests {
                 "one restarts",
                 vec![session("a", here, &[]), session("b", here, &[restarts])],
                 &["a"],
-                (Level::Warn, "the speaker restarts: b"),
+                (Level::Warn, "speaker restarting: b"),
             ),
         ] {
             let world = world(&["a", "b"], sessions);
@@ -308,7 +314,7 @@ mod tests {
         let silent = world(&["a", "b"], vec![session("a", here, &[]), silent]);
         let renewed = ["a", "b"].map(|name| name.parse().unwrap()).into();
         let found = super::sessions(&View::new(&silent), &renewed);
-        assert_eq!(found[0].message, "kube-proxy does not answer any more: b");
+        assert_eq!(found[0].message, "kube-proxy has stopped answering: b");
         let nobody = world(&[], Vec::new());
         let found = super::sessions(&View::new(&nobody), &BTreeSet::new());
         assert_eq!(found[0].message, "no node may announce");
@@ -378,7 +384,7 @@ mod tests {
         let [finding] = &found[..] else { panic!("{found:?}") };
         assert_eq!(finding.level, Level::Warn);
         assert!(
-            finding.message.starts_with("a does not answer") && finding.message.ends_with("by b")
+            finding.message.starts_with("a does not answer") && finding.message.ends_with("by b)")
         );
     }
 
@@ -391,8 +397,8 @@ mod tests {
         let (near, far) = ("192.0.2.250/24", "198.51.100.1/24");
         for (a, b, expected) in [
             (near, near, (Level::Ok, "each node has a subnet")),
-            (near, far, (Level::Warn, "no interface whose subnet holds 192.0.2.0-192.0.2.15 on b")),
-            (far, far, (Level::Warn, "no node has an interface whose subnet holds")),
+            (near, far, (Level::Warn, "no subnet that contains 192.0.2.0-192.0.2.15 on b")),
+            (far, far, (Level::Warn, "no node has a subnet that contains")),
         ] {
             let world = world(&["a", "b"], vec![session("a", a, &[]), session("b", b, &[])]);
             let found = super::interfaces(&View::new(&world), std::slice::from_ref(&pool));

@@ -93,20 +93,19 @@ pub(super) fn check(read: &Webhooks) -> Vec<Finding> {
         }
         let seconds = hook.timeout_seconds.unwrap_or(10);
         let name = format!("{configuration} ({})", hook.name);
-        let fix =
-            "exclude the namespaces of the leases by its namespaceSelector, or leases by its rules";
+        let fix = "exclude the namespaces of the Leases with its namespaceSelector, or Leases with its rules";
         let perhaps = !hook.match_conditions.is_empty();
         let ignores = hook.failure_policy.as_deref() == Some("Ignore");
         findings.push(if ignores || perhaps {
-            let perhaps = if perhaps { ", unless its matchConditions say no" } else { "" };
+            let perhaps = if perhaps { ", unless its matchConditions exclude it" } else { "" };
             let text = format!(
-                "{name} is called for each write of a lease{perhaps}: each may take up to {seconds} s \
-                 longer"
+                "{name} is called for every write of a Lease{perhaps}: each write may take up to \
+                 {seconds} s longer"
             );
             Finding::warn(CHECK, text, fix)
         } else {
             let text = format!(
-                "{name} is called for each write of a lease and fails closed: while it is away no \
+                "{name} is called for every write of a Lease and fails closed: while it is unavailable, no \
                  address moves, and each write may take up to {seconds} s longer"
             );
             Finding::fail(CHECK, text, fix)
@@ -114,7 +113,7 @@ pub(super) fn check(read: &Webhooks) -> Vec<Finding> {
     }
     findings.extend(read.unread.iter().map(|why| Finding::skipped(CHECK, why)));
     if findings.is_empty() {
-        findings.push(Finding::ok(CHECK, "none is called for leases"));
+        findings.push(Finding::ok(CHECK, "no webhook is called for Leases"));
     }
     findings
 }

@@ -62,18 +62,18 @@ pub async fn a_check_finds_pools_that_overlap_and_webhooks_on_leases() -> Result
     let well = findings(lab, 0)?;
     for (check, word) in [
         ("definitions", "are installed"),
-        ("pools", "no two overlap"),
+        ("pools", "without overlaps"),
         ("rights", "leasehold-speaker has all"),
         ("rights", "leasehold-operator has all"),
-        ("webhooks", "none"),
+        ("webhooks", "no webhook"),
         ("kernel", "Linux 5.10 or later on 4 of 4 nodes"),
-        ("node-ip", "no node's InternalIP"),
-        ("speakers", "of 3 nodes"),
+        ("node-ip", "no InternalIP of a node"),
+        ("speakers", "all 3 nodes"),
         ("interfaces", "each node has a subnet"),
         ("mtu", "the same on all"),
         ("heard", "no other host"),
         ("announcers", "no other load balancer"),
-        ("writers", "nobody else"),
+        ("writers", "no other controller"),
     ] {
         let ok = found(&well, check, "ok", &[word]);
         let partly = check == "speakers" && found(&well, check, "warn", &["plugcheck-worker-1"]);
@@ -93,7 +93,7 @@ pub async fn a_check_finds_pools_that_overlap_and_webhooks_on_leases() -> Result
     lab.apply(webhook()).await?;
     let slow = findings(lab, 0)?;
     ensure!(
-        found(&slow, "webhooks", "warn", &["all-things", "each write of a lease"]),
+        found(&slow, "webhooks", "warn", &["all-things", "every write of a Lease"]),
         "{slow:#?}"
     );
     lab.delete(&webhook()).await?;
@@ -101,7 +101,7 @@ pub async fn a_check_finds_pools_that_overlap_and_webhooks_on_leases() -> Result
     let far = pool("far", "198.51.100.0/24");
     lab.apply(far.clone()).await?;
     let unreachable = findings(lab, 0)?;
-    let words = ["pool far", "no node has an interface whose subnet holds 198.51.100.0-"];
+    let words = ["pool far", "no node has a subnet that contains 198.51.100.0-"];
     ensure!(found(&unreachable, "interfaces", "warn", &words), "{unreachable:#?}");
     lab.delete(&far).await?;
 
