@@ -152,11 +152,13 @@ fn furnish() -> Result<()> {
     shell::run(Command::new("ip").args(["link", "set", "dev", "lo", "up"]))
 }
 
-/// Leaves nothing but logs in a folder that is kept.
+/// Leaves nothing but logs in a folder that is kept. A link is removed, and not what it leads to: some lead
+/// into the repository.
 fn prune(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
             prune(&path)?;
             // Fails, as it should, while logs are left inside.
             drop(fs::remove_dir(&path));
@@ -165,4 +167,28 @@ fn prune(folder: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn what_a_link_leads_to_is_not_pruned() -> Result<()> {
+        let (kept, other) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        fs::write(other.path().join("policy.yaml"), "")?;
+        fs::write(kept.path().join("speaker.log"), "")?;
+        fs::write(kept.path().join("kubeconfig"), "")?;
+        symlink(other.path(), kept.path().join("examples"))?;
+
+        prune(kept.path())?;
+
+        assert!(other.path().join("policy.yaml").exists());
+        let left: Vec<_> = fs::read_dir(kept.path())?.collect::<Result<_, _>>()?;
+        let names: Vec<_> = left.iter().map(fs::DirEntry::file_name).collect();
+        assert_eq!(names, ["speaker.log"]);
+        Ok(())
+    }
 }
