@@ -70,7 +70,7 @@ impl Election {
         let named: BTreeSet<_> = naming.map(|claim| claim.interfaces.clone()).collect();
         if self.named != named {
             self.named = named;
-            self.listening.stale = true;
+            self.watch.stale = true;
             self.choose_interfaces();
         }
     }
@@ -103,7 +103,7 @@ impl Election {
         }
         self.open.note_all();
         if !std::mem::take(&mut self.bared).is_empty() {
-            self.listening.stale = true;
+            self.watch.stale = true;
             self.choose_interfaces();
         }
     }

@@ -19,7 +19,8 @@ use super::orphans::LastOwner;
 use super::refresh::{IN_FLIGHT, THROTTLED};
 use super::requests::{Pending, Purpose};
 use super::story::{Cause, OwnerId};
-use super::taking::Why;
+use super::taking::{Acquire, Why};
+use super::improve::JOINED;
 use super::tenure::Tenure;
 use super::validity::Owner;
 use crate::clock::Instant;
@@ -36,6 +37,15 @@ const ELSEWHERE: Duration = Duration::from_millis(100);
 /// What a claim says that its owner gave up.
 pub(super) fn released_by(owner: &NodeName, cause: &str) -> String {
     format!("released by {owner}: {cause}")
+}
+
+/// Signs that a claim was given out that nobody had.
+#[derive(Clone, Copy, Debug, Default)]
+struct GivenOut {
+    /// It has an owner now, and had none.
+    seen: bool,
+    /// It was given to this node because it had joined.
+    taken: bool,
 }
 
 impl Election {
@@ -66,8 +76,6 @@ impl Election {
         deadlines.extend(self.open.first_due());
         deadlines.extend((self.published.count() > 0).then_some(self.refresh.due));
         deadlines.extend(self.asking_around());
-        deadlines.extend(self.handover_deadline());
-        deadlines.extend(self.improving.deadline());
         self.first_ahead(deadlines)
     }
 
@@ -88,7 +96,13 @@ impl Election {
         self.touch_counting(&names);
         for name in &names {
             self.note_holder(name);
-            self.settle_owner(now, name, actions);
+            let given_out = self.settle_owner(now, name, actions);
+            if given_out.seen {
+                self.improving.note_given_out(now);
+            }
+            if given_out.taken {
+                self.improving.note_given_out(now);
+            }
             self.tell_served(now, name, actions);
         }
         self.give_up_listed(&names);
@@ -103,12 +117,12 @@ impl Election {
             self.keep_link(now, &names);
             self.keep_what_may_stay(now, &names, actions);
             for name in &names {
-                self.advance_claim(now, name, desired.claim(name), &desired, actions);
+                self.pursue(now, name, &desired, actions);
             }
             while self.has_room()
                 && let Some(name) = self.open.next_for_room()
             {
-                self.advance_claim(now, &name, desired.claim(&name), &desired, actions);
+                self.pursue(now, &name, &desired, actions);
             }
             self.improve(now, &desired);
             self.advance_handovers(now, &names, &desired, actions);
@@ -136,7 +150,13 @@ impl Election {
     }
 
     /// Brings what this node believes to own in line with what is stored.
-    fn settle_owner(&mut self, now: Instant, name: &LeaseName, actions: &mut Vec<Action>) {
+    fn settle_owner(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        actions: &mut Vec<Action>,
+    ) -> GivenOut {
+        let mut given_out = GivenOut::default();
         let stored = self.claims.get(name).cloned();
         let owner = stored.as_ref().map_or(Owner::Nobody, |stored| self.owner(stored));
         let (live, own) = (self.own.id.is_some(), self.own_id());
@@ -145,9 +165,9 @@ impl Election {
         if owner != Owner::Nobody && !doubtful {
             self.note_owned(now);
         }
-        let Some(tenure) = self.tenures.get_mut(name) else { return };
+        let Some(tenure) = self.tenures.get_mut(name) else { return given_out };
         if doubtful && tenure.mine && live {
-            return;
+            return given_out;
         }
         if let (Some(stored), Owner::Nobody) = (&stored, &owner) {
             tenure.note_given_up(now, stored);
@@ -164,9 +184,9 @@ impl Election {
                 LastOwner { node, session, transitions: record.transitions, successor }
             });
             if tenure.note_owner(now, last) {
-                self.improving.note_given_out(now);
+                given_out.seen = true;
             }
-            if self.silences.forsaken(name).is_none() {
+            if !self.forsaken.contains_key(name) {
                 tenure.orphan = None;
             }
         }
@@ -176,12 +196,11 @@ impl Election {
         }
         match owner {
             Owner::Me if !tenure.mine => {
-                let Some(stored) = stored else { return };
+                let Some(stored) = stored else { return given_out };
                 tenure.mine = true;
                 tenure.yielding = None;
                 tenure.orphan = None;
-                self.note_taken(now, &stored);
-                let Some(tenure) = self.tenures.get_mut(name) else { return };
+                given_out.taken = stored.record.cause.ends_with(JOINED);
                 let provisional = tenure.provisional.take().filter(|_| tenure.probing.is_none());
                 if provisional.is_none() {
                     self.ownerships += 1;
@@ -223,6 +242,7 @@ impl Election {
             }
             Owner::Other(_) | Owner::Nobody => {}
         }
+        given_out
     }
 
     pub(super) fn lose_all_claims(
@@ -245,38 +265,79 @@ impl Election {
         }
     }
 
+    /// Does what is due about one claim.
+    fn pursue(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        desired: &Desired,
+        actions: &mut Vec<Action>,
+    ) {
+        let claim = desired.claim(name);
+        if let Some(claim) = claim.filter(|_| self.is_blocked(name)) {
+            let acquire = self.outlive_outage(now, name, claim, actions);
+            self.acquire(now, name, claim, acquire, desired, actions);
+        }
+        let acquire = self.advance_claim(now, name, claim, actions);
+        if let Some(claim) = claim {
+            self.acquire(now, name, claim, acquire, desired, actions);
+        }
+    }
+
+    fn acquire(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        claim: &DesiredClaim,
+        acquire: Option<Acquire>,
+        desired: &Desired,
+        actions: &mut Vec<Action>,
+    ) {
+        match acquire {
+            Some(Acquire::Succeed(stored)) => {
+                self.succeed(now, name, claim, &stored, desired, actions);
+            }
+            Some(Acquire::Provisionally(stored)) => {
+                self.take_provisionally(now, name, claim, stored.as_deref(), actions);
+            }
+            None => {}
+        }
+    }
+
+    /// Whether a request on the claim has to be answered, or to be sent, first.
+    fn is_blocked(&self, name: &LeaseName) -> bool {
+        let pending = || self.is_pending(&Target::Claim(name.clone()));
+        self.tenures.get(name).is_some_and(|tenure| tenure.must_read || pending())
+    }
+
     fn advance_claim(
         &mut self,
         now: Instant,
         name: &LeaseName,
         claim: Option<&DesiredClaim>,
-        desired: &Desired,
         actions: &mut Vec<Action>,
-    ) {
+    ) -> Option<Acquire> {
         let target = Target::Claim(name.clone());
         let pending = self.is_pending(&target);
-        let blocked = |tenure: &Tenure| pending || tenure.must_read;
-        if let Some(claim) = claim.filter(|_| self.tenures.get(name).is_some_and(blocked)) {
-            self.outlive_outage(now, name, claim, actions);
-        }
-        let Some(tenure) = self.tenures.get(name).filter(|_| !pending) else { return };
+        let Some(tenure) = self.tenures.get(name).filter(|_| !pending) else { return None };
         if tenure.must_read && now >= tenure.retry {
             self.with(name, |tenure| tenure.must_read = false);
             self.read(now, target, actions);
-            return;
+            return None;
         }
         if tenure.must_read {
-            return;
+            return None;
         }
         if tenure.mine {
             self.hold_claim(now, name, claim, actions);
         } else if let Some(claim) = claim {
-            self.take_claim(now, name, claim, desired, actions);
+            return self.take_claim(now, name, claim, actions);
         } else if let Some(stored) = self.claims.get(name).filter(|stored| self.names_us(stored)) {
             // Set back to when it was ours, and nobody but us can tell that it is not any more.
             let stored = Arc::clone(stored);
             self.leave_claim(now, name, &stored, &Leaving::unasked(), actions);
         }
+        None
     }
 
     fn hold_claim(
@@ -421,7 +482,6 @@ impl Election {
         name: &LeaseName,
         pending: &Pending,
         answer: &Answer,
-        actions: &mut Vec<Action>,
     ) {
         if matches!(answer, Answer::Throttled) {
             self.refresh.throttle(now, pending.sent);
@@ -456,7 +516,6 @@ impl Election {
                 });
             }
         }
-        self.conflict_answered(now, name, pending, answer, actions);
     }
 
     pub(super) fn with(&mut self, name: &LeaseName, change: impl FnOnce(&mut Tenure)) {

@@ -69,8 +69,6 @@ impl Probing {
 /// Foreign hosts that were heard.
 #[derive(Debug, Default)]
 pub(super) struct Conflicts {
-    /// The MAC addresses of speakers that were heard, ever.
-    speakers: BTreeSet<MacAddr>,
     disputes: BTreeMap<LeaseName, Dispute>,
     /// Up to when reads because of frames are accounted for.
     reads: Instant,
@@ -86,14 +84,11 @@ impl Conflicts {
 
     fn note_foreign(&mut self, now: Instant, ip: IpAddr, mac: MacAddr) {
         let is_known = self.foreign.contains_key(&(ip, mac));
-        if !self.speakers.contains(&mac) && (is_known || self.foreign.len() < FOREIGN) {
+        if is_known || self.foreign.len() < FOREIGN {
             self.foreign.insert((ip, mac), now);
         }
     }
 
-    pub(super) fn has_heard(&self, mac: MacAddr) -> bool {
-        self.speakers.contains(&mac)
-    }
 }
 
 /// Somebody else announces an address of ours.
@@ -239,7 +234,7 @@ impl Election {
         }
         let speaker = self.speaker_with(mac).is_some();
         if speaker {
-            self.conflicts.speakers.insert(mac);
+            self.heard_speakers.insert(mac);
         }
         self.hear_old_owner(now, heard, actions);
         self.silences.heard(now, heard);
@@ -249,7 +244,7 @@ impl Election {
         for name in &claims {
             self.published.touch(name);
         }
-        if !claims.is_empty() && !speaker {
+        if !claims.is_empty() && !speaker && !self.heard_speakers.contains(&mac) {
             self.conflicts.note_foreign(now, address, mac);
         }
         for name in claims {

@@ -9,18 +9,19 @@ use leasehold_crds::lease::{
     Claim, Incarnation, LeaseName, Record as _, Session, SessionId, SessionInterface, Stored,
 };
 use leasehold_crds::names::{InterfaceName, InterfacePattern, NodeName};
+use pnet_base::MacAddr;
 
 use super::cache::Cache;
 use super::conflict::Conflicts;
 use super::event::{Action, Answer, Event, Fact, Frame, Interface, RequestId, Target};
 use super::improve::Improving;
 use super::joining::Joining;
-use super::listening::Listening;
+use super::listening::{Listening, WatchChanges};
 use super::old_owners::OldOwners;
 use super::open::Open;
 use super::own_session::OwnSession;
-use super::peers::Peers;
-use super::provisional::Api;
+use super::peers::{Peers, SessionReads};
+use super::provisional::{Api, Outage};
 use super::proxy::Proxy;
 use super::publish::Published;
 use super::readiness::NotReady;
@@ -28,7 +29,7 @@ use super::record::OwnRecord;
 use super::requests::{Pending, Purpose};
 use super::serving::{KernelView, Serving};
 use super::session::EDITED;
-use super::silence::Silences;
+use super::silence::{Forsaken, Silences};
 use super::speakers::Speakers;
 use super::tenure::Tenures;
 use super::unlisted::Unlisted;
@@ -97,6 +98,15 @@ pub struct Election {
     pub(super) voices: Voices,
     pub(super) silences: Silences,
     pub(super) listening: Listening,
+    pub(super) watch: WatchChanges,
+    /// The nodes with a live session that no longer answer on some segment.
+    pub(super) silent: BTreeSet<NodeName>,
+    /// Valid claims whose owner is silent and that are taken without a fence, since when.
+    pub(super) forsaken: BTreeMap<LeaseName, Forsaken>,
+    /// The MAC addresses of speakers that were heard, ever.
+    pub(super) heard_speakers: BTreeSet<MacAddr>,
+    pub(super) reads: SessionReads,
+    pub(super) outage: Outage,
     pub(super) api: Api,
     pub(super) old_owners: OldOwners,
     pub(super) requests: BTreeMap<RequestId, Pending>,
@@ -156,6 +166,12 @@ impl Election {
             voices: Voices::default(),
             silences: Silences::default(),
             listening: Listening::default(),
+            watch: WatchChanges::default(),
+            silent: BTreeSet::new(),
+            forsaken: BTreeMap::new(),
+            heard_speakers: BTreeSet::new(),
+            reads: SessionReads::default(),
+            outage: Outage::default(),
             api: Api::new(now),
             old_owners: OldOwners::default(),
             requests: BTreeMap::new(),
@@ -212,7 +228,7 @@ impl Election {
                 self.api.listed_claims();
                 self.claims.list(now, all);
                 self.open.note_all();
-                self.listening.stale = true;
+                self.watch.stale = true;
             }
             Event::Claim(stored) => {
                 let name = stored.name.clone();
@@ -228,14 +244,14 @@ impl Election {
                 self.claims.listed_at(now, asked, claims);
                 self.go_on(asked);
                 self.open.note_all();
-                self.listening.stale = true;
+                self.watch.stale = true;
             }
             Event::Desired(desired) => {
                 let before = self.desired.as_deref();
                 let changed: Vec<LeaseName> = desired.changed(before).cloned().collect();
                 self.open.note_desired(before, &desired, &changed);
                 self.note_asked_of_proxy(&changed, &desired);
-                self.listening.note_asked(changed);
+                self.watch.note_asked(changed);
                 self.improving.note_desired(&desired);
                 let own = desired.nodes.get(&self.config.node).copied();
                 self.not_ready.note_desired(now, own, &desired);
@@ -243,7 +259,7 @@ impl Election {
                 self.note_named();
             }
             Event::Interfaces(interfaces) => {
-                self.listening.stale = true;
+                self.watch.stale = true;
                 self.note_interfaces(now, interfaces);
             }
             Event::Hearing(hearing) => self.hearing = hearing,
@@ -272,6 +288,7 @@ impl Election {
             self.listening_deadline(),
             self.provisional_deadline(),
             self.claims_deadline(),
+            self.moves_deadline(),
             self.conflicts_deadline(),
             self.not_ready_deadline(),
             self.proxy_deadline(),
@@ -439,7 +456,7 @@ impl Election {
         let before = self.claims.revision();
         say(&mut self.claims);
         self.open.note(name);
-        self.listening.note_claim(name, self.claims.revision() != before);
+        self.watch.note_claim(name, self.claims.revision() != before);
     }
 
     fn answered(
@@ -483,7 +500,10 @@ impl Election {
             Target::Claim(_) if pending.purpose == Purpose::Confirm => {
                 self.confirmed(now, &name, &pending, answer);
             }
-            Target::Claim(_) => self.claim_answered(now, &name, &pending, answer, actions),
+            Target::Claim(_) => {
+                self.claim_answered(now, &name, &pending, answer);
+                self.conflict_answered(now, &name, &pending, answer, actions);
+            }
         }
     }
 

@@ -104,7 +104,12 @@ impl Yielding {
 }
 
 impl Election {
-    pub(super) fn handover_deadline(&self) -> Option<Instant> {
+    pub(super) fn moves_deadline(&self) -> Option<Instant> {
+        self.own.id.as_ref()?;
+        self.first_ahead(self.handover_deadline().into_iter().chain(self.improving.deadline()))
+    }
+
+    fn handover_deadline(&self) -> Option<Instant> {
         let free = |name: &LeaseName| !self.is_pending(&Target::Claim(name.clone()));
         let open = || self.open.iter().filter_map(|name| Some((name, self.tenures.get(name)?)));
         let handovers = open()
@@ -452,7 +457,7 @@ impl Election {
             Owner::Other(_) if !due => return,
             // Silent on a segment where it was heard: it does not serve what it owns.
             Owner::Other(_) => {
-                let heard = mac.is_some_and(|mac| self.conflicts.has_heard(mac));
+                let heard = mac.is_some_and(|mac| self.heard_speakers.contains(&mac));
                 heard && matches!(phase, Phase::ProbedTwice { .. } | Phase::TakingBack { .. })
             }
         };

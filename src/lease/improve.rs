@@ -44,7 +44,7 @@ const PREFERRED: &str = "another node is preferred";
 const BALANCE: &str = "another node has fewer addresses";
 const APART: &str = "another address of the service is on the node";
 /// ... where it was given out so lately that the policy has no say.
-const JOINED: &str = "a node has joined";
+pub(super) const JOINED: &str = "a node has joined";
 
 /// What is known about better nodes.
 #[derive(Debug, Default)]
@@ -304,12 +304,6 @@ impl Election {
         tenure.given_out.or_else(joined)
     }
 
-    /// Notes that this claim of ours was given to us because we had joined.
-    pub(super) fn note_taken(&mut self, now: Instant, stored: &Stored<Claim>) {
-        if stored.record.cause.ends_with(JOINED) {
-            self.improving.note_given_out(now);
-        }
-    }
 
     /// How many addresses each live node owns: all that are asked for count, also where a claim was edited
     /// and does not list them for a moment.

@@ -41,6 +41,7 @@ impl Election {
     pub(super) fn listen(&mut self, actions: &mut Vec<Action>) {
         let takes_part = self.is_informed() && self.own.id.is_some() && !self.own.is_ending();
         let (revision, listening) = (self.sessions.revision(), &mut self.listening);
+        listening.take_in(&mut self.watch);
         let other = std::mem::replace(&mut listening.takes_part, takes_part) != takes_part;
         let sessions = std::mem::replace(&mut listening.sessions, revision) != revision;
         let crews = std::mem::take(&mut listening.crews) || sessions;
@@ -357,7 +358,7 @@ impl Election {
 
     /// Whether a node with a live session no longer answers this one on some segment.
     pub(super) fn is_silent(&self, node: &NodeName) -> bool {
-        self.listening.silent.contains(node)
+        self.silent.contains(node)
     }
 
     /// Takes over what the wire says now.
@@ -388,8 +389,8 @@ impl Election {
             .iter()
             .filter(|(_, voice)| matches!(voice, Voice::Silent(silence) if !silence.node_answers));
         let silent: BTreeSet<NodeName> = silent.map(|(id, _)| id.node.clone()).collect();
-        self.listening.crews |= silent != self.listening.silent;
-        self.listening.silent = silent;
+        self.listening.crews |= silent != self.silent;
+        self.silent = silent;
         self.voices = voices;
         self.silences.follow(now, &self.voices);
     }
@@ -399,6 +400,27 @@ impl Election {
         let stored = self.sessions.get(id.node.as_str())?;
         let live = stored.record.holder.as_ref() == Some(&id.node) && is_under(stored, &id.session);
         live.then_some(stored)
+    }
+}
+
+/// Changes since the watchlist was made last.
+#[derive(Debug, Default)]
+pub(super) struct WatchChanges {
+    /// The claims of which something was said or asked: whether it was something else than before.
+    claims: BTreeMap<LeaseName, bool>,
+    /// Anything else that the watchlist is made from may have changed.
+    pub(super) stale: bool,
+}
+
+impl WatchChanges {
+    /// Something was said of a claim; whether it was something else than before.
+    pub(super) fn note_claim(&mut self, name: &LeaseName, says_else: bool) {
+        *self.claims.entry(name.clone()).or_default() |= says_else;
+    }
+
+    /// Something else is asked for of these claims.
+    pub(super) fn note_asked(&mut self, names: Vec<LeaseName>) {
+        self.claims.extend(names.into_iter().map(|name| (name, true)));
     }
 }
 
@@ -412,29 +434,25 @@ pub(super) struct Listening {
     /// The claims of which something was said or asked since: whether it was something else than before.
     changed: BTreeMap<LeaseName, bool>,
     voiced: Voiced,
-    /// The nodes with a live session that no longer answer on some segment.
-    silent: BTreeSet<NodeName>,
     /// Others may poll, …
     crews: bool,
     /// … or anything else that it is made from may have changed.
-    pub(super) stale: bool,
+    stale: bool,
     /// Blind segments, and from when on that is reported: at first every segment is.
     blind: BTreeMap<InterfaceName, Instant>,
     reported: BTreeSet<InterfaceName>,
 }
 
 impl Listening {
-    /// Something was said of a claim; whether it was something else than before. If not it matters only where
-    /// nobody is heard for it: then its holder may be one whose session is not known yet.
-    pub(super) fn note_claim(&mut self, name: &LeaseName, says_else: bool) {
-        if says_else || !self.voiced.parts.contains_key(name) {
-            *self.changed.entry(name.clone()).or_default() |= says_else;
+    /// Takes in what has changed. What was said again of a claim matters only where nobody is heard for it:
+    /// then its holder may be one whose session is not known yet.
+    fn take_in(&mut self, changes: &mut WatchChanges) {
+        self.stale |= std::mem::take(&mut changes.stale);
+        for (name, says_else) in std::mem::take(&mut changes.claims) {
+            if says_else || !self.voiced.parts.contains_key(&name) {
+                *self.changed.entry(name).or_default() |= says_else;
+            }
         }
-    }
-
-    /// Something else is asked for of these claims.
-    pub(super) fn note_asked(&mut self, names: Vec<LeaseName>) {
-        self.changed.extend(names.into_iter().map(|name| (name, true)));
     }
 
     /// Segments that have been blind for long.

@@ -163,6 +163,22 @@ impl Open {
         Some(name)
     }
 
+    /// Nothing is to be done about this claim.
+    pub(super) fn close(&mut self, name: &LeaseName) {
+        self.names.remove(name);
+    }
+
+    /// Nothing is to be done about this claim before that.
+    pub(super) fn wait(&mut self, name: &LeaseName, what: For) {
+        self.names.remove(name);
+        self.waiting.insert(name.clone(), what);
+    }
+
+    /// Whether the next pass looks at this claim, or one that comes.
+    pub(super) fn contains(&self, name: &LeaseName) -> bool {
+        self.names.contains(name) || self.waiting.contains(name)
+    }
+
     /// The claims that are asked for with this address.
     pub(super) fn governing(&self, address: IpAddr) -> impl Iterator<Item = &LeaseName> {
         self.governing.get(&address).into_iter().flatten()
@@ -179,7 +195,7 @@ impl Election {
             || open.ending != self.own.ending;
         let nodes = std::mem::take(&mut open.nodes);
         if std::mem::take(&mut open.all) {
-            self.listening.stale |= open.sessions != self.sessions.revision() || !nodes.is_empty();
+            self.watch.stale |= open.sessions != self.sessions.revision() || !nodes.is_empty();
             open.sessions = self.sessions.revision();
             open.session.clone_from(&self.own.id);
             open.ending = self.own.ending;
@@ -194,7 +210,7 @@ impl Election {
                 holder.is_some_and(|it| *it == self.config.node || nodes.contains(it.as_str()))
             };
             for stored in self.claims.stored().filter(concerned) {
-                self.listening.note_claim(&stored.name, true);
+                self.watch.note_claim(&stored.name, true);
                 open.names.insert(stored.name.clone());
             }
             open.names.extend(self.published.counting().cloned());
@@ -215,10 +231,9 @@ impl Election {
         for name in looked_at {
             let claim = desired.claim(name);
             if self.is_settled(now, name, claim) {
-                self.open.names.remove(name);
+                self.open.close(name);
             } else if let Some(what) = self.waits_for(now, name, claim) {
-                self.open.names.remove(name);
-                self.open.waiting.insert(name.clone(), what);
+                self.open.wait(name, what);
             }
         }
         debug_assert_eq!(self.overlooked(now, desired), None, "it is neither settled nor open");
@@ -227,9 +242,7 @@ impl Election {
     /// A claim that is not settled and at which the next pass would not look: there is none.
     fn overlooked(&self, now: Instant, desired: &Desired) -> Option<&LeaseName> {
         let mut closed =
-            self.claims.iter().map(|(name, _)| name).filter(|name| {
-                !self.open.names.contains(*name) && !self.open.waiting.contains(name)
-            });
+            self.claims.iter().map(|(name, _)| name).filter(|name| !self.open.contains(name));
         closed.find(|name| !self.is_settled(now, name, desired.claim(name)))
     }
 
@@ -252,7 +265,7 @@ impl Election {
             && tenure.provisional.is_none()
             && tenure.probing.is_none()
             && tenure.handover.is_none()
-            && self.silences.forsaken(name).is_none()
+            && !self.forsaken.contains_key(name)
             && !self.is_pending(&Target::Claim(name.clone()));
         if !nobodys || !idle {
             return None;
@@ -290,7 +303,7 @@ impl Election {
             && tenure.orphan.is_none()
             && tenure.handover.is_none()
             && stored.record.successor.is_none()
-            && self.silences.forsaken(name).is_none();
+            && !self.forsaken.contains_key(name);
         idle && match self.owner(stored) {
             Owner::Me => self.is_served_as_asked(name, tenure, stored, claim),
             Owner::Other(_) => !tenure.mine && !self.is_in_doubt(stored),

@@ -117,7 +117,7 @@ impl Election {
             .map(|it| {
                 let before = it.before.and_then(|before| before.edited.as_ref());
                 let owner = before.or_else(|| self.edited_owner(it.name));
-                owner.filter(|_| self.silences.forsaken(it.name).is_none()).cloned()
+                owner.filter(|_| !self.forsaken.contains_key(it.name)).cloned()
             })
             .collect();
         let mut lists = Candidates::new(self, desired);
@@ -245,7 +245,7 @@ impl Election {
                 continue;
             }
             let owned = self.claims.get(name).is_some_and(|s| self.owner(s) != Owner::Nobody);
-            if owned && self.silences.forsaken(name).is_none() {
+            if owned && !self.forsaken.contains_key(name) {
                 continue;
             }
             let Some(orphan) = tenure.orphan.as_deref() else {
@@ -364,7 +364,7 @@ impl Election {
         lists: &mut Candidates<'a>,
         forsakers: &mut Forsakers<'a>,
     ) -> Rc<[&'a NodeName]> {
-        if let Some(forsaken) = self.silences.forsaken(name) {
+        if let Some(forsaken) = self.forsaken.get(name) {
             let next = forsakers.0.len();
             let (number, pollers) = forsakers
                 .0

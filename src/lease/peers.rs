@@ -33,12 +33,17 @@ const LONGEST: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     suspects: BTreeMap<LeaseName, Suspect>,
-    /// When the last uncached read of each session that was answered had been sent, and when the
-    /// next one may be because a claim names a session that is not known.
-    reads: BTreeMap<LeaseName, Instant>,
-    next_reads: BTreeMap<LeaseName, Instant>,
     /// No session will have been silent for long before that, if that is known: there may be thousands.
     none_silent_before: Option<Instant>,
+}
+
+/// Uncached reads of the sessions of others.
+#[derive(Debug, Default)]
+pub(super) struct SessionReads {
+    /// When the last one of each session that was answered had been sent, …
+    answered: BTreeMap<LeaseName, Instant>,
+    /// … and when the next one may be because a claim names a session that is not known.
+    next: BTreeMap<LeaseName, Instant>,
 }
 
 /// A session that was silent for as long as it said.
@@ -56,11 +61,6 @@ pub(super) fn duration(session: &Session, config: &Config) -> Duration {
 }
 
 impl Peers {
-    /// When the last read of the session of `node` that was answered had been sent.
-    pub(super) fn read(&self, node: &NodeName) -> Option<Instant> {
-        self.reads.get(node.as_str()).copied()
-    }
-
     /// Something is said of a session now; it may be silent for `least` at least.
     pub(super) fn note_session(&mut self, now: Instant, least: Duration) {
         self.none_silent_before = self.none_silent_before.map(|until| until.min(now + least));
@@ -70,14 +70,27 @@ impl Peers {
     pub(super) const fn note_all(&mut self) {
         self.none_silent_before = None;
     }
+}
+
+impl SessionReads {
+    /// When the last read of the session of `node` that was answered had been sent.
+    pub(super) fn read(&self, node: &NodeName) -> Option<Instant> {
+        self.answered.get(node.as_str()).copied()
+    }
 
     /// Whether the session `name` may be read now because a claim names one that is not known.
     pub(super) fn may_read(&mut self, now: Instant, name: &LeaseName) -> bool {
-        let may = self.next_reads.get(name).is_none_or(|next| now >= *next);
+        let may = self.next.get(name).is_none_or(|next| now >= *next);
         if may {
-            self.next_reads.insert(name.clone(), now + RETRY);
+            self.next.insert(name.clone(), now + RETRY);
         }
         may
+    }
+
+    /// A read that was sent at `sent` was answered.
+    fn note_answered(&mut self, name: &LeaseName, sent: Instant) {
+        self.answered.insert(name.clone(), sent);
+        self.next.remove(name);
     }
 }
 
@@ -110,7 +123,7 @@ impl Election {
     pub(super) fn peers_deadline(&self) -> Option<Instant> {
         self.own.id.as_ref()?;
         let none_before = self.first_ahead(self.peers.none_silent_before);
-        let reads = self.peers.next_reads.values().copied();
+        let reads = self.reads.next.values().copied();
         let mut first = self.first_ahead(reads.chain(none_before));
         if none_before.is_some() {
             return first;
@@ -193,8 +206,7 @@ impl Election {
     ) {
         self.silence_answered(now, pending, answer);
         if pending.purpose.is_read() && matches!(answer, Answer::Session(_) | Answer::Absent) {
-            self.peers.reads.insert(name.clone(), pending.sent);
-            self.peers.next_reads.remove(name);
+            self.reads.note_answered(name, pending.sent);
         }
         if let (Purpose::Fence, Answer::Session(stored)) = (pending.purpose, answer)
             && let (Ok(node), Some(silence)) = (name.as_str().parse(), stored.record.silence)

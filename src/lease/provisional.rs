@@ -60,6 +60,11 @@ pub(super) struct Api {
     asked: Option<Instant>,
     sessions_listed: bool,
     claims_listed: bool,
+}
+
+/// The turn of what is served provisionally.
+#[derive(Debug, Default)]
+pub(super) struct Outage {
     /// When the next provisional address is asked for, and which was last.
     probe: Instant,
     probed: Option<LeaseName>,
@@ -258,11 +263,11 @@ impl Election {
         if !speaker || by_former && !heard.frame.announcement {
             return;
         }
-        if self.api.joined.is_none_or(|at| now.saturating_since(at) >= JOINED) {
-            self.api.joined = Some(now);
-            self.api.sweep =
+        if self.outage.joined.is_none_or(|at| now.saturating_since(at) >= JOINED) {
+            self.outage.joined = Some(now);
+            self.outage.sweep =
                 self.tenures.values().filter(|tenure| tenure.provisional.is_some()).count();
-            self.api.probe = now;
+            self.outage.probe = now;
         }
         let told = provisional.told.get(&heard.frame.mac).copied();
         let told = told.filter(|(_, last)| now.saturating_since(*last) < FORGOTTEN);
@@ -290,17 +295,17 @@ impl Election {
     /// Two halves of a segment may each have a provisional owner, or one of them the rightful one: as
     /// long as anything is served provisionally, it is asked for in turn.
     pub(super) fn probe_provisional(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if !self.api.unsettled || now < self.api.probe {
+        if !self.api.unsettled || now < self.outage.probe {
             return;
         }
         let served = |tenure: &Tenure| tenure.provisional.is_some() && tenure.probing.is_none();
-        for _ in 0..self.api.sweep.clamp(1, PROBES) {
-            let Some(name) = self.next_in_turn(self.api.probed.as_ref(), served) else { return };
-            self.api.probe = now + PROBE;
-            self.api.sweep = self.api.sweep.saturating_sub(1);
+        for _ in 0..self.outage.sweep.clamp(1, PROBES) {
+            let Some(name) = self.next_in_turn(self.outage.probed.as_ref(), served) else { return };
+            self.outage.probe = now + PROBE;
+            self.outage.sweep = self.outage.sweep.saturating_sub(1);
             let interface = self.tenures.get(&name).and_then(|tenure| tenure.interface.clone());
             let address = self.claims.get(&name).and_then(|s| s.record.addresses.first().copied());
-            self.api.probed = Some(name);
+            self.outage.probed = Some(name);
             if let (Some(address), Some(interface)) = (address, interface) {
                 actions.push(Action::Transmit { interface, frame: Frame::Probe(address) });
             }
@@ -312,7 +317,7 @@ impl Election {
             let returned = self.tenures.get(name)?.provisional.as_ref()?.returned?;
             Some(returned + RETURN)
         });
-        self.first_ahead(returning.chain(self.api.unsettled.then_some(self.api.probe)))
+        self.first_ahead(returning.chain(self.api.unsettled.then_some(self.outage.probe)))
     }
 
     fn node_with(&self, mac: MacAddr) -> Option<&NodeName> {

@@ -35,8 +35,6 @@ pub(super) struct Silences {
     suspicions: BTreeMap<VoiceId, Suspicion>,
     /// Owners that this node polls and that have never answered it, while the API server is gone.
     unheard: BTreeMap<VoiceId, Unheard>,
-    /// Valid claims whose owner is silent and that are taken without a fence, since when.
-    forsaken: BTreeMap<LeaseName, Forsaken>,
 }
 
 /// An owner that is silent on one segment.
@@ -106,22 +104,6 @@ impl Silences {
             }
         }
     }
-
-    /// When the first poll was sent that this owner did not answer, if it is silent.
-    pub(super) fn first(&self, id: &VoiceId) -> Option<Instant> {
-        self.suspicions.get(id).map(|suspicion| suspicion.silence.first)
-    }
-
-    /// The same of a node's session, on whichever segment it was first.
-    pub(super) fn first_of(&self, node: &NodeName, session: &SessionId) -> Option<Instant> {
-        let of = |id: &&VoiceId| id.node == *node && id.session == *session;
-        self.suspicions.keys().filter(of).filter_map(|id| self.first(id)).min()
-    }
-
-    /// The owner of `claim` that does not answer, where the claim may be taken from it.
-    pub(super) fn forsaken(&self, claim: &LeaseName) -> Option<&Forsaken> {
-        self.forsaken.get(claim)
-    }
 }
 
 impl Election {
@@ -159,10 +141,10 @@ impl Election {
                 }
             }
         }
-        for name in self.silences.forsaken.keys().chain(forsaken.keys()) {
+        for name in self.forsaken.keys().chain(forsaken.keys()) {
             self.open.note(name);
         }
-        self.silences.forsaken = forsaken;
+        self.forsaken = forsaken;
     }
 
     /// Does what is due about one silence; returns the claims that are to be taken without a fence.

@@ -88,8 +88,8 @@ pub struct Story {
 impl Election {
     /// Why a claim has no owner, and since when.
     pub(super) fn first_sign(&self, now: Instant, name: &LeaseName) -> (Cause, Instant) {
-        if let Some(forsaken) = self.silences.forsaken(name) {
-            return (Cause::Silence, self.silences.first(&forsaken.id).unwrap_or(now));
+        if let Some(forsaken) = self.forsaken.get(name) {
+            return (Cause::Silence, self.voices.first(&forsaken.id).unwrap_or(now));
         }
         let last = self.tenures.get(name).and_then(|tenure| tenure.last.as_ref());
         let Some(last) = last else { return (Cause::New, now) };
@@ -98,7 +98,7 @@ impl Election {
         });
         match ended.and_then(|session| session.record.silence) {
             Some(Silenced { evidence: Evidence::Wire, lasted }) => {
-                let own = self.silences.first_of(&last.node, &last.session);
+                let own = self.voices.first_of(&last.node, &last.session);
                 (Cause::Silence, own.unwrap_or(now - lasted))
             }
             Some(Silenced { evidence: Evidence::Lease, lasted }) => (Cause::Expiry, now - lasted),

@@ -30,54 +30,60 @@ impl Why {
     }
 }
 
+/// A way to serve a claim that another room has to go.
+#[derive(Debug)]
+pub(super) enum Acquire {
+    /// Its owner hands it over to this node.
+    Succeed(Arc<Stored<Claim>>),
+    /// The API server is gone.
+    Provisionally(Option<Arc<Stored<Claim>>>),
+}
+
 impl Election {
     pub(super) fn take_claim(
         &mut self,
         now: Instant,
         name: &LeaseName,
         claim: &DesiredClaim,
-        desired: &Desired,
         actions: &mut Vec<Action>,
-    ) {
-        let Some(tenure) = self.tenures.get(name) else { return };
+    ) -> Option<Acquire> {
+        let tenure = self.tenures.get(name)?;
         if now < tenure.retry || !self.has_room() {
-            return;
+            return None;
         }
         let stored = self.claims.get(name).cloned();
-        let forsaken = self.silences.forsaken(name).map(|forsaken| forsaken.since);
+        let forsaken = self.forsaken.get(name).map(|forsaken| forsaken.since);
         let owned = stored.as_ref().filter(|stored| self.owner(stored) != Owner::Nobody);
         if let Some(stored) = owned.filter(|_| forsaken.is_none()) {
-            self.succeed(now, name, claim, stored, desired, actions);
-            return;
+            return Some(Acquire::Succeed(Arc::clone(stored)));
         }
-        let Some(orphan) = &tenure.orphan else { return };
+        let orphan = tenure.orphan.as_ref()?;
         // Who serves it already need not wait for its turn.
         let served = self.serves_provisionally(name);
         let turn = self.turn(orphan);
         if !served && (now < turn || orphan.place.is_none()) {
-            return;
+            return None;
         }
         let (since, hear_since) = (orphan.since, orphan.hear_since);
         if !served && !self.hears_since(now, hear_since, claim, actions) {
-            return;
+            return None;
         }
-        let Some(tenure) = self.tenures.get(name) else { return };
-        let Some(orphan) = &tenure.orphan else { return };
+        let tenure = self.tenures.get(name)?;
+        let orphan = tenure.orphan.as_ref()?;
         if self.is_api_gone(now, forsaken.unwrap_or(since)) {
-            self.take_provisionally(now, name, claim, stored.as_deref(), actions);
-            return;
+            return Some(Acquire::Provisionally(stored));
         }
         if served && (self.is_settling() || forsaken.is_some() && self.is_returning(name)) {
-            return;
+            return None;
         }
         let (first, edited) = (orphan.place == Some(0), orphan.edited.is_some());
         let (sign, began) = orphan.sign;
         if first {
             self.report_address_of_a_node(name, claim, actions);
         }
-        let Some(tenure) = self.tenures.get(name) else { return };
+        let tenure = self.tenures.get(name)?;
         if self.may_take(now, tenure, claim).is_none() {
-            return;
+            return None;
         }
         let text = match (self.last_owner(name), edited) {
             (Some(last), _) if forsaken.is_some() => {
@@ -88,6 +94,7 @@ impl Election {
             (Some(last), _) => self.why_vacant(last, stored.as_deref()),
         };
         self.put_taken(now, name, claim, stored, Why::new(text, sign, began), actions);
+        None
     }
 
     /// What became of a write may stay unknown for as long as the API server is away: the wire decides
@@ -98,19 +105,18 @@ impl Election {
         name: &LeaseName,
         claim: &DesiredClaim,
         actions: &mut Vec<Action>,
-    ) {
-        let Some(tenure) = self.tenures.get(name) else { return };
-        let Some(orphan) = &tenure.orphan else { return };
+    ) -> Option<Acquire> {
+        let tenure = self.tenures.get(name)?;
+        let orphan = tenure.orphan.as_ref()?;
         let waits = now < tenure.retry || now < self.turn(orphan);
         if tenure.mine || tenure.provisional.is_some() || orphan.place.is_none() || waits {
-            return;
+            return None;
         }
         let (since, hear_since) = (orphan.since, orphan.hear_since);
-        let unanswered = self.silences.forsaken(name).map_or(since, |forsaken| forsaken.since);
-        if self.is_api_gone(now, unanswered) && self.hears_since(now, hear_since, claim, actions) {
-            let stored = self.claims.get(name).cloned();
-            self.take_provisionally(now, name, claim, stored.as_deref(), actions);
-        }
+        let unanswered = self.forsaken.get(name).map_or(since, |forsaken| forsaken.since);
+        let takes =
+            self.is_api_gone(now, unanswered) && self.hears_since(now, hear_since, claim, actions);
+        takes.then(|| Acquire::Provisionally(self.claims.get(name).cloned()))
     }
 
     /// How the last owner lost the claim, as its session or the claim itself says.

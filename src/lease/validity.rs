@@ -67,7 +67,7 @@ impl Election {
         });
         let same = known.is_some_and(|known| is_under(known, session));
         let seen = self.claims.entry(&stored.name).map(|entry| entry.changed);
-        let read = self.peers.read(holder);
+        let read = self.reads.read(holder);
         !later && !same && read.is_none_or(|read| seen.is_some_and(|seen| read < seen))
     }
 
@@ -86,7 +86,7 @@ impl Election {
             .collect();
         for name in doubtful {
             let target = Target::Session(name.clone());
-            if !self.is_pending(&target) && self.peers.may_read(now, &name) {
+            if !self.is_pending(&target) && self.reads.may_read(now, &name) {
                 self.read(now, target, actions);
             }
         }

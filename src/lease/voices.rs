@@ -76,6 +76,22 @@ pub struct Voices {
     pub unanswering: BTreeSet<VoiceId>,
 }
 
+impl Voices {
+    /// When the first poll was sent that this owner did not answer, if it is silent.
+    pub(super) fn first(&self, id: &VoiceId) -> Option<Instant> {
+        match self.owners.get(id) {
+            Some(Voice::Silent(silence)) => Some(silence.first),
+            _ => None,
+        }
+    }
+
+    /// The same of a node's session, on whichever segment it was first.
+    pub(super) fn first_of(&self, node: &NodeName, session: &SessionId) -> Option<Instant> {
+        let of = |id: &&VoiceId| id.node == *node && id.session == *session;
+        self.owners.keys().filter(of).filter_map(|id| self.first(id)).min()
+    }
+}
+
 /// What was last heard of one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Voice {
