@@ -1,0 +1,139 @@
+//! Cold starts: what nobody has is given out once those who may have it are there.
+//!
+//! Power comes back, the control plane does, or Leasehold is installed beside Services that exist: whoever had
+//! its session first would rank itself alone, and take everything. So for a moment after its session begins
+//! a speaker leaves claims alone that it has seen nobody lose, while a node that may take them has no
+//! session yet. All know the same Nodes and sessions: they begin together when the last one is there.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::names::NodeName;
+
+use crate::clock::Instant;
+use crate::desired::{Desired, DesiredClaim};
+use crate::lease::claim::Claims;
+use crate::lease::claim::addresses::lists;
+use crate::lease::claim::interface::CARRIER_LOST;
+use crate::lease::claim::state::Tenure;
+use crate::lease::context::Context;
+use crate::lease::session::state::LEFT;
+
+/// How long after its session began a speaker waits for others at most.
+pub(in crate::lease) const JOIN: Duration = Duration::from_secs(1);
+
+/// The same once it sees that anything has an owner: somebody waits no longer, or the cluster is up. It is
+/// long enough to see who has joined, and shorter than a step of the ranking.
+pub(in crate::lease) const BEGUN: Duration = Duration::from_millis(50);
+
+/// Speakers whose sessions begin within that time started together.
+pub(in crate::lease) const TOGETHER: Duration = Duration::from_secs(3);
+
+/// Whom a speaker waits for that has just joined.
+#[derive(Debug, Default)]
+pub(in crate::lease) struct Joining {
+    /// When the own session began, if it was not continued.
+    begun: Option<Instant>,
+    /// Until when it waits; none: for nobody.
+    until: Option<Instant>,
+    /// The nodes that may take something and have no session.
+    absent: BTreeSet<NodeName>,
+}
+
+impl Joining {
+    /// When the own session began, if it was not continued.
+    pub(in crate::lease) const fn begun(&self) -> Option<Instant> {
+        self.begun
+    }
+
+    /// Whether what starts now starts together with this speaker.
+    pub(in crate::lease) fn is_starting(&self, now: Instant) -> bool {
+        self.begun.is_none_or(|begun| now < begun + TOGETHER)
+    }
+}
+
+/// What this process knows of a claim from before it had an owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::lease) enum Origin {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// Nobody had it.
+    Nobodys,
+    /// Nobody had it, and it waited for others to join: all such claims are given out together.
+    Awaiting,
+}
+
+impl Claims {
+    /// The own session has begun.
+    pub(in crate::lease) fn begin_joining(&mut self, now: Instant) {
+        self.joining.begun = Some(now);
+        self.joining.until = Some(now + JOIN);
+        for (_, tenure) in self.tenures.iter_mut() {
+            tenure.origin = Origin::Unknown;
+        }
+    }
+
+    /// Something has an owner.
+    pub(in crate::lease) fn note_owned(&mut self, now: Instant) {
+        if let Some(until) = &mut self.joining.until
+            && now + BEGUN < *until
+        {
+            *until = now + BEGUN;
+            self.open.note_waiting();
+        }
+    }
+
+    /// Follows who has joined, and notes what is nobody's and what of that waits.
+    pub(in crate::lease) fn follow_joining(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        names: &[LeaseName],
+        desired: &Desired,
+    ) {
+        if self.joining.until.take_if(|until| now >= *until).is_some() {
+            self.joining.absent.clear();
+        }
+        if self.joining.until.is_some() {
+            let absent = desired.nodes.iter().filter(|(_, state)| state.takes());
+            let absent = absent.map(|(node, _)| node).filter(|node| Self::is_awaited(cx, node));
+            self.joining.absent = absent.cloned().collect();
+        }
+        for name in names {
+            let new = |tenure: &&Tenure| tenure.last.is_none() && tenure.orphan.is_none();
+            let Some(tenure) = self.tenures.get(name).filter(new) else { continue };
+            let listed = cx.claims().get(name).zip(desired.claims.get(name));
+            let Some((_, claim)) = listed.filter(|(stored, claim)| lists(stored, claim)) else {
+                continue;
+            };
+            let origin = if self.awaits_others(tenure, claim) {
+                Origin::Awaiting
+            } else {
+                tenure.origin.max(Origin::Nobodys)
+            };
+            self.with(cx, name, |tenure| tenure.origin = origin);
+        }
+    }
+
+    /// Whether `node` may be about to join: it has no session, and did not say that it leaves.
+    pub(in crate::lease) fn is_awaited(cx: &Context, node: &NodeName) -> bool {
+        let left = |cause: &str| cause == LEFT || cause == CARRIER_LOST;
+        *node != cx.config().node
+            && cx
+                .sessions()
+                .get(node.as_str())
+                .is_none_or(|stored| stored.record.holder.is_none() && !left(&stored.record.cause))
+    }
+
+    /// Whether a claim without an owner is left alone until others have joined.
+    pub(in crate::lease) fn awaits_others(&self, tenure: &Tenure, claim: &DesiredClaim) -> bool {
+        tenure.last.is_none() && self.joining.absent.iter().any(|node| claim.nodes.contains(node))
+    }
+
+    /// Until when at the latest.
+    pub(in crate::lease) const fn joined_by(&self) -> Option<Instant> {
+        self.joining.until
+    }
+}

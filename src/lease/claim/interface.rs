@@ -1,0 +1,209 @@
+//! The interface that carries a claim while this node owns it.
+//!
+//! It stays the same as long as it can carry the claim as well as any other of this node. Where its link
+//! goes down, or the policy, a subnet or a default route say something else, another one carries the
+//! addresses from then on, make before break and without a new owner; where there is none, the claim
+//! goes to another node.
+//!
+//! What subnets and default routes say counts once it has lasted: whoever replaces an address takes one off
+//! and puts one on, and the kernel reports an IPv6 address when it is usable, some time after it was added.
+//! Until then a link that has no address any more is what it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::names::InterfaceName;
+use pnet_base::MacAddr;
+
+use crate::clock::Instant;
+use crate::desired::DesiredClaim;
+use crate::lease::claim::Claims;
+use crate::lease::claim::release::{Leaving, Reason};
+use crate::lease::claim::state::Tenure;
+use crate::lease::context::Context;
+use crate::lease::context::links::SETTLED;
+use crate::lease::context::own_links::links;
+use crate::lease::context::requests::Purpose;
+use crate::lease::io::event::{Action, Interface};
+use crate::lease::placement::interface::names;
+
+/// Why what an interface without a carrier carried is given up.
+pub(in crate::lease) const CARRIER_LOST: &str = "carrier lost";
+
+impl Claims {
+    /// The interfaces of this node are these.
+    pub(in crate::lease) fn note_interfaces(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        interfaces: BTreeMap<InterfaceName, Interface>,
+    ) {
+        let readdressed = interfaces.iter().any(|(name, link)| {
+            let before = cx.all_interfaces().get(name);
+            before.is_some_and(|before| {
+                before.addresses != link.addresses
+                    || before.default_routes != link.default_routes
+                    || before.detours != link.detours
+            })
+        });
+        let is_bare = |name: &InterfaceName| {
+            let link = interfaces.get(name);
+            link.is_none_or(|link| link.carrier && link.addresses.is_empty())
+        };
+        let had = cx.own_interfaces().iter().filter(|(_, link)| !link.addresses.is_empty());
+        let bared = had.filter(|(name, _)| is_bare(name) && !cx.bared().contains_key(*name));
+        let bared: Vec<_> = bared.map(|(name, link)| (name.clone(), link.clone())).collect();
+        if readdressed || !bared.is_empty() {
+            *cx.readdressed_mut() = Some(now);
+        }
+        cx.bared_mut().retain(|name, _| is_bare(name));
+        cx.bared_mut().extend(bared);
+        *cx.all_interfaces_mut() = interfaces;
+        self.choose_interfaces(cx);
+    }
+
+    /// What policies name for what is asked for now.
+    pub(in crate::lease) fn note_named(&mut self, cx: &mut Context) {
+        let claims = cx.desired().into_iter();
+        let claims = claims.flat_map(|desired| desired.claims.values());
+        let naming = claims.filter(|claim| !claim.interfaces.is_empty());
+        let named: BTreeSet<_> = naming.map(|claim| claim.interfaces.clone()).collect();
+        if cx.named() != &named {
+            *cx.named_mut() = named;
+            cx.watch_mut().note_all();
+            self.choose_interfaces(cx);
+        }
+    }
+
+    /// Of an interface without an address nothing is said until a policy names it: there may be hundreds.
+    pub(in crate::lease) fn choose_interfaces(&mut self, cx: &mut Context) {
+        let all = cx.all_interfaces().iter();
+        let matters = |name: &InterfaceName, link: &Interface| {
+            let mut patterns = cx.named().iter().flatten();
+            !link.addresses.is_empty() || patterns.any(|pattern| pattern.matches(name))
+        };
+        let chosen = all.filter(|(name, link)| matters(name, link));
+        let bared = cx.bared().iter().filter(|(name, _)| !cx.is_deleted(name));
+        // Of two the later counts: as a link is now, where it matters so.
+        let chosen = bared.chain(chosen);
+        *cx.own_interfaces_mut() =
+            chosen.map(|(name, link)| (name.clone(), link.clone())).collect();
+        *cx.links_mut() = links(cx.own_interfaces());
+        cx.published_mut().note_change();
+        self.open.note_all();
+    }
+
+    /// Has what this node's addresses and default routes say count, once that has lasted.
+    pub(in crate::lease) fn settle_readdressed(&mut self, cx: &mut Context, now: Instant) {
+        if cx.readdressed_mut().take_if(|at| now >= *at + SETTLED).is_none() {
+            return;
+        }
+        self.open.note_all();
+        if !std::mem::take(cx.bared_mut()).is_empty() {
+            cx.watch_mut().note_all();
+            self.choose_interfaces(cx);
+        }
+    }
+
+    /// Has another interface carry what the one that does cannot carry as well any more, once somebody has
+    /// answered there.
+    pub(in crate::lease) fn keep_interface(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        name: &LeaseName,
+        claim: &DesiredClaim,
+    ) {
+        let may_stay = |it: &Tenure| it.leaving.as_ref().is_none_or(Leaving::is_for_a_link);
+        let idle = |tenure: &&Tenure| tenure.mine && tenure.probing.is_none() && may_stay(tenure);
+        let tenure = self.tenures.get(name).filter(idle);
+        let Some((tenure, better)) =
+            tenure.and_then(|tenure| Some((tenure, cx.better_interface(tenure, claim)?)))
+        else {
+            return;
+        };
+        let heard = cx.may_take(now, tenure, claim).filter(|(chosen, _)| chosen == better);
+        if let Some((better, _)) = heard {
+            self.with(cx, name, |tenure| tenure.interface = Some(better));
+        }
+    }
+
+    /// Gives up what lost its carrier: all claims with one write where all are concerned.
+    pub(in crate::lease) fn keep_link(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        names: &[LeaseName],
+    ) {
+        let mut lost = Vec::new();
+        for name in names {
+            let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.mine) else {
+                continue;
+            };
+            if cx.has_lost_carrier(tenure) {
+                lost.push(name.clone());
+            }
+        }
+        let held = || self.tenures.values().filter(|tenure| tenure.mine).count();
+        let all = lost.len() > 1 && lost.len() == held();
+        let releases = all && !cx.own().is_ending();
+        cx.own_mut().set_release(releases);
+        for name in lost {
+            if let Some(tenure) = self.tenures.get_mut(&name)
+                && tenure.leaving.is_none()
+            {
+                tenure.leaving = Some(Leaving::new(Reason::Link, CARRIER_LOST));
+                tenure.retry = now;
+            }
+        }
+    }
+
+    /// Whether a link is down and what it carried is still this node's. First that is given up: all that
+    /// would be said before of the link keeps others from hearing that nobody answers there any more.
+    pub(in crate::lease) fn gives_up_a_link(&self, cx: &Context) -> bool {
+        self.tenures.values().any(|tenure| tenure.mine && cx.has_lost_carrier(tenure))
+    }
+
+    /// The interface that carries a claim of this node, and its MAC address where there is such an interface.
+    pub(in crate::lease) fn carried_by(
+        &self,
+        cx: &Context,
+        name: &LeaseName,
+    ) -> Option<(&InterfaceName, Option<MacAddr>)> {
+        let interface = self.tenures.get(name)?.interface.as_ref()?;
+        Some((interface, cx.own_interfaces().get(interface).map(|link| link.mac)))
+    }
+
+    /// Whether the lease says which interface carries a claim of this node, and with which MAC address.
+    pub(in crate::lease) fn is_interface_told(&self, cx: &Context, stored: &Stored<Claim>) -> bool {
+        let record = &stored.record;
+        let (interface, mac) = self.carried_by(cx, &stored.name).unzip();
+        let same = interface == record.interface.as_ref() && mac.flatten() == record.mac;
+        same || mac.flatten().is_none()
+    }
+
+    /// Says so where it has changed; returns whether it has.
+    pub(in crate::lease) fn tell_interface(
+        &self,
+        cx: &mut Context,
+        now: Instant,
+        name: &LeaseName,
+        stored: &Arc<Stored<Claim>>,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let due = self.tenures.get(name).is_some_and(|tenure| now >= tenure.retry);
+        if self.is_interface_told(cx, stored) || !due || !self.has_room(cx) {
+            return false;
+        }
+        let record = self.held_record(cx, stored);
+        Self::put_claim(cx, now, name, Some(Arc::clone(stored)), record, Purpose::Refresh, actions);
+        true
+    }
+
+    /// Whether the policy names interfaces, and not the one that carries the claim.
+    pub(in crate::lease) fn is_barred(&self, name: &LeaseName, claim: &DesiredClaim) -> bool {
+        let carrying = self.tenures.get(name).and_then(|tenure| tenure.interface.as_ref());
+        !claim.interfaces.is_empty() && carrying.is_some_and(|carrying| !names(claim, carrying))
+    }
+}

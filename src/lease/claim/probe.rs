@@ -1,0 +1,176 @@
+//! Probes for the addresses of a claim before they are served (RFC 5227 section 2.1.1).
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use leasehold_crds::addresses::AddressSet;
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::names::InterfaceName;
+use pnet_base::MacAddr;
+
+use crate::clock::Instant;
+use crate::desired::DesiredClaim;
+use crate::lease::claim::Claims;
+use crate::lease::claim::release::{Leaving, Reason};
+use crate::lease::claim::state::Tenure;
+use crate::lease::context::Context;
+use crate::lease::io::event::{Action, Fact, Frame};
+
+/// Between the two probes of a new claim, and after the second.
+pub(in crate::lease) const PROBE: Duration = Duration::from_millis(20);
+
+/// Who looks at the probes so late may have been stopped, with the answers still to be read: they are
+/// sent again.
+pub(in crate::lease) const PROBED_LATE: Duration = Duration::from_millis(200);
+
+/// How often they are sent again, at most, where frames were dropped meanwhile: in a storm that does not end an
+/// address is served all the same.
+pub(in crate::lease) const ROUNDS: u32 = 3;
+
+/// A new claim whose address is probed for before it is added.
+#[derive(Debug)]
+pub(in crate::lease) struct Probing {
+    pub(in crate::lease) until: Instant,
+    pub(in crate::lease) second: Option<Instant>,
+    /// How often they were sent again.
+    pub(in crate::lease) round: u32,
+    /// An answer may have been dropped.
+    pub(in crate::lease) missed: bool,
+}
+
+impl Probing {
+    pub(in crate::lease) fn new(now: Instant, round: u32) -> Self {
+        Self { until: now + PROBE * 2, second: Some(now + PROBE), round, missed: false }
+    }
+}
+
+impl Claims {
+    /// Begins to probe for the addresses of a claim that nobody holds.
+    pub(in crate::lease) fn probe_first(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        name: &LeaseName,
+        stored: &Stored<Claim>,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(interface) = &stored.record.interface else { return };
+        self.probe_on(cx, now, name, interface, &stored.record.addresses, actions);
+    }
+
+    /// Begins to probe for `addresses` on `interface`.
+    pub(in crate::lease) fn probe_on(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        name: &LeaseName,
+        interface: &InterfaceName,
+        addresses: &AddressSet,
+        actions: &mut Vec<Action>,
+    ) {
+        self.with(cx, name, |tenure| tenure.probing = Some(Probing::new(now, 0)));
+        Self::probe(interface, addresses, actions);
+    }
+
+    /// Asks everybody for `addresses`.
+    pub(in crate::lease) fn probe(
+        interface: &InterfaceName,
+        addresses: &AddressSet,
+        actions: &mut Vec<Action>,
+    ) {
+        for address in addresses {
+            let frame = Frame::Probe(*address);
+            actions.push(Action::Transmit { interface: interface.clone(), frame });
+        }
+    }
+
+    pub(in crate::lease) fn advance_probes(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        actions: &mut Vec<Action>,
+    ) {
+        let probing =
+            |name: &&LeaseName| self.tenures.get(name).is_some_and(|t| t.probing.is_some());
+        let names: Vec<LeaseName> = self.open.iter().filter(probing).cloned().collect();
+        for name in names {
+            let Some(probing) = self.tenures.get(&name).and_then(|t| t.probing.as_ref()) else {
+                continue;
+            };
+            let again = probing.second.is_some_and(|at| now >= at);
+            let over = now >= probing.until;
+            let late = now >= probing.until + PROBED_LATE;
+            let missed = over && probing.missed && probing.round < ROUNDS;
+            let round = probing.round + u32::from(missed);
+            let interface = self.tenures.get(&name).and_then(|tenure| tenure.interface.clone());
+            if (late || missed)
+                && let Some(stored) = cx.claims().get(&name)
+                && let Some(interface) = &interface
+            {
+                let addresses = stored.record.addresses.clone();
+                self.with(cx, &name, |tenure| tenure.probing = Some(Probing::new(now, round)));
+                Self::probe(interface, &addresses, actions);
+                continue;
+            }
+            if again
+                && !over
+                && let (Some(stored), Some(interface)) = (cx.claims().get(&name), interface)
+            {
+                Self::probe(&interface, &stored.record.addresses, actions);
+            }
+            self.with(cx, &name, |tenure| {
+                if over {
+                    tenure.probing = None;
+                } else if again && let Some(probing) = &mut tenure.probing {
+                    probing.second = None;
+                }
+            });
+            if over {
+                self.serve_provisionally(cx, now, &name, actions);
+            }
+        }
+    }
+
+    /// The claims under which `address` is, was or will be served here.
+    pub(in crate::lease) fn claims_of(&self, address: IpAddr) -> Vec<LeaseName> {
+        let held = |name: &&LeaseName| self.tenures.get(name).is_some_and(Tenure::counts);
+        self.open.governing(address).filter(held).cloned().collect()
+    }
+
+    /// Says once that an address cannot be served because a node has it.
+    pub(in crate::lease) fn report_address_of_a_node(
+        &mut self,
+        cx: &Context,
+        name: &LeaseName,
+        claim: &DesiredClaim,
+        actions: &mut Vec<Action>,
+    ) {
+        let found = cx.address_of_a_node(claim);
+        let Some(tenure) = self.tenures.get_mut(name) else { return };
+        let address = found.as_ref().map(|(address, _)| *address);
+        let known = std::mem::replace(&mut tenure.address_of_a_node, address);
+        if let Some((address, node)) = found.filter(|_| known != address) {
+            let cause = format!("node {node} itself has this address");
+            Context::report(Fact::AddressConflict { claim: name.clone(), address, cause }, actions);
+        }
+    }
+
+    /// A host that is no speaker has the address of a new claim.
+    pub(in crate::lease) fn refuse_conflict(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        name: &LeaseName,
+        address: IpAddr,
+        mac: MacAddr,
+        actions: &mut Vec<Action>,
+    ) {
+        let cause = format!("{address} is used by {mac}, which is no speaker");
+        self.exclude_self(cx, now, name);
+        self.with(cx, name, |tenure| {
+            tenure.probing = None;
+            tenure.leaving = Some(Leaving::new(Reason::Address, &cause));
+        });
+        Context::report(Fact::AddressConflict { claim: name.clone(), address, cause }, actions);
+    }
+}

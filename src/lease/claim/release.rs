@@ -1,0 +1,169 @@
+//! Claims that are being given up: first the addresses go, then the claim.
+//!
+//! What has not been given up stays where the reason is gone. Without the API server it cannot be given up, and
+//! nobody else may be able to serve it: a link that was lost for a moment would leave it dark for as long as the
+//! API server is away. Meanwhile it may have become another's, or another may serve it: with the API server an
+//! uncached read says so, and without it the segment, as it does before anything is served provisionally.
+
+use leasehold_crds::lease::LeaseName;
+
+use crate::clock::Instant;
+use crate::lease::claim::Claims;
+use crate::lease::context::Context;
+use crate::lease::context::owner::Owner;
+use crate::lease::context::requests::{Pending, Purpose};
+use crate::lease::io::event::{Action, Target};
+
+/// A claim is being given up.
+#[derive(Clone, Debug)]
+pub(in crate::lease) struct Leaving {
+    /// For people.
+    pub(in crate::lease) cause: String,
+    pub(in crate::lease) reason: Reason,
+    /// Since when the reason is gone.
+    pub(in crate::lease) over: Option<Instant>,
+}
+
+/// What has to be otherwise for the claim to stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lease) enum Reason {
+    /// The link that carries it is lost.
+    Link,
+    /// Another host has an address of it, or the kernel does not take one.
+    Address,
+    /// It is to be elsewhere: that is not for this node to say.
+    Asked,
+    /// It is to be nowhere.
+    Unasked,
+}
+
+impl Leaving {
+    pub(in crate::lease) fn new(reason: Reason, cause: &str) -> Self {
+        Self { cause: cause.to_owned(), reason, over: None }
+    }
+
+    /// Nothing is asked of the claim.
+    pub(in crate::lease) fn unasked() -> Self {
+        Self::new(Reason::Unasked, "nothing asks for it any more")
+    }
+
+    /// Whether only a lost link is in the way.
+    pub(in crate::lease) fn is_for_a_link(&self) -> bool {
+        self.reason == Reason::Link
+    }
+
+    /// Whether the reason is gone.
+    pub(in crate::lease) const fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+}
+
+impl Claims {
+    /// Keeps what was to be given up for a reason that is gone.
+    pub(in crate::lease) fn keep_what_may_stay(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        names: &[LeaseName],
+        actions: &mut Vec<Action>,
+    ) {
+        let leaving =
+            |name: &&LeaseName| self.tenures.get(name).is_some_and(|it| it.leaving.is_some());
+        let names: Vec<LeaseName> = names.iter().filter(leaving).cloned().collect();
+        for name in &names {
+            let gone = self.is_reason_gone(cx, now, name);
+            self.with(cx, name, |tenure| {
+                if let Some(leaving) = &mut tenure.leaving {
+                    leaving.over = leaving.over.or(Some(now)).filter(|_| gone);
+                }
+            });
+            let ours = || cx.claims().get(name).is_some_and(|it| cx.owner(it) == Owner::Me);
+            if !gone || !ours() || Self::is_being_released(cx, name) {
+                continue;
+            }
+            if !cx.is_api_answering(now) {
+                self.stay_without_api(cx, now, name, actions);
+                continue;
+            }
+            let target = Target::Claim(name.clone());
+            let reads = || self.tenures.get(name).is_some_and(|tenure| tenure.must_read);
+            if cx.has_room_to_read() && !cx.is_pending(&target) && !reads() {
+                cx.read(now, target, actions);
+            }
+        }
+    }
+
+    /// Whether what speaks against this node having the claim is gone.
+    pub(in crate::lease) fn is_reason_gone(
+        &self,
+        cx: &Context,
+        now: Instant,
+        name: &LeaseName,
+    ) -> bool {
+        let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.mine) else {
+            return false;
+        };
+        let (Some(leaving), Some(claim)) = (&tenure.leaving, cx.desired_claim(name)) else {
+            return false;
+        };
+        let eligible = || tenure.ineligible.as_ref().is_none_or(|it| now >= it.until);
+        let serves = match leaving.reason {
+            // What is asked for again is there.
+            Reason::Link | Reason::Unasked => true,
+            Reason::Address => eligible() && cx.address_of_a_node(claim).is_none(),
+            Reason::Asked => false,
+        };
+        serves && !cx.own().is_ending() && !cx.has_lost_carrier(tenure)
+    }
+
+    /// Whether a release is under way that may be carried out.
+    pub(in crate::lease) fn is_being_released(cx: &Context, name: &LeaseName) -> bool {
+        cx.requests().values().any(|pending| match pending.purpose {
+            Purpose::Release => pending.target == Target::Claim(name.clone()),
+            Purpose::ReleaseSession => true,
+            _ => false,
+        })
+    }
+
+    /// Its lease was read after the reason was gone, and names this node.
+    pub(in crate::lease) fn stay_as_read(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        name: &LeaseName,
+        pending: &Pending,
+    ) {
+        let leaving = self.tenures.get(name).and_then(|tenure| tenure.leaving.as_ref());
+        let over = leaving.and_then(|leaving| leaving.over);
+        let ours = cx.claims().get(name).is_some_and(|stored| cx.owner(stored) == Owner::Me);
+        let fresh = pending.purpose == Purpose::Read && over.is_some_and(|at| pending.sent >= at);
+        if fresh && ours && self.is_reason_gone(cx, now, name) {
+            self.stay(cx, name);
+        }
+    }
+
+    /// Whoever serves it meanwhile answers.
+    pub(in crate::lease) fn stay_without_api(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        name: &LeaseName,
+        actions: &mut Vec<Action>,
+    ) {
+        let interface = self.tenures.get(name).and_then(|tenure| tenure.interface.clone());
+        let stored = cx.claims().get(name).cloned();
+        let (Some(interface), Some(stored)) = (interface, stored) else { return };
+        self.stay(cx, name);
+        self.probe_on(cx, now, name, &interface, &stored.record.addresses, actions);
+    }
+
+    pub(in crate::lease) fn stay(&mut self, cx: &mut Context, name: &LeaseName) {
+        self.ownerships += 1;
+        let ownership = self.ownerships;
+        self.with(cx, name, |tenure| {
+            tenure.leaving = None;
+            tenure.missing = None;
+            tenure.ownership = ownership;
+        });
+    }
+}

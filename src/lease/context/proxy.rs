@@ -1,0 +1,275 @@
+//! A node whose kube-proxy is silent or late.
+//!
+//! What comes for an address goes to pods by the rules of kube-proxy. Two things are told apart:
+//!
+//! * **It is silent**: it answered health checks, and for some seconds it does not. What rules there are stay,
+//!   so the node serves on, but follows no change of Services and endpoints. Its session says so, and all nodes
+//!   have it take only what no other node can. If that lasts it gives away what it has, make before break;
+//!   not while as many nodes are silent as are not: then what is wrong is not the node. Where it never
+//!   answered there is no kube-proxy, or it answers elsewhere, and nothing is said.
+//! * **It is late**: the rules for a claim are not there yet. An address that nobody serves (a new one, one
+//!   that was released) waits for them between its probes and its addition; the claim is taken at once, for
+//!   who waits is not to be the one whose kube-proxy is quickest. A successor takes what is handed to
+//!   it once they are there: its owner serves meanwhile. Both wait for some seconds, then do without.
+//!
+//! Nothing waits for rules that comes from a dead owner: what it had has been there for long, so the rules are.
+//! A speaker in a pod starts no earlier than them: it reaches the API server by kube-proxy.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::names::NodeName;
+
+use crate::clock::Instant;
+use crate::desired::{Desired, DesiredClaim, ServicePort};
+use crate::lease::context::Context;
+use crate::lease::io::event::{Action, Fact};
+
+/// For how long it does not answer before the node takes only what no other can: a restart takes less.
+pub(in crate::lease) const SILENT: Duration = Duration::from_secs(3);
+
+/// ... and before the node gives away what it has: a new version has been pulled by then.
+pub(in crate::lease) const LASTS: Duration = Duration::from_secs(15);
+
+/// How long the rules for an address are waited for that nobody serves.
+pub(in crate::lease) const LATE: Duration = Duration::from_secs(3);
+
+/// The same for what is handed over of a Service with `externalTrafficPolicy: Local`: its pods have just
+/// changed their nodes, and those that terminate on the old one serve on.
+pub(in crate::lease) const LATE_LOCAL: Duration = Duration::from_secs(10);
+
+/// What is known of this node's service proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProxyView {
+    /// Whether it answers.
+    pub health: ProxyHealth,
+    /// Whether it has the rules for the claims that were asked for, each with the number of the question.
+    pub rules: BTreeMap<LeaseName, (u64, Rules)>,
+}
+
+/// For which claims it is to be told whether the rules are there.
+pub type RulesWatch = BTreeMap<LeaseName, Arc<RulesQuestion>>;
+
+/// Whether a service proxy answers health checks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyHealth {
+    /// It never did.
+    #[default]
+    Unknown,
+    /// It does.
+    Answers,
+    /// It did, and does no longer.
+    Silent {
+        /// When the first check was sent that was not answered.
+        since: Instant,
+    },
+}
+
+/// Whether a service proxy has the rules for a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rules {
+    /// It has.
+    Present,
+    /// It has not.
+    Absent,
+    /// That cannot be told.
+    Unknown,
+}
+
+/// By what it is told whether they are there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RulesQuestion {
+    /// Tells it from other questions.
+    pub number: u64,
+    /// What is to lead to pods.
+    pub ports: Vec<(IpAddr, ServicePort)>,
+    /// Ports that say whether the node has endpoints (`spec.healthCheckNodePort`).
+    pub health_checks: Box<[u16]>,
+}
+
+impl RulesQuestion {
+    pub(in crate::lease) fn of(number: u64, claim: &DesiredClaim) -> Self {
+        let ports = &claim.proxied.ports;
+        let each = claim.addresses.iter().flat_map(|ip| ports.iter().map(move |port| (*ip, *port)));
+        Self { number, ports: each.collect(), health_checks: claim.proxied.health_checks.clone() }
+    }
+}
+
+/// What this node knows of its service proxy.
+#[derive(Debug, Default)]
+pub(in crate::lease) struct Proxy {
+    view: ProxyView,
+    /// The claims whose rules are waited for.
+    waits: BTreeMap<LeaseName, Wait>,
+    /// They are others than was last asked for.
+    stale: bool,
+    /// How many questions there were.
+    questions: u64,
+    silent: bool,
+    /// Whether that has lasted.
+    lasts: bool,
+}
+
+#[derive(Debug)]
+pub(in crate::lease) struct Wait {
+    since: Instant,
+    question: Arc<RulesQuestion>,
+    /// It did not end in time, which was said.
+    given_up: bool,
+}
+
+impl Proxy {
+    /// Whether the session is to say that it is silent.
+    pub(in crate::lease) const fn is_silent(&self) -> bool {
+        self.silent
+    }
+
+    /// What is known of the rules for a claim that was asked for.
+    pub(in crate::lease) fn rules(&self, name: &LeaseName) -> Option<Rules> {
+        let (number, rules) = *self.view.rules.get(name)?;
+        self.waits.get(name).filter(|wait| wait.question.number == number).map(|_| rules)
+    }
+
+    pub(in crate::lease) fn ask(&mut self, claim: &DesiredClaim) -> Arc<RulesQuestion> {
+        self.stale = true;
+        self.questions += 1;
+        Arc::new(RulesQuestion::of(self.questions, claim))
+    }
+
+    pub(in crate::lease) fn forget(&mut self, name: &LeaseName) {
+        self.stale |= self.waits.remove(name).is_some();
+    }
+
+    /// Judges for how long it has been silent; whether that says something else now.
+    pub(in crate::lease) fn advance(&mut self, now: Instant) -> bool {
+        let since = self.silent_since();
+        let for_long = |duration| since.is_some_and(|since| now >= since + duration);
+        let judged = (for_long(SILENT), for_long(LASTS));
+        let changes = judged != (self.silent, self.lasts);
+        (self.silent, self.lasts) = judged;
+        changes
+    }
+
+    /// The claims whose rules are waited for.
+    pub(in crate::lease) fn waiting(&self) -> impl Iterator<Item = &LeaseName> {
+        self.waits.keys()
+    }
+
+    /// What is asked about them, if that has changed since it was taken.
+    pub(in crate::lease) fn take_questions(&mut self) -> Option<RulesWatch> {
+        let asked = |(name, wait): (&LeaseName, &Wait)| (name.clone(), Arc::clone(&wait.question));
+        std::mem::take(&mut self.stale).then(|| self.waits.iter().map(asked).collect())
+    }
+
+    pub(in crate::lease) fn silent_since(&self) -> Option<Instant> {
+        match self.view.health {
+            ProxyHealth::Silent { since } => Some(since),
+            ProxyHealth::Unknown | ProxyHealth::Answers => None,
+        }
+    }
+}
+
+impl Context {
+    pub(in crate::lease) fn note_proxy(&mut self, view: ProxyView) {
+        self.proxy.view = view;
+    }
+
+    /// Something else is asked for of these claims.
+    pub(in crate::lease) fn note_asked_of_proxy(
+        &mut self,
+        changed: &[LeaseName],
+        desired: &Desired,
+    ) {
+        for name in changed {
+            let Some(claim) = desired.claim(name).filter(|_| self.proxy.waits.contains_key(name))
+            else {
+                continue;
+            };
+            let question = self.proxy.ask(claim);
+            if let Some(wait) = self.proxy.waits.get_mut(name) {
+                wait.question = question;
+            }
+        }
+    }
+
+    pub(in crate::lease) fn proxy_deadline(&self) -> Option<Instant> {
+        let silence = self.proxy.silent_since().into_iter();
+        let silence = silence.flat_map(|since| [since + SILENT, since + LASTS]);
+        let waits = self.proxy.waits.values();
+        let waits = waits.flat_map(|wait| [wait.since + LATE, wait.since + LATE_LOCAL]);
+        self.first_ahead(silence.chain(waits))
+    }
+
+    /// Whether the service proxy of a live node is silent, as far as `claim` minds.
+    pub(in crate::lease) fn is_proxy_silent(&self, node: &NodeName, claim: &DesiredClaim) -> bool {
+        let silent = || self.live_session(node).is_some_and(|stored| stored.record.proxy_silent);
+        claim.proxied.asks() && silent()
+    }
+
+    /// The live nodes whose service proxy is silent.
+    pub(in crate::lease) fn with_silent_proxies(&self) -> Vec<&NodeName> {
+        let silent = self.live_sessions().filter(|(_, stored)| stored.record.proxy_silent);
+        silent.map(|(node, _)| node).collect()
+    }
+
+    /// Whether this node's proxy has been silent for so long that `claim` is to go to another node, and it is
+    /// this node's fault.
+    pub(in crate::lease) fn is_left_by_proxy(&self, claim: &DesiredClaim) -> bool {
+        claim.proxied.asks()
+            && self.proxy.lasts
+            && self.with_silent_proxies().len() * 2 <= self.living()
+    }
+
+    /// Begins to wait for the rules of a claim, where that can be told; whether it does.
+    pub(in crate::lease) fn await_rules(&mut self, now: Instant, name: &LeaseName) -> bool {
+        let Some(desired) = self.desired.as_ref().filter(|_| self.minds_rules(name)) else {
+            return false;
+        };
+        if let Some(claim) = desired.claim(name).filter(|_| !self.proxy.waits.contains_key(name)) {
+            let question = self.proxy.ask(claim);
+            self.proxy.waits.insert(name.clone(), Wait { since: now, question, given_up: false });
+        }
+        true
+    }
+
+    pub(in crate::lease) fn minds_rules(&self, name: &LeaseName) -> bool {
+        self.proxy.view.health != ProxyHealth::Unknown
+            && self.desired_claim(name).is_some_and(|claim| claim.proxied.asks())
+    }
+
+    /// Whether what another node hands over can be taken, as far as the rules of its Services go.
+    pub(in crate::lease) fn may_succeed(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        claim: &DesiredClaim,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let patience = if claim.proxied.is_local() { LATE_LOCAL } else { LATE };
+        !self.await_rules(now, name) || self.has_rules(now, name, patience, actions)
+    }
+
+    /// Whether the rules are there, or were waited for long enough.
+    pub(in crate::lease) fn has_rules(
+        &mut self,
+        now: Instant,
+        name: &LeaseName,
+        patience: Duration,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        match self.proxy.rules(name) {
+            Some(Rules::Present | Rules::Unknown) => return true,
+            Some(Rules::Absent) | None => {}
+        }
+        let Some(wait) = self.proxy.waits.get_mut(name) else { return true };
+        let late = now >= wait.since + patience;
+        if late && !std::mem::replace(&mut wait.given_up, true) {
+            let waited = now.saturating_since(wait.since);
+            Self::report(Fact::RulesLate { claim: name.clone(), waited }, actions);
+        }
+        late
+    }
+}

@@ -1,0 +1,7 @@
+//! io.
+
+pub(in crate::lease) mod checkpoint;
+pub(in crate::lease) mod event;
+pub(in crate::lease) mod probes;
+pub(in crate::lease) mod serving;
+pub(in crate::lease) mod transition;

@@ -1,0 +1,3 @@
+//! outage.
+
+pub(in crate::lease) mod provisional;

@@ -1,0 +1,5 @@
+//! output.
+
+pub(in crate::lease) mod addresses;
+pub(in crate::lease) mod publish;
+pub(in crate::lease) mod rows;
