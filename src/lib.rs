@@ -31,7 +31,6 @@
 //! | [`proxy`] | whether kube-proxy lives, and has the rules for what is about to be announced |
 //! | [`drive`] | the task that owns the core: events in, actions out |
 //! | [`explain`] | why an address is where it is, and who would take it; pure, for people |
-//! | [`plugin`] | `kubectl leasehold`: a binary of its own, no part of the speaker |
 //! | [`report`] | logs, metrics, events, the status page, `/livez`, `/readyz` |
 //! | [`host`] | identity and lock of the host, the record that outlives the process |
 //! | [`config`], [`run`] | flags; the wiring |
@@ -50,7 +49,6 @@ pub mod guard;
 pub mod host;
 pub mod lease;
 pub mod net;
-pub mod plugin;
 pub mod proxy;
 pub mod report;
 pub mod run;

@@ -21,16 +21,16 @@ mod speakers;
 mod webhooks;
 
 use kube::Api;
+use leasehold::explain::{View, World};
 use serde::Serialize;
 
-use super::Outcome;
 use super::args::FormatArguments;
 use super::connect::Cluster;
 use super::error::PluginError;
 use super::operator::Operator;
+use super::outcome::Outcome;
 use super::table::{Cell, Table, Tone};
 use super::{output, read};
-use crate::explain::{View, World};
 
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

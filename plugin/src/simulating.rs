@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::Outcome;
+use leasehold::explain::{Simulation, View, simulate};
+
 use super::args::SimulateArguments;
 use super::connect::Cluster;
 use super::error::PluginError;
+use super::outcome::Outcome;
 use super::table::{Cell, Table, Tone};
 use super::{output, read, target};
-use crate::explain::{Simulation, View, simulate};
 
 pub(super) async fn run(
     cluster: &Cluster,
@@ -69,10 +70,10 @@ fn text(simulation: &Simulation) -> String {
 
 #[cfg(test)]
 mod tests {
+    use leasehold::explain::{Load, Move};
     use leasehold_crds::addresses::AddressSet;
 
     use super::*;
-    use crate::explain::{Load, Move};
 
     #[test]
     fn a_simulation_says_who_takes_what_and_what_nobody_can_take() {

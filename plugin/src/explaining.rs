@@ -1,14 +1,14 @@
 //! `explain`: why a Service is pending, or where it is.
 
 use jiff::Timestamp;
+use leasehold::explain::{ClaimStory, State, Story, Verdict, View, explain};
 
-use super::Outcome;
 use super::args::ExplainArguments;
 use super::connect::Cluster;
 use super::error::PluginError;
+use super::outcome::Outcome;
 use super::table::{Cell, Table, Tone, fields};
 use super::{output, read, target};
-use crate::explain::{ClaimStory, State, Story, Verdict, View, explain};
 
 pub(super) async fn run(
     cluster: &Cluster,

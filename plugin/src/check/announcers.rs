@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
+use leasehold::explain::{OTHER_WRITER, View};
 use leasehold_crds::IPAddressPool;
 use leasehold_crds::names::NodeName;
 use leasehold_crds::range::IpRange;
@@ -19,7 +20,6 @@ use super::super::error::PluginError;
 use super::super::output::listed;
 use super::super::read::{list, pages};
 use super::{Finding, or_none, skip};
-use crate::explain::{OTHER_WRITER, View};
 
 const CHECK: &str = "announcers";
 const HEARD: &str = "heard";
@@ -173,12 +173,12 @@ pub(super) fn writers(view: &View<'_>) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use leasehold::explain::{Objects, World};
     use serde_json::json;
 
     use super::super::super::fake::Answer;
     use super::super::Level;
     use super::*;
-    use crate::explain::{Objects, World};
 
     fn set(name: &str, labels: &serde_json::Value, image: &str) -> DaemonSet {
         serde_json::from_value(json!({

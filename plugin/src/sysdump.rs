@@ -16,19 +16,19 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::LogParams;
 use kube::{Api, Resource, ResourceExt};
+use leasehold::api::causes;
+use leasehold::explain::{Story, View, World, explain};
+use leasehold::version;
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Outcome;
 use super::args::SysdumpArguments;
 use super::connect::Cluster;
 use super::error::PluginError;
+use super::outcome::Outcome;
 use super::{check, explaining, operator, output, owners, read, status};
-use crate::api::causes;
-use crate::explain::{Story, View, World, explain};
-use crate::version;
 
 /// What tools keep beside objects, and nobody reads.
 const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

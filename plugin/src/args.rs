@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use leasehold::version;
 use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
-
-use crate::version;
 
 const EXIT_CODES: &str = "\
 Exit codes:

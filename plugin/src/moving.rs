@@ -8,18 +8,18 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
+use leasehold::explain::{ClaimRow, Obstacle, View, World, obstacle, state_of};
 use leasehold_crds::lease::{LeaseName, annotation};
 use leasehold_crds::names::NodeName;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::Outcome;
 use super::args::MoveArguments;
 use super::connect::Cluster;
 use super::error::PluginError;
+use super::outcome::Outcome;
 use super::table::Tone;
 use super::{output, read, target};
-use crate::explain::{ClaimRow, Obstacle, View, World, obstacle, state_of};
 
 /// How often it is looked whether the claim has moved.
 const LOOK: Duration = Duration::from_millis(100);
@@ -117,8 +117,8 @@ fn plan(world: &World, name: &LeaseName, to: &NodeName) -> Result<Plan, Refusal>
         return impossible(format!("{to} does not take {what}: its kube-proxy does not answer"));
     }
     let state = view.desired().nodes.get(to).copied().unwrap_or_default();
-    let warning =
-        (state != crate::desired::NodeState::Ready).then(|| format!("{to} is {}", state_of(state)));
+    let warning = (state != leasehold::desired::NodeState::Ready)
+        .then(|| format!("{to} is {}", state_of(state)));
     let from_state = view.candidate(asked, from);
     let warning = match from_state {
         Err(Obstacle::Restarting) => {

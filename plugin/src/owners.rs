@@ -3,17 +3,17 @@
 use std::net::IpAddr;
 
 use jiff::Timestamp;
+use leasehold::explain::{State, View, outline};
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfaceName, NodeName};
 use serde::Serialize;
 
-use super::Outcome;
 use super::args::{ClusterFlags, Format, OwnersArguments, OwnersFormat};
 use super::connect::Cluster;
 use super::error::PluginError;
+use super::outcome::Outcome;
 use super::table::{Cell, Table, Tone};
 use super::{output, read};
-use crate::explain::{State, View, outline};
 
 /// One claim of one Service.
 #[derive(Clone, Debug, PartialEq, Serialize)]

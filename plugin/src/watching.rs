@@ -11,18 +11,18 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
+use leasehold::api::watch_trouble;
+use leasehold::explain::ClaimRow;
 use leasehold_crds::lease::LeaseName;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
-use super::Outcome;
 use super::args::{LineFormat, WatchArguments};
 use super::connect::Cluster;
 use super::error::PluginError;
+use super::outcome::Outcome;
 use super::output;
 use super::table::Tone;
-use crate::api::watch_trouble;
-use crate::explain::ClaimRow;
 
 /// How long a change waits for its owner to write how long it took: owners write one each 1.5 s.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -9,12 +9,12 @@ use kube::api::ListParams;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Error};
+use leasehold::explain::ClaimRow;
 use leasehold_crds::lease::LeaseName;
 use tokio::time::{Instant, timeout_at};
 
 use super::connect::Cluster;
 use super::error::PluginError;
-use crate::explain::ClaimRow;
 
 /// The claims, by name.
 pub(super) type Known = BTreeMap<LeaseName, ClaimRow>;

@@ -3,18 +3,18 @@
 use std::fmt::Write as _;
 
 use kube::ResourceExt;
+use leasehold::desired::{NodeObject, NodeState};
+use leasehold::explain::{Objects, State, View, World, outline, state_of};
 use leasehold_crds::names::NodeName;
 use serde::Serialize;
 
-use super::Outcome;
 use super::args::FormatArguments;
 use super::connect::Cluster;
 use super::error::PluginError;
 use super::operator::{self, Operator};
+use super::outcome::Outcome;
 use super::table::{Cell, Table, Tone, fields};
 use super::{output, read};
-use crate::desired::{NodeObject, NodeState};
-use crate::explain::{Objects, State, View, World, outline, state_of};
 
 /// The cluster at a glance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -3,13 +3,13 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResourceExt, ResourceExt};
+use leasehold::explain::View;
 use leasehold_crds::policy::{ACCEPTED, EFFECTIVE};
 use leasehold_crds::pool::READY;
 use leasehold_crds::range::IpRange;
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 
 use super::Finding;
-use crate::explain::View;
 
 const DEFINITIONS: &str = "definitions";
 const POOLS: &str = "pools";

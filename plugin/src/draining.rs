@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
+use leasehold::explain::{Objects, View, World, simulate};
 use leasehold_crds::lease::{LeaseName, annotation};
 use leasehold_crds::names::NodeName;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::Outcome;
 use super::args::{DrainArguments, UndrainArguments};
 use super::claims::Claims;
 use super::connect::Cluster;
 use super::error::PluginError;
 use super::moving::annotate;
+use super::outcome::Outcome;
 use super::table::Tone;
 use super::{output, read, target};
-use crate::explain::{Objects, View, World, simulate};
 
 /// For how long nothing has moved when it is asked whether anybody can take what is left.
 const STUCK: Duration = Duration::from_secs(3);

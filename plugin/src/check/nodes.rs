@@ -5,12 +5,12 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use leasehold::explain::View;
 use leasehold_crds::IPAddressPool;
 use leasehold_crds::range::IpRange;
 
 use super::super::output::listed;
 use super::Finding;
-use crate::explain::View;
 
 const KERNEL: &str = "kernel";
 const NODE_IP: &str = "node-ip";
@@ -119,12 +119,12 @@ fn is_its_own(node: &str, ip: IpAddr, view: &View<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use leasehold::explain::{Objects, World};
     use leasehold_crds::lease::annotation;
     use serde_json::{Value, json};
 
     use super::super::Level;
     use super::*;
-    use crate::explain::{Objects, World};
 
     fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {
         serde_json::from_value(value).unwrap()

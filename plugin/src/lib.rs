@@ -1,28 +1,29 @@
-//! `kubectl leasehold`: what people ask of a cluster, and the two things that they tell it.
+//! `kubectl leasehold`: shows and explains the ownership of addresses, checks the installation, and requests moves
+//! and drains.
 //!
 //! ```text
-//! args ──► connect ──► read ──► explain (pure) ──► a command's rows (pure) ──► table or JSON ──► people
+//! args ──► connect ──► read ──► explain (pure) ──► a command's rows (pure) ──► table or JSON
 //!                        ▲
-//!                        └── move, drain: one annotation on a lease, then wait for what the speakers do
+//!                        └── move, drain: one annotation on a lease, then wait for the speakers
 //! ```
 //!
-//! It needs no more rights than to list what it shows, and for `move` and `drain` to get, watch and patch
-//! leases.
+//! It needs the right to list the objects that it shows and, for `move` and `drain`, to get, watch and patch
+//! Leases. The computations are those of the speaker's library ([`leasehold::explain`], [`leasehold::desired`]).
 //!
 //! | module | what |
 //! |---|---|
 //! | [`args`] | flags and subcommands |
 //! | `connect` | kubeconfig, client, calls and their errors |
-//! | `read` | from the API server to [`Objects`](crate::explain::Objects) |
-//! | `claims` | the claims as they change |
-//! | `target` | the Services and nodes that people name |
-//! | `table`, `output` | columns, colours, JSON and YAML |
-//! | `status`, `owners`, `explaining`, `simulating` | what is, and what would be |
-//! | `moving`, `draining` | what people ask of the speakers |
-//! | `watching` | moves as they happen |
-//! | `check` | what stands in the way of a working cluster |
-//! | `sysdump` | everything that somebody needs who looks into a problem |
-//! | `completion` | words for shells |
+//! | `read` | from the API server to [`Objects`](leasehold::explain::Objects) |
+//! | `claims` | the claims, watched |
+//! | `target` | Services and nodes, found by the name on the command line |
+//! | `outcome`, `table`, `output` | the exit code; columns, colours, JSON and YAML |
+//! | `status`, `owners`, `explaining`, `simulating` | the commands that only read |
+//! | `moving`, `draining` | the commands that ask the speakers for something |
+//! | `watching` | ownership changes as they happen |
+//! | `check` | findings about the installation |
+//! | `sysdump` | an archive for the analysis of a problem |
+//! | `completion` | shell completion |
 
 pub mod args;
 mod check;
@@ -36,6 +37,7 @@ mod explaining;
 mod fake;
 mod moving;
 mod operator;
+mod outcome;
 mod output;
 mod owners;
 mod read;
@@ -53,28 +55,14 @@ use std::process::ExitCode;
 use args::{Arguments, Command};
 use connect::Cluster;
 use error::PluginError;
+use outcome::Outcome;
 
-/// How a command ended that did what it was asked to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    /// Well.
-    Well,
-    /// The answer is bad: somebody should look. Exit code 1.
-    Negative,
-}
-
-impl From<bool> for Outcome {
-    fn from(well: bool) -> Self {
-        if well { Self::Well } else { Self::Negative }
-    }
-}
-
-/// Does what is asked, and says with which code to exit.
+/// Runs the command and returns the exit code.
 pub async fn run(arguments: &Arguments) -> ExitCode {
     match command(arguments).await {
         Ok(Outcome::Well) => ExitCode::SUCCESS,
         Ok(Outcome::Negative) => ExitCode::from(1),
-        // Whoever read the output has enough of it: `| head`.
+        // The reader closed the pipe: `| head`.
         Err(PluginError::Output(source)) if source.kind() == std::io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }

@@ -7,13 +7,13 @@ use futures::FutureExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Resource};
+use leasehold::explain::{Objects, SessionRow, World};
 use leasehold_crds::names::NodeName;
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde::de::DeserializeOwned;
 
 use super::connect::Cluster;
 use super::error::PluginError;
-use crate::explain::{Objects, SessionRow, World};
 
 /// How many objects the API server is asked for at once: each answer has to come within the time of one.
 const PAGE: u32 = 500;

@@ -9,13 +9,13 @@ use clap::{Command as Parser, CommandFactory, Parser as _};
 use clap_complete::generate;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt};
+use leasehold::explain::{Objects, World};
 
-use super::Outcome;
 use super::args::{Arguments, CompleteArguments, CompletionArguments};
 use super::connect::Cluster;
 use super::error::PluginError;
+use super::outcome::Outcome;
 use super::{output, read};
-use crate::explain::{Objects, World};
 
 /// cobra's `ShellCompDirectiveNoFileComp`.
 const NO_FILES: &str = ":4";

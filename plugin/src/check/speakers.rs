@@ -7,6 +7,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt};
+use leasehold::explain::{SessionRow, View, World, answer, no_answer};
+use leasehold::lease::has_subnet_of;
 use leasehold_crds::IPAddressPool;
 use leasehold_crds::lease::Session;
 use leasehold_crds::names::NodeName;
@@ -18,8 +20,6 @@ use super::super::error::PluginError;
 use super::super::output::listed;
 use super::super::read::list;
 use super::Finding;
-use crate::explain::{SessionRow, View, World, answer, no_answer};
-use crate::lease::has_subnet_of;
 
 const SESSIONS: &str = "speakers";
 const INTERFACES: &str = "interfaces";
@@ -249,12 +249,12 @@ fn holds(session: &Session, range: &IpRange) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use leasehold::explain::Objects;
     use leasehold_crds::lease::annotation;
     use serde_json::{Value, json};
 
     use super::super::Level;
     use super::*;
-    use crate::explain::Objects;
 
     fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {
         serde_json::from_value(value).unwrap()

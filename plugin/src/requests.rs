@@ -13,7 +13,8 @@ use super::args::{DrainArguments, MoveArguments};
 use super::connect::Cluster;
 use super::error::PluginError;
 use super::fake::{Answer, Asked, Log};
-use super::{Outcome, draining, moving, read};
+use super::outcome::Outcome;
+use super::{draining, moving, read};
 
 /// How long a claim stays where it is.
 const STAYS: Duration = Duration::from_millis(800);

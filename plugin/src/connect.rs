@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Error};
+use leasehold::api::{causes, said};
 
 use super::args::ClusterFlags;
 use super::error::PluginError;
-use crate::api::{causes, said};
 
 /// A cluster, and where in it Leasehold is.
 pub(super) struct Cluster {

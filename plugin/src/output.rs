@@ -4,12 +4,12 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use leasehold::api::causes;
 use serde::Serialize;
 
 use super::args::Format;
 use super::error::PluginError;
 use super::table::Tone;
-use crate::api::causes;
 
 /// Writes to standard output; colours only where it is a terminal that wants them.
 pub(super) fn print(text: &str) -> Result<(), PluginError> {
