@@ -11,7 +11,7 @@ use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
 use leasehold_crds::names::NodeName;
 
 use crate::lease::LEAST_LEASE;
-use crate::net::mark::Mark;
+use crate::net::rtnl::mark::Mark;
 use crate::version;
 
 /// Contends for Service addresses with Leases, and announces them from this node with ARP and NDP.

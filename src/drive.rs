@@ -44,7 +44,7 @@ use crate::lease::{
 };
 use crate::net::edge::Edge;
 use crate::net::hearing::{Attention, Peer};
-use crate::net::links::Links;
+use crate::net::rtnl::links::Links;
 use crate::net::wire::{self, Transmit};
 use crate::proxy::Proxy;
 use crate::report::ask::Questions;

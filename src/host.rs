@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::lease::OwnRecord;
-use crate::net::sysctl::ArpSettings;
+use crate::net::rtnl::sysctl::ArpSettings;
 
 pub use lock::{HostLock, lock};
 

@@ -5,7 +5,7 @@ use tokio::sync::{mpsc, watch};
 use crate::announce::schedule::Schedule;
 use crate::clock::{Instant, rest_after, sleep_until};
 use crate::lease::{KernelView, Serving};
-use crate::net::links::Links;
+use crate::net::rtnl::links::Links;
 use crate::net::wire::Transmit;
 
 /// The task's state.

@@ -19,10 +19,11 @@ use crate::announce::plan::{Kernel, Lifetime, Ours, Refusal, ahead, exposing, pl
 use crate::clock::{Instant, rest_after, sleep_until};
 use crate::guard::gate::Gate;
 use crate::lease::{KernelView, Serving};
-use crate::net::addresses::{AddressChange, Place};
-use crate::net::links::Links;
-use crate::net::netlink::{Netlink, NetlinkError, full_prefix};
-use crate::net::table::AddressRow;
+use crate::net::rtnl::addresses::{AddressChange, Place, full_prefix};
+use crate::net::rtnl::error::NetlinkError;
+use crate::net::rtnl::links::Links;
+use crate::net::rtnl::netlink::Netlink;
+use crate::net::rtnl::row::AddressRow;
 
 /// How often a refused address is tried again while it is served.
 const RETRY: Duration = Duration::from_secs(1);

@@ -14,9 +14,10 @@ use leasehold_crds::names::InterfaceName;
 use crate::announce::AnnouncementCounters;
 use crate::clock::Instant;
 use crate::host::{HostError, StateFolder};
-use crate::net::links::{Link, Links};
-use crate::net::netlink::{Netlink, NetlinkError};
-use crate::net::sysctl::ArpSettings;
+use crate::net::rtnl::error::NetlinkError;
+use crate::net::rtnl::links::{Link, Links};
+use crate::net::rtnl::netlink::Netlink;
+use crate::net::rtnl::sysctl::ArpSettings;
 
 /// How often the settings of a link are looked at.
 const LOOK: Duration = Duration::from_secs(60);

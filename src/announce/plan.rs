@@ -18,9 +18,9 @@ use leasehold_crds::names::InterfaceName;
 
 use crate::clock::Instant;
 use crate::lease::{KernelAddress, KernelView, ServedVip, Serving};
-use crate::net::addresses::{AddressChange, Place};
-use crate::net::links::Links;
-use crate::net::table::AddressRow;
+use crate::net::rtnl::addresses::{AddressChange, Place};
+use crate::net::rtnl::links::Links;
+use crate::net::rtnl::row::AddressRow;
 
 /// A lifetime is renewed once it ends this long before it should: a shorter difference cannot
 /// always be mended in whole seconds.
@@ -272,7 +272,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::net::links::Link;
+    use crate::net::rtnl::links::Link;
 
     const ETH0: u32 = 2;
     const ETH1: u32 = 3;

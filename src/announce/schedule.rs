@@ -18,7 +18,7 @@ use pnet_base::MacAddr;
 use crate::clock::Instant;
 use crate::desired::Announcements;
 use crate::lease::{KernelView, ServedVip, Serving};
-use crate::net::links::{Link, Links};
+use crate::net::rtnl::links::{Link, Links};
 
 /// The repetitions of a burst, each counted from the one before: at 0.1, 0.5, 1 and 2 s, then each second.
 const BURST: [Duration; 4] = [

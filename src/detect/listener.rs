@@ -26,8 +26,8 @@ use crate::detect::detector::{Detector, Question, WireCounters, Witnesses};
 use crate::detect::timer::Timer;
 use crate::lease::{Voice, Voices, Watchlist};
 use crate::net::edge::error_chain;
-use crate::net::links::Links;
-use crate::net::packet::{FrameBuffer, PacketError, PacketKind, PacketSocket, Sought};
+use crate::net::frames::socket::{FrameBuffer, PacketError, PacketKind, PacketSocket, Sought};
+use crate::net::rtnl::links::Links;
 use crate::net::wire::{Heard, HeardKind};
 
 /// Above ordinary processes and below the kernel's own threads.

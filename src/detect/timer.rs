@@ -11,7 +11,7 @@ use rustix::time::{
 use tokio::io::unix::AsyncFd;
 
 use crate::clock::Instant;
-use crate::net::packet::readable;
+use crate::net::frames::socket::readable;
 
 /// Disarms, where it is a deadline.
 const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };

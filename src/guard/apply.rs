@@ -19,7 +19,9 @@ use crate::desired::Desired;
 use crate::guard::plan::{Change, Elements, Table, plan, wanted};
 use crate::guard::ruleset::{self, Family, TABLE};
 use crate::guard::{Exposure, Guarded, Wanted, elements};
-use crate::net::nfnetlink::{self, News, Nfnetlink, NfnetlinkError};
+use crate::net::nft::connection::{self, Nfnetlink};
+use crate::net::nft::error::NfnetlinkError;
+use crate::net::nft::news::News;
 
 /// How often what failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -292,13 +294,13 @@ fn read(requests: &mut Nfnetlink) -> Result<Option<Table>, NfnetlinkError> {
 }
 
 /// A change as a transaction.
-fn messages(change: &Change) -> Vec<nfnetlink::Change> {
+fn messages(change: &Change) -> Vec<connection::Change> {
     let table = |make: fn(_) -> NfTablesMessage| make(ruleset::table());
-    let delete = || nfnetlink::Change::delete("the table", table(NfTablesMessage::DeleteTable));
-    let create = || nfnetlink::Change::add("the table", table(NfTablesMessage::NewTable));
+    let delete = || connection::Change::delete("the table", table(NfTablesMessage::DeleteTable));
+    let create = || connection::Change::add("the table", table(NfTablesMessage::NewTable));
     let add = |elements: &Elements| {
         let add =
-            |message| nfnetlink::Change::add("elements", NfTablesMessage::NewSetElement(message));
+            |message| connection::Change::add("elements", NfTablesMessage::NewSetElement(message));
         elements::messages(elements).into_iter().map(add)
     };
     let mut messages = Vec::new();
@@ -308,7 +310,7 @@ fn messages(change: &Change) -> Vec<nfnetlink::Change> {
             // To be deleted whether it is there or not.
             messages.extend([create(), delete(), create()]);
             for (what, message) in ruleset::skeleton() {
-                let mut change = nfnetlink::Change::add(what, message);
+                let mut change = connection::Change::add(what, message);
                 if matches!(change.message, NfTablesMessage::NewRule(_)) {
                     change.flags |= NLM_F_APPEND;
                 }
@@ -318,7 +320,7 @@ fn messages(change: &Change) -> Vec<nfnetlink::Change> {
         }
         Change::Update { remove, add: added } => {
             messages.extend(elements::messages(remove).into_iter().map(|message| {
-                nfnetlink::Change::delete("elements", NfTablesMessage::DeleteSetElement(message))
+                connection::Change::delete("elements", NfTablesMessage::DeleteSetElement(message))
             }));
             messages.extend(add(added));
         }

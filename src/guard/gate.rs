@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::clock::Instant;
 use crate::guard::{Guarded, Wanted};
-use crate::net::addresses::AddressChange;
+use crate::net::rtnl::addresses::AddressChange;
 
 /// How long an addition waits: an address that nobody answers for is worse than one that leads to more
 /// than it should for a moment.

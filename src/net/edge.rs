@@ -13,11 +13,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::clock::{Instant, sleep_until};
+use crate::net::frames::socket::{FrameBuffer, PacketError, PacketKind, PacketSocket, Sought};
 use crate::net::hearing::{Attention, Hearing, Witnesses};
-use crate::net::links::{Links, LinksTask};
-use crate::net::mark::{self, Mark, MarkError};
-use crate::net::netlink::{self, Netlink, NetlinkError};
-use crate::net::packet::{FrameBuffer, PacketError, PacketKind, PacketSocket, Sought};
+use crate::net::rtnl::error::NetlinkError;
+use crate::net::rtnl::follow::LinksTask;
+use crate::net::rtnl::kept::{self, MarkError};
+use crate::net::rtnl::links::Links;
+use crate::net::rtnl::mark::Mark;
+use crate::net::rtnl::netlink::{self, Netlink};
 use crate::net::wire::{Heard, Question, Transmit};
 
 /// Frames that wait to be sent. Full: the producer waits.
@@ -107,10 +110,10 @@ impl Edge {
         // Its own: what adds addresses does not wait for a dump of everything.
         let (reader, reading) = Netlink::open(Mark::Protocol)?;
         drive(Box::pin(reading));
-        let mark = mark::find(&reader, mark).await?;
+        let mark = kept::find(&reader, mark).await?;
         let (netlink, connection) = Netlink::open(mark)?;
         drive(Box::pin(connection));
-        tracing::info!(kernel = mark::release(), %mark, "addresses can be marked");
+        tracing::info!(kernel = kept::release(), %mark, "addresses can be marked");
         let links_task = LinksTask::new(reader, events).await?;
         let (links, disturbed) = (links_task.links(), links_task.disturbed());
         tasks.spawn(async { links_task.run().await.into() });

@@ -13,7 +13,7 @@ use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 
 use crate::clock::Instant;
-use crate::net::links::{Link, Links};
+use crate::net::rtnl::links::{Link, Links};
 use crate::net::wire::{Heard, HeardKind, Question};
 
 /// How often each interface asks.
@@ -276,7 +276,7 @@ mod tests {
     use leasehold_crds::lease::{DefaultRoutes, Detours};
 
     use super::*;
-    use crate::net::links::LinkAddress;
+    use crate::net::rtnl::links::LinkAddress;
 
     const MAC: MacAddr = MacAddr(2, 0, 0, 0, 0, 9);
 

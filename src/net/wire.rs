@@ -6,10 +6,10 @@ use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 
 use crate::clock::Instant;
-use crate::net::arp::{ArpFrame, ArpOperation};
-use crate::net::links::Link;
-use crate::net::ndp::{NdpFrame, Neighbor};
-use crate::net::packet::PacketKind;
+use crate::net::frames::arp::{ArpFrame, ArpOperation};
+use crate::net::frames::ndp::{NdpFrame, Neighbor};
+use crate::net::frames::socket::PacketKind;
+use crate::net::rtnl::links::Link;
 
 /// A frame to send.
 #[derive(Clone, Debug, PartialEq, Eq)]

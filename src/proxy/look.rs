@@ -15,7 +15,7 @@ use super::http::{Answer, get};
 use super::rules::Tables;
 use crate::clock::{Instant, sleep_until};
 use crate::lease::{ProxyView, Rules, RulesQuestion, RulesWatch};
-use crate::net::links::Links;
+use crate::net::rtnl::links::Links;
 
 /// How soon it is looked again, …
 const AGAIN: Duration = Duration::from_millis(20);

@@ -45,7 +45,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::lease::{ProxyView, RulesWatch};
-use crate::net::links::Links;
+use crate::net::rtnl::links::Links;
 
 const STACK: usize = 512 * 1024;
 

@@ -10,7 +10,8 @@ use netlink_packet_netfilter::nftables::{
 
 use crate::desired::ServicePort;
 use crate::lease::Rules;
-use crate::net::nfnetlink::{Nfnetlink, NfnetlinkError};
+use crate::net::nft::connection::Nfnetlink;
+use crate::net::nft::error::NfnetlinkError;
 
 /// The table (`pkg/proxy/nftables/proxier.go` of Kubernetes).
 pub const TABLE: &str = "kube-proxy";

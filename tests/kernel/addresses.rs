@@ -10,10 +10,11 @@ use futures::future::try_join_all;
 use leasehold::announce::confine::restore;
 use leasehold::clock::Instant;
 use leasehold::lease::KernelView;
-use leasehold::net::addresses::AddressChange;
-use leasehold::net::mark::Mark;
-use leasehold::net::netlink::{Netlink, NetlinkError, full_prefix};
-use leasehold::net::sysctl::ArpSettings;
+use leasehold::net::rtnl::addresses::{AddressChange, full_prefix};
+use leasehold::net::rtnl::error::NetlinkError;
+use leasehold::net::rtnl::mark::Mark;
+use leasehold::net::rtnl::netlink::Netlink;
+use leasehold::net::rtnl::sysctl::ArpSettings;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::world::{Namespace, Speaker, Test, World, eth0, eventually, interface};

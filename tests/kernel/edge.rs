@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use ipnet::IpNet;
 use leasehold::clock::Instant;
-use leasehold::net::links::Links;
+use leasehold::net::rtnl::links::Links;
 
 use crate::world::{Speaker, Test, World, eth0, eventually, interface, run};
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, ensure};
 use leasehold::clock::Instant;
 use leasehold::net::MacAddr;
-use leasehold::net::arp::{ArpFrame, ArpOperation};
-use leasehold::net::packet::{Arrived, FrameBuffer, PacketKind, PacketSocket, Sought};
+use leasehold::net::frames::arp::{ArpFrame, ArpOperation};
+use leasehold::net::frames::socket::{Arrived, FrameBuffer, PacketKind, PacketSocket, Sought};
 
 use crate::listening::{FAST, ListenerThread, Listening, Owner, V4, millis};
 use crate::world::{Namespace, Speaker, Test, World};

@@ -22,7 +22,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
-use leasehold::net::mark::Mark;
+use leasehold::net::rtnl::mark::Mark;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::world::World;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use futures::TryStreamExt;
 use leasehold::net::edge::Edge;
-use leasehold::net::mark::{METRIC, Mark, PROTOCOL};
+use leasehold::net::rtnl::mark::{METRIC, Mark, PROTOCOL};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 
 use crate::world::{Test, World};

@@ -17,7 +17,7 @@ use leasehold::lease::{KernelView, ServedVip, Serving};
 use leasehold::net::MacAddr;
 use leasehold::net::edge::Edge;
 use leasehold::net::hearing::Attention;
-use leasehold::net::mark::Mark;
+use leasehold::net::rtnl::mark::Mark;
 use leasehold_crds::names::InterfaceName;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::sync::watch;

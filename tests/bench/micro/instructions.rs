@@ -18,7 +18,7 @@ use fleet::Fleet;
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind, main};
 use leasehold::lease::{Event, turns};
-use leasehold::net::arp::ArpFrame;
+use leasehold::net::frames::arp::ArpFrame;
 use pnet_base::MacAddr;
 
 /// At most so many instructions: a tenth more than when this was written, with Rust 1.95.

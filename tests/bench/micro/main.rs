@@ -16,8 +16,8 @@ use cluster::{Cluster, Core};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use fleet::Fleet;
 use leasehold::lease::{Event, turns};
-use leasehold::net::arp::ArpFrame;
-use leasehold::net::ndp::NdpFrame;
+use leasehold::net::frames::arp::ArpFrame;
+use leasehold::net::frames::ndp::NdpFrame;
 use pnet_base::MacAddr;
 
 /// Who takes what when all addresses are nobody's at once.

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use leasehold::announce::schedule::Schedule;
 use leasehold::clock::Instant;
 use leasehold::lease::{Config, Election, Event, Interface, OwnRecord, RequestId, RulesWatch};
-use leasehold::net::links::{Link, LinkAddress, Links};
+use leasehold::net::rtnl::links::{Link, LinkAddress, Links};
 use leasehold_crds::lease::{DefaultRoutes, Detours, Incarnation};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;

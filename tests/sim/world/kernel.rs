@@ -7,8 +7,8 @@ use std::time::Duration;
 use leasehold::announce::plan::{Kernel as Seen, Lifetime, Ours, Refusal, plan, view};
 use leasehold::clock::Instant;
 use leasehold::lease::{KernelView, Serving};
-use leasehold::net::addresses::AddressChange;
-use leasehold::net::links::Links;
+use leasehold::net::rtnl::addresses::AddressChange;
+use leasehold::net::rtnl::links::Links;
 
 /// How often what could not be done is tried again.
 const RETRY: Duration = Duration::from_secs(1);

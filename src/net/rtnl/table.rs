@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::Duration;
 
 use ipnet::IpNet;
 use leasehold_crds::lease::{DefaultRoutes, Detours};
 use leasehold_crds::names::InterfaceName;
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
     InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State,
 };
@@ -17,11 +15,8 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use pnet_base::MacAddr;
 
-use crate::net::links::{Link, LinkAddress, Links};
-use crate::net::mark;
-
-/// `IFA_CACHEINFO`'s way to say forever.
-const FOREVER: u32 = u32::MAX;
+use crate::net::rtnl::links::{Link, LinkAddress, Links};
+use crate::net::rtnl::row::{AddressRow, parse_address};
 
 /// What an event means for the table, in the order of what has to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -276,76 +271,6 @@ fn parse_link(message: &LinkMessage) -> Option<Link> {
     })
 }
 
-/// An address as an event or a row of a dump tells of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AddressRow {
-    /// The index of its link.
-    pub index: u32,
-    /// The address.
-    pub ip: IpAddr,
-    /// The length of its subnet's prefix.
-    pub prefix_len: u8,
-    /// Whether it bears our mark.
-    pub ours: bool,
-    /// The lifetime that is left, rounded up to whole seconds; none if it is forever.
-    pub valid: Option<Duration>,
-    /// IPv6: duplicate address detection has not ended, or has found a duplicate.
-    pub tentative: bool,
-    /// IPv4: whether the kernel chooses it for what leaves the link, where it is the first such one: no further
-    /// address of a subnet, and not only for the link or this host.
-    pub primary: bool,
-}
-
-impl AddressRow {
-    const fn key(&self) -> (u32, IpAddr, u8) {
-        (self.index, self.ip, self.prefix_len)
-    }
-
-    const fn address(&self) -> LinkAddress {
-        LinkAddress { ip: self.ip, prefix_len: self.prefix_len, tentative: self.tentative }
-    }
-}
-
-/// What a message says of an address.
-pub fn parse_address(message: &AddressMessage) -> Option<AddressRow> {
-    let mut address = None;
-    let mut local = None;
-    let mut lifetimes = None;
-    let mut marks = (None, None);
-    let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
-    for attribute in &message.attributes {
-        match attribute {
-            AddressAttribute::Address(ip) => address = Some(*ip),
-            AddressAttribute::Local(ip) => local = Some(*ip),
-            AddressAttribute::CacheInfo(info) => lifetimes = Some(info),
-            AddressAttribute::Flags(all) => flags = *all,
-            AddressAttribute::Protocol(protocol) => marks.0 = Some(u8::from(*protocol)),
-            AddressAttribute::RoutePriority(metric) => marks.1 = Some(*metric),
-            _ => {}
-        }
-    }
-    let valid = lifetimes.filter(|info| info.ifa_valid != FOREVER);
-    let ours = match marks {
-        (Some(mark::PROTOCOL), _) => true,
-        // Whoever sets the lifetimes of an IPv6 address leaves the metric as it is (`inet6_addr_modify` in the
-        // kernel's `net/ipv6/addrconf.c`): what was made endless, or is preferred, is somebody else's by now.
-        (_, Some(mark::METRIC)) => valid.is_some_and(|info| info.ifa_preferred == 0),
-        _ => false,
-    };
-    let scope = message.header.scope;
-    Some(AddressRow {
-        index: message.header.index,
-        // On a point-to-point link IFA_ADDRESS is the peer's.
-        ip: local.or(address)?,
-        prefix_len: message.header.prefix_len,
-        ours,
-        valid: valid.map(|info| Duration::from_secs(info.ifa_valid.into())),
-        tentative: flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed),
-        primary: !flags.contains(AddressFlags::Secondary)
-            && matches!(scope, AddressScope::Universe | AddressScope::Site),
-    })
-}
-
 fn is_default(message: &RouteMessage) -> bool {
     message.header.destination_prefix_length == 0
         && message.header.table == RouteHeader::RT_TABLE_MAIN
@@ -387,10 +312,14 @@ fn gateway(attributes: &[RouteAttribute]) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use netlink_packet_route::address::{AddressProtocol, CacheInfo};
+    use netlink_packet_route::address::{
+        AddressAttribute, AddressMessage, AddressProtocol, CacheInfo,
+    };
     use netlink_packet_route::route::RouteNextHop;
 
     use super::*;
+    use crate::net::rtnl::mark;
+    use crate::net::rtnl::row::FOREVER;
 
     fn link(index: u32, flags: LinkFlags, state: State) -> LinkMessage {
         let mut message = LinkMessage::default();

@@ -8,7 +8,7 @@
 //! * any link with a default route, whatever it is made of;
 //! * where the node is itself a container, which has no hardware, the ends that lead out of it.
 
-use crate::net::links::{Link, Links};
+use crate::net::rtnl::links::{Link, Links};
 
 /// How deep links are stacked: a VLAN on a bridge on a bond is three.
 const DEPTH: usize = 8;

@@ -1,32 +1,16 @@
-//! The mark by which addresses in the kernel are known as ours.
+//! Finds the mark that this kernel keeps.
 //!
-//! | mark | where | since |
-//! |---|---|---|
-//! | [`Mark::Protocol`] | `IFA_PROTO`, which is there for that: it changes nothing else | Linux 5.18 (commit 47f0bd503210) |
-//! | [`Mark::Metric`] | `IFA_RT_PRIORITY`, the metric of the route to the address's subnet | Linux 4.18 (commits af4d768ad28c, 8308f3ff1753) |
-//!
-//! A kernel takes no offence at an attribute that it does not know, and forgets it
-//! (`nlmsg_parse_deprecated` in its `inet_rtm_newaddr`): which ones it keeps has to be found out. Both are read
-//! whichever is written, so that addresses stay ours where the next process writes the other one.
-//!
-//! A single IPv4 address has no route to a subnet (`fib_add_ifaddr` in the kernel's `net/ipv4/fib_frontend.c`),
-//! and that of a single IPv6 address stands behind the one in the table `local`: the metric changes no packet's way.
+//! A kernel accepts an attribute that it does not know and drops it (`nlmsg_parse_deprecated` in its
+//! `inet_rtm_newaddr`), so support has to be tried.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
-use netlink_packet_route::address::{
-    AddressAttribute, AddressMessage, AddressProtocol, AddressScope, CacheInfo,
-};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressScope, CacheInfo};
 
-use crate::net::netlink::{Netlink, NetlinkError, full_prefix};
-
-/// `IFA_PROTO` of our addresses: `L`. The kernel uses 0 to 3; iproute2 prints it as `proto 0x4c`.
-pub const PROTOCOL: u8 = 76;
-
-/// `IFA_RT_PRIORITY` of our addresses: `LHLD`. Metrics that people and DHCP clients set are far smaller;
-/// iproute2 prints it as `metric 1279806532`.
-pub const METRIC: u32 = u32::from_be_bytes(*b"LHLD");
+use crate::net::rtnl::addresses::full_prefix;
+use crate::net::rtnl::error::NetlinkError;
+use crate::net::rtnl::mark::Mark;
+use crate::net::rtnl::netlink::Netlink;
 
 /// What the kernel forgets is found out with this address on the loopback device, which has all of 127.0.0.0/8
 /// anyway.
@@ -35,34 +19,6 @@ const TRIAL: Ipv4Addr = Ipv4Addr::new(127, 76, 72, 76);
 const TRIAL_LASTS: u32 = 1;
 /// The loopback device is the first of each network namespace (`LOOPBACK_IFINDEX`).
 const LOOPBACK: u32 = 1;
-
-/// How an address is marked as ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// By `IFA_PROTO`.
-    Protocol,
-    /// By `IFA_RT_PRIORITY`.
-    Metric,
-}
-
-impl Mark {
-    /// The attribute that says so.
-    pub fn attribute(self) -> AddressAttribute {
-        match self {
-            Self::Protocol => AddressAttribute::Protocol(AddressProtocol::Other(PROTOCOL)),
-            Self::Metric => AddressAttribute::RoutePriority(METRIC),
-        }
-    }
-}
-
-impl fmt::Display for Mark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Protocol => "IFA_PROTO",
-            Self::Metric => "IFA_RT_PRIORITY",
-        })
-    }
-}
 
 /// Why no address can be marked.
 #[derive(Debug, thiserror::Error)]
@@ -113,7 +69,7 @@ impl Kept {
 }
 
 /// Finds the mark to write in the namespace of `netlink`: `wanted`, or else the best that this kernel keeps.
-pub(super) async fn find(netlink: &Netlink, wanted: Option<Mark>) -> Result<Mark, MarkError> {
+pub(crate) async fn find(netlink: &Netlink, wanted: Option<Mark>) -> Result<Mark, MarkError> {
     // Where IFA_PROTO is, the kernel marks addresses that it makes itself by it: those of the loopback device
     // and link-local ones.
     let rows = netlink.address_messages().await?;

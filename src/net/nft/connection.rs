@@ -1,4 +1,4 @@
-//! `nf_tables` by nfnetlink: reads, transactions, and news of what others change.
+//! Reads and transactions.
 //!
 //! A transaction is one datagram, which the kernel carries out as a whole or not at all. It does so
 //! in the caller's system call and lets it wait for other processes' transactions: the requests
@@ -8,8 +8,8 @@ use std::convert::Infallible;
 use std::io;
 
 use netlink_packet_core::{
-    ErrorMessage, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer,
-    NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload, NlasIterator,
+    ErrorMessage, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_netfilter::nftables::NfTablesMessage;
 use netlink_packet_netfilter::none::ControlMessage;
@@ -17,61 +17,19 @@ use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
     NetfilterSubsystem,
 };
+use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_NETFILTER;
-use netlink_sys::{AsyncSocket, AsyncSocketExt, Socket, TokioSocket};
-use rustix::net::sockopt::{set_socket_send_buffer_size, set_socket_send_buffer_size_force};
 
+use crate::net::buffers::set_send_buffer;
 use crate::net::datagram::{self, encode, messages};
+use crate::net::nft::error::NfnetlinkError;
 
 /// Room for a transaction about some ten thousand addresses.
 const SEND_BUFFER: usize = 4 << 20;
 /// The kernel fills up to 32 KiB of it at a time; it walks a set anew for each.
 const RECEIVE_BUFFER: usize = 64 << 10;
-/// `NFNLGRP_NFTABLES` (`linux/netfilter/nfnetlink.h`).
-const NEWS: u32 = 7;
-/// The attribute that names the table in each kind of message, but `NEWGEN`
-/// (`linux/netfilter/nf_tables.h`).
-const TABLE_NAME: u16 = 1;
-/// `NFT_MSG_NEWGEN`: the end of a transaction.
-const NEW_GENERATION: u8 = 15;
 /// `struct nfgenmsg`.
-const HEADER_LENGTH: usize = 4;
-
-/// Why the kernel did not do what it was asked for.
-#[derive(Debug, thiserror::Error)]
-pub enum NfnetlinkError {
-    /// The socket could not be opened.
-    #[error("cannot open a netlink socket for nf_tables")]
-    Open(#[source] io::Error),
-    /// The process may not change `nf_tables`.
-    #[error("no permission to change nf_tables: the speaker needs CAP_NET_ADMIN")]
-    NoPermission,
-    /// The kernel does not know what it was asked for.
-    #[error("the kernel has no nf_tables for {0} (CONFIG_NF_TABLES_INET, or its modules)")]
-    Unsupported(&'static str, #[source] io::Error),
-    /// Another refusal.
-    #[error("the kernel refused to change nf_tables ({0})")]
-    Refused(&'static str, #[source] io::Error),
-    /// No answer, or half of one.
-    #[error("the kernel did not answer about nf_tables")]
-    Silent(#[source] io::Error),
-    /// A message that the kernel does not send in answer to this.
-    #[error("unexpected answer from nf_tables: {0}")]
-    Unexpected(String),
-}
-
-impl NfnetlinkError {
-    fn refused(what: &'static str, error: &ErrorMessage) -> Self {
-        let error = error.to_io();
-        match error.raw_os_error() {
-            Some(libc::EPERM) => Self::NoPermission,
-            Some(libc::EINVAL | libc::EOPNOTSUPP | libc::EAFNOSUPPORT) => {
-                Self::Unsupported(what, error)
-            }
-            _ => Self::Refused(what, error),
-        }
-    }
-}
+pub(super) const HEADER_LENGTH: usize = 4;
 
 /// One change of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,8 +67,7 @@ impl Nfnetlink {
     pub fn open() -> Result<Self, NfnetlinkError> {
         let open = || {
             let (socket, port) = datagram::open(NETLINK_NETFILTER)?;
-            set_socket_send_buffer_size_force(&socket, SEND_BUFFER)
-                .or_else(|_| set_socket_send_buffer_size(&socket, SEND_BUFFER))?;
+            set_send_buffer(&socket, SEND_BUFFER)?;
             io::Result::Ok((socket, port))
         };
         let (socket, port) = open().map_err(NfnetlinkError::Open)?;
@@ -310,59 +267,6 @@ impl Raw {
             other => Err(NfnetlinkError::Unexpected(format!("{other:?}"))),
         }
     }
-}
-
-/// What other processes change in a table.
-pub struct News {
-    socket: TokioSocket,
-    /// Changes from this port are our own.
-    own: u32,
-}
-
-impl std::fmt::Debug for News {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("News").field("own", &self.own).finish_non_exhaustive()
-    }
-}
-
-impl News {
-    /// Listens in the network namespace of the calling thread; `own` is the port whose changes are no
-    /// news.
-    pub fn open(own: u32) -> Result<Self, NfnetlinkError> {
-        let open = || {
-            let mut socket = TokioSocket::new(NETLINK_NETFILTER)?;
-            socket.socket_mut().bind_auto()?;
-            socket.socket_mut().add_membership(NEWS)?;
-            io::Result::Ok(socket)
-        };
-        Ok(Self { socket: open().map_err(NfnetlinkError::Open)?, own })
-    }
-
-    /// Waits until somebody else has changed `table`, or may have: where news were lost.
-    pub async fn changed(&self, table: &str) {
-        loop {
-            let Ok((datagram, _)) = self.socket.recv_from_full().await else { return };
-            let about = |bytes| is_about(bytes, table, self.own);
-            if messages(&datagram).into_iter().any(about) {
-                return;
-            }
-        }
-    }
-}
-
-/// Whether one of the kernel's messages says that somebody else changed `table`.
-fn is_about(bytes: &[u8], table: &str, own: u32) -> bool {
-    let Ok(message) = NetlinkBuffer::new_checked(bytes) else { return false };
-    let [kind, subsystem] = message.message_type().to_le_bytes();
-    let of_tables = NetfilterSubsystem::from(subsystem) == NetfilterSubsystem::NfTables;
-    if !of_tables || kind == NEW_GENERATION || message.port_number() == own {
-        return false;
-    }
-    let attributes = message.payload().get(HEADER_LENGTH..).unwrap_or_default();
-    NlasIterator::new(attributes).flatten().any(|attribute| {
-        let name = attribute.value().strip_suffix(b"\0").unwrap_or_default();
-        attribute.kind() == TABLE_NAME && name == table.as_bytes()
-    })
 }
 
 fn inet(message: NfTablesMessage) -> NetfilterMessage {

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, PoisonError};
 
+use futures::channel::mpsc::UnboundedReceiver;
 use futures::{StreamExt, TryStreamExt, pin_mut};
 use netlink_packet_core::{
     DefaultNla, Emitable, NLA_F_NESTED, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkMessage,
@@ -16,82 +17,25 @@ use netlink_packet_route::link::{
 };
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netlink_sys::AsyncSocket;
+use netlink_sys::{AsyncSocket, SocketAddr};
 use rtnetlink::{Handle, MulticastGroup};
 use tokio::sync::Mutex;
 
-use crate::net::addresses::{AddressChange, AddressSocket};
-use crate::net::links::Events;
-use crate::net::mark::Mark;
-use crate::net::packet::make_room;
-use crate::net::sysctl::ArpSettings;
-use crate::net::table::{AddressRow, Table, parse_address};
+use crate::net::buffers::set_receive_buffer;
+use crate::net::rtnl::addresses::{AddressChange, AddressSocket, full_prefix};
+use crate::net::rtnl::error::NetlinkError;
+use crate::net::rtnl::mark::Mark;
+use crate::net::rtnl::row::{AddressRow, parse_address};
+use crate::net::rtnl::sysctl::ArpSettings;
+use crate::net::rtnl::table::Table;
 
 /// Room for the events of a few thousand addresses that are refreshed at once.
 const RECEIVE_BUFFER: usize = 4 << 20;
 /// How often a dump is begun anew that changes came between.
 const DUMPS: usize = 8;
 
-/// Why the kernel did not do what it was asked for.
-#[derive(Debug, thiserror::Error)]
-pub enum NetlinkError {
-    /// The address is there already.
-    #[error("the address exists already on the interface")]
-    Exists,
-    /// The address to delete is not there.
-    #[error("there is no such address on the interface")]
-    NotFound,
-    /// The process may not change addresses.
-    #[error("no permission to change addresses: the speaker needs CAP_NET_ADMIN")]
-    NoPermission,
-    /// The interface is gone.
-    #[error("there is no such interface")]
-    NoInterface,
-    /// IPv6 is switched off on the interface.
-    #[error("the interface does not accept IPv6 addresses (disable_ipv6)")]
-    Disabled,
-    /// Another answer of the kernel.
-    #[error("the kernel refused: {0}")]
-    Refused(io::Error),
-    /// No answer.
-    #[error("the kernel did not answer: {0}")]
-    Silent(io::Error),
-    /// Changes came between the parts of a dump, time and again: rows of it may be missing.
-    #[error("changes came between the parts of what was read")]
-    Interrupted,
-    /// A message that the kernel does not send in answer to this.
-    #[error("unexpected answer from the kernel: {0}")]
-    Unexpected(String),
-    /// The socket could not be opened.
-    #[error("cannot open a netlink socket: {0}")]
-    Open(io::Error),
-    /// The connection has ended.
-    #[error("the netlink connection has ended")]
-    Closed,
-}
-
-impl From<rtnetlink::Error> for NetlinkError {
-    fn from(error: rtnetlink::Error) -> Self {
-        match error {
-            rtnetlink::Error::NetlinkError(message) => Self::refused(message.to_io()),
-            rtnetlink::Error::RequestFailed => Self::Closed,
-            other => Self::Unexpected(other.to_string()),
-        }
-    }
-}
-
-impl NetlinkError {
-    pub(super) fn refused(error: io::Error) -> Self {
-        match error.raw_os_error() {
-            Some(libc::EEXIST) => Self::Exists,
-            Some(libc::EADDRNOTAVAIL) => Self::NotFound,
-            Some(libc::EPERM) => Self::NoPermission,
-            Some(libc::ENODEV | libc::ENXIO) => Self::NoInterface,
-            Some(libc::EACCES) => Self::Disabled,
-            _ => Self::Refused(error),
-        }
-    }
-}
+/// The stream of events of rtnetlink.
+pub(crate) type Events = UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>;
 
 /// A connection for requests to the kernel; clones share it.
 #[derive(Clone, Debug)]
@@ -326,11 +270,6 @@ pub(crate) fn subscribe() -> Result<(Events, impl Future<Output = ()> + Send), N
     let (mut connection, _, events) =
         rtnetlink::new_multicast_connection(&groups).map_err(NetlinkError::Open)?;
     let socket = connection.socket_mut().socket_ref();
-    make_room(socket, RECEIVE_BUFFER).map_err(NetlinkError::Open)?;
+    set_receive_buffer(socket, RECEIVE_BUFFER).map_err(NetlinkError::Open)?;
     Ok((events, connection))
-}
-
-/// The prefix length of a single address.
-pub fn full_prefix(ip: IpAddr) -> u8 {
-    if ip.is_ipv4() { 32 } else { 128 }
 }

@@ -5,19 +5,19 @@ use std::net::Ipv4Addr;
 use pnet_base::MacAddr;
 use pnet_packet::Packet;
 use pnet_packet::arp::{ArpHardwareTypes, ArpOperations, ArpPacket, MutableArpPacket};
-use pnet_packet::ethernet::{EtherTypes, EthernetPacket, MutableEthernetPacket};
+use pnet_packet::ethernet::EtherTypes;
 
-/// The length of an Ethernet header without VLAN tag.
-const ETHERNET_LEN: usize = 14;
+use super::ethernet::{self, ETHERNET_LEN};
+
 /// The length of an ARP packet for IPv4 over Ethernet.
 const ARP_LEN: usize = 28;
 
-/// What an ARP packet asks or says.
+/// The operation of an ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ArpOperation {
-    /// Who has the target address?
+    /// Asks for the MAC of the target address.
     Request,
-    /// The sender has the sender address.
+    /// Says that the sender has the sender address.
     Reply,
 }
 
@@ -28,13 +28,13 @@ pub struct ArpFrame {
     pub destination: MacAddr,
     /// The frame's source.
     pub source: MacAddr,
-    /// What it asks or says.
+    /// The operation.
     pub operation: ArpOperation,
-    /// Who sends it, as the packet has it.
+    /// The sender's MAC, as the packet has it.
     pub sender_mac: MacAddr,
     /// The sender's address; unspecified in a probe.
     pub sender_ip: Ipv4Addr,
-    /// To whom it goes; zero in a request.
+    /// The receiver's MAC; zero in a request.
     pub target_mac: MacAddr,
     /// The address that is asked for, or that the answer goes to.
     pub target_ip: Ipv4Addr,
@@ -48,8 +48,8 @@ impl ArpFrame {
         Self::request(MacAddr::broadcast(), mac, vip, vip)
     }
 
-    /// The RFC 5227 probe for `ip`: broadcast, the sender's address unspecified, so that nobody's
-    /// neighbour entries change.
+    /// The RFC 5227 probe for `ip`: broadcast, the sender's address unspecified, so that no
+    /// neighbour entry changes.
     pub fn probe(ip: Ipv4Addr, mac: MacAddr) -> Self {
         Self::request(MacAddr::broadcast(), mac, Ipv4Addr::UNSPECIFIED, ip)
     }
@@ -86,12 +86,7 @@ impl ArpFrame {
 
     /// The frame as bytes. The kernel or the card pads it to Ethernet's minimum.
     pub fn encode(&self) -> Vec<u8> {
-        let mut frame = vec![0; ETHERNET_LEN + ARP_LEN];
-        if let Some(mut ethernet) = MutableEthernetPacket::new(&mut frame) {
-            ethernet.set_destination(self.destination);
-            ethernet.set_source(self.source);
-            ethernet.set_ethertype(EtherTypes::Arp);
-        }
+        let mut frame = ethernet::frame(self.destination, self.source, EtherTypes::Arp, ARP_LEN);
         if let Some(mut arp) = frame.get_mut(ETHERNET_LEN..).and_then(MutableArpPacket::new) {
             arp.set_hardware_type(ArpHardwareTypes::Ethernet);
             arp.set_protocol_type(EtherTypes::Ipv4);
@@ -111,10 +106,7 @@ impl ArpFrame {
 
     /// Reads a frame; `None` for anything that is not IPv4 ARP over Ethernet.
     pub fn decode(frame: &[u8]) -> Option<Self> {
-        let ethernet = EthernetPacket::new(frame)?;
-        if ethernet.get_ethertype() != EtherTypes::Arp {
-            return None;
-        }
+        let ethernet = ethernet::parse(frame, EtherTypes::Arp)?;
         let arp = ArpPacket::new(ethernet.payload())?;
         if arp.get_hardware_type() != ArpHardwareTypes::Ethernet
             || arp.get_protocol_type() != EtherTypes::Ipv4
@@ -144,16 +136,10 @@ impl ArpFrame {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::fixture::{OURS, THEIRS, assert_refused, bytes, mac};
     use super::*;
 
-    const OURS: MacAddr = MacAddr(0x02, 0x00, 0x5e, 0x00, 0x00, 0x01);
-    const THEIRS: MacAddr = MacAddr(0x02, 0x00, 0x5e, 0x00, 0x00, 0x02);
     const VIP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
-
-    fn bytes(hex: &str) -> Vec<u8> {
-        let hex: String = hex.split_whitespace().collect();
-        (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect()
-    }
 
     #[test]
     fn frames_are_the_bytes_that_the_rfcs_describe() {
@@ -210,25 +196,18 @@ mod tests {
     #[test]
     fn what_is_not_arp_for_ipv4_is_refused() {
         let good = ArpFrame::probe(VIP, OURS).encode();
-        for (offset, value, name) in [
+        let rows = [
             (12, 0x86, "another EtherType"),
             (15, 6, "another hardware type"),
             (16, 0x86, "another protocol"),
             (18, 8, "a longer hardware address"),
             (19, 16, "a longer protocol address"),
             (21, 3, "RARP"),
-        ] {
-            let mut bad = good.clone();
-            bad[offset] = value;
-            assert_eq!(ArpFrame::decode(&bad), None, "{name}");
-        }
+        ];
+        assert_refused(&good, &rows, ArpFrame::decode);
         for length in 0..good.len() {
             assert_eq!(ArpFrame::decode(&good[..length]), None, "cut to {length} bytes");
         }
-    }
-
-    fn mac() -> impl Strategy<Value = MacAddr> {
-        any::<[u8; 6]>().prop_map(MacAddr::from)
     }
 
     proptest! {

@@ -12,8 +12,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use leasehold_crds::lease::Detours;
 
-use crate::net::links::{Link, LinkAddress, Links};
-use crate::net::netlink::{Netlink, NetlinkError};
+use crate::net::rtnl::error::NetlinkError;
+use crate::net::rtnl::links::{Link, LinkAddress, Links};
+use crate::net::rtnl::netlink::Netlink;
 
 /// How many hosts of a subnet are asked for: one may have a route of its own.
 const HOSTS: usize = 3;

@@ -10,12 +10,13 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
-use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, Socket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+use crate::net::buffers::set_receive_buffer;
 
 /// Longer than any ARP, Neighbor Solicitation or Advertisement frame; the rest is cut off.
 const FRAME_MAX: usize = 512;
@@ -115,7 +116,7 @@ impl PacketSocket {
             })?;
         socket.set_nonblocking(true).map_err(PacketError::Open)?;
         socket.attach_filter(&filter(kind, sought, &[])).map_err(PacketError::Open)?;
-        make_room(&socket, RECEIVE_BUFFER).map_err(PacketError::Open)?;
+        set_receive_buffer(&socket, RECEIVE_BUFFER).map_err(PacketError::Open)?;
         socket.bind(&link_address(kind, 0, None)).map_err(PacketError::Open)?;
         // SAFETY: a Socket owns its descriptor and keeps it open, and the same, until it is dropped.
         let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }
@@ -253,14 +254,6 @@ impl Default for FrameBuffer {
     fn default() -> Self {
         Self([MaybeUninit::uninit(); FRAME_MAX])
     }
-}
-
-/// Has the kernel keep so many bytes for a socket: beyond `net.core.rmem_max` where the process may, else
-/// up to it.
-pub(super) fn make_room(socket: impl AsFd, bytes: usize) -> io::Result<()> {
-    set_socket_recv_buffer_size_force(&socket, bytes)
-        .or_else(|_| set_socket_recv_buffer_size(&socket, bytes))
-        .map_err(Into::into)
 }
 
 /// A descriptor under tokio, which says when it can be read.

@@ -4,14 +4,14 @@ use std::net::Ipv6Addr;
 
 use pnet_base::MacAddr;
 use pnet_packet::Packet;
-use pnet_packet::ethernet::{EtherTypes, EthernetPacket, MutableEthernetPacket};
+use pnet_packet::ethernet::EtherTypes;
 use pnet_packet::icmpv6::ndp::{NeighborAdvertFlags, NeighborAdvertPacket, NeighborSolicitPacket};
 use pnet_packet::icmpv6::{Icmpv6Packet, Icmpv6Types, checksum};
 use pnet_packet::ip::IpNextHeaderProtocols;
 use pnet_packet::ipv6::{Ipv6Packet, MutableIpv6Packet};
 
-/// The length of an Ethernet header without VLAN tag.
-const ETHERNET_LEN: usize = 14;
+use super::ethernet::{self, ETHERNET_LEN};
+
 /// The length of an IPv6 header.
 const IPV6_LEN: usize = 40;
 /// The length of both messages without options (RFC 4861, sections 4.3 and 4.4).
@@ -32,23 +32,23 @@ pub struct NdpFrame {
     pub source: MacAddr,
     /// The sender's address; unspecified during duplicate address detection.
     pub source_ip: Ipv6Addr,
-    /// Where the packet goes.
+    /// The receiver's address, or the group.
     pub destination_ip: Ipv6Addr,
-    /// What it asks or says.
+    /// The message.
     pub message: Neighbor,
 }
 
-/// What a neighbour asks or says.
+/// A message of Neighbor Discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbor {
-    /// Who has `target`?
+    /// Asks for the link-layer address of `target`.
     Solicitation {
         /// The address that is asked for.
         target: Ipv6Addr,
         /// The asker's link-layer address.
         link_layer: Option<MacAddr>,
     },
-    /// The sender has `target`.
+    /// Says that the sender has `target`.
     Advertisement {
         /// The address that is advertised.
         target: Ipv6Addr,
@@ -130,12 +130,7 @@ impl NdpFrame {
     /// The frame as bytes, with its checksum.
     pub fn encode(&self) -> Vec<u8> {
         let message = self.encode_message();
-        let mut frame = vec![0; ETHERNET_LEN + IPV6_LEN];
-        if let Some(mut ethernet) = MutableEthernetPacket::new(&mut frame) {
-            ethernet.set_destination(self.destination);
-            ethernet.set_source(self.source);
-            ethernet.set_ethertype(EtherTypes::Ipv6);
-        }
+        let mut frame = ethernet::frame(self.destination, self.source, EtherTypes::Ipv6, IPV6_LEN);
         if let Some(mut ip) = frame.get_mut(ETHERNET_LEN..).and_then(MutableIpv6Packet::new) {
             ip.set_version(6);
             // At most the fixed part and one option of eight bytes.
@@ -185,10 +180,7 @@ impl NdpFrame {
     /// Reads a frame; `None` for anything that is not a valid solicitation or advertisement
     /// (RFC 4861, sections 7.1.1 and 7.1.2).
     pub fn decode(frame: &[u8]) -> Option<Self> {
-        let ethernet = EthernetPacket::new(frame)?;
-        if ethernet.get_ethertype() != EtherTypes::Ipv6 {
-            return None;
-        }
+        let ethernet = ethernet::parse(frame, EtherTypes::Ipv6)?;
         let ip = Ipv6Packet::new(ethernet.payload())?;
         // A hop limit below 255 means that a router has passed it on.
         if ip.get_version() != 6
@@ -275,17 +267,11 @@ fn multicast_mac(group: Ipv6Addr) -> MacAddr {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::fixture::{OURS, THEIRS, assert_refused, bytes, mac};
     use super::*;
 
-    const OURS: MacAddr = MacAddr(0x02, 0x00, 0x5e, 0x00, 0x00, 0x01);
-    const THEIRS: MacAddr = MacAddr(0x02, 0x00, 0x5e, 0x00, 0x00, 0x02);
     const VIP: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0xab12, 0x3456);
     const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-
-    fn bytes(hex: &str) -> Vec<u8> {
-        let hex: String = hex.split_whitespace().collect();
-        (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect()
-    }
 
     #[test]
     fn frames_are_the_bytes_that_the_rfcs_describe() {
@@ -322,7 +308,7 @@ mod tests {
     #[test]
     fn what_the_rfc_forbids_is_refused() {
         let good = NdpFrame::announcement(VIP, OURS).encode();
-        for (offset, value, name) in [
+        let rows = [
             (12, 0x08, "another EtherType"),
             (14, 0x40, "IPv4"),
             (20, 17, "UDP"),
@@ -332,11 +318,8 @@ mod tests {
             (56, 0, "a wrong checksum"),
             (19, 0x10, "a payload shorter than the message"),
             (19, 0xff, "a payload longer than the frame"),
-        ] {
-            let mut bad = good.clone();
-            bad[offset] = value;
-            assert_eq!(NdpFrame::decode(&bad), None, "{name}");
-        }
+        ];
+        assert_refused(&good, &rows, NdpFrame::decode);
     }
 
     #[test]
@@ -355,10 +338,6 @@ mod tests {
         for (name, options, expected) in rows {
             assert_eq!(link_layer(options, TARGET_LINK_LAYER), expected, "{name}");
         }
-    }
-
-    fn mac() -> impl Strategy<Value = MacAddr> {
-        any::<[u8; 6]>().prop_map(MacAddr::from)
     }
 
     fn message() -> impl Strategy<Value = Neighbor> {

@@ -28,8 +28,8 @@ use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_ROUTE;
 
 use crate::net::datagram::{self, encode, messages};
-use crate::net::mark::Mark;
-use crate::net::netlink::{NetlinkError, full_prefix};
+use crate::net::rtnl::error::NetlinkError;
+use crate::net::rtnl::mark::Mark;
 
 /// Room for an answer: a header and what it answers to.
 const ANSWER: usize = 4096;
@@ -167,6 +167,11 @@ impl AddressSocket {
             }
         }
     }
+}
+
+/// The prefix length of a single address.
+pub fn full_prefix(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 32 } else { 128 }
 }
 
 fn message((index, ip): Place) -> AddressMessage {
