@@ -31,12 +31,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::announce::Announcement;
-use crate::announce::confine::restore;
+use crate::announce::layer2::confine::restore;
 use crate::api::installed::{Installed, OwnDaemonSet};
 use crate::api::leases::Leases;
 use crate::clock::{Instant, sleep_until};
+use crate::datapath::guard::Guard;
 use crate::detect::listener::{Listener, ListenerError};
-use crate::guard::Guard;
 use crate::host::{Recorder, StateFolder};
 use crate::lease::{
     Action, Answer, Election, Event, Fact, Follower, Frame, Heard, HeardFrame, Interface,

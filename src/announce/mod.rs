@@ -1,60 +1,49 @@
-//! From what is served to what the kernel and the network are told.
+//! From the addresses to serve to the kernel and the network.
 //!
 //! ```text
-//! Serving ──►┌ apply (task): dump ─► plan (pure) ─► netlink ┐──► KernelView
-//! Links   ──►└───────────────── guard's gate ─┘──────────────┘        │
-//! Serving, Links ──►┌ announcer (task): schedule (pure) ┐◄────────────┘
-//!                   └────────────────┬──────────────────┘
-//!                                    ▼ Transmit (to the kernel edge)
+//! Serving ──►┌ address/apply (task): dump ─► plan (pure) ─► netlink ┐──► KernelView
+//! Links   ──►└───────────────────── the guard's gate ─┘────────────┘        │
+//! Serving, Links ──►┌ layer2/announcer (task): schedule (pure) ┐◄────────────┘
+//!                   └────────────────────┬─────────────────────┘
+//!                                        ▼ Transmit (to the kernel edge)
 //! ```
 //!
 //! | module | what |
 //! |---|---|
-//! | [`plan`] | what to add, refresh and delete |
-//! | [`apply`] | the task that owns the kernel's addresses |
-//! | [`confine`] | ARP settings of links, and how they were |
-//! | [`schedule`] | when each address is announced |
-//! | [`announcer`] | the task that has the announcements sent |
+//! | [`address`] | the kernel's addresses, whatever the mode of announcement |
+//! | [`layer2`] | the mode `Layer2`: gratuitous ARP, Neighbor Advertisements, ARP settings of links |
+//! | `counters` | counters for metrics |
 
-pub mod announcer;
-pub mod apply;
-pub mod confine;
-pub mod plan;
-pub mod schedule;
+pub mod address;
+mod counters;
+#[cfg(test)]
+mod fixture;
+pub mod layer2;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::announce::announcer::Announcer;
-use crate::announce::apply::Applier;
-use crate::announce::confine::Confinement;
-use crate::guard::gate::Gate;
+use crate::announce::address::apply::Applier;
+use crate::announce::layer2::announcer::Announcer;
+use crate::announce::layer2::confine::Confinement;
+use crate::datapath::guard::gate::Gate;
 use crate::host::StateFolder;
 use crate::lease::{KernelView, Serving};
 use crate::net::edge::Edge;
 
+pub use counters::AnnouncementCounters;
+
 /// The running announcement. Dropping it ends its tasks; addresses stay for their lifetimes.
 #[derive(Debug)]
 pub struct Announcement {
-    /// What the kernel was last seen to hold.
+    /// The addresses in the kernel, as of the last dump.
     pub kernel: watch::Receiver<KernelView>,
-    /// What was counted.
+    /// Counters for metrics.
     pub counters: Arc<AnnouncementCounters>,
     /// The tasks. Both are essential: they end only with the channels that feed them.
     pub tasks: JoinSet<()>,
-}
-
-/// What has been counted since the start.
-#[derive(Debug, Default)]
-pub struct AnnouncementCounters {
-    /// How many addresses went from the kernel before the end of their lifetimes although nothing here
-    /// removed them: by hand, with their link, or when it went down.
-    pub vanished: AtomicU64,
-    /// How often the ARP settings of a link were set again because somebody had set them back.
-    pub confined_again: AtomicU64,
 }
 
 /// Starts, on the runtime that runs the future, to make the kernel and the segments agree with `serving`.

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::takeovers::{Taken, Takeovers};
 use crate::clock::{Instant, sleep_until};
-use crate::guard::Exposure;
+use crate::datapath::guard::Exposure;
 use crate::lease::{Fact, Story};
 
 /// What waits to be recorded. Full: further events are dropped; the log has them.

@@ -15,8 +15,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::gauges::Gauges;
 use crate::announce::AnnouncementCounters;
+use crate::datapath::guard::Guarded;
 use crate::detect::detector::WireCounters;
-use crate::guard::Guarded;
 use crate::lease::{Answer, Cause, Fact, ProxyHealth, Write};
 use crate::net::edge::EdgeCounters;
 use crate::version;
@@ -534,7 +534,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Instant;
-    use crate::guard::Exposure;
+    use crate::datapath::guard::Exposure;
     use crate::lease::{KernelView, OwnerId, Story};
 
     fn shown(facts: &[Fact]) -> String {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
-use leasehold::announce::confine::restore;
+use leasehold::announce::layer2::confine::restore;
 use leasehold::clock::Instant;
 use leasehold::lease::KernelView;
 use leasehold::net::rtnl::addresses::{AddressChange, full_prefix};

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use leasehold::clock::Instant;
+use leasehold::datapath::guard::{Guarded, TABLE};
 use leasehold::desired::{Desired, Protocol, Reach, ServicePort};
-use leasehold::guard::{Guarded, TABLE};
 
 use crate::hosts::{Reached, Servers, pings, tcp, udp};
 use crate::world::{Namespace, Speaker, Test, World, eventually};

@@ -14,7 +14,7 @@ use crate::record::milliseconds;
 /// How speakers log, so that this can be read: at the usual level, and a line for each address that the
 /// kernel was given.
 pub(crate) const ARGUMENTS: [&str; 4] =
-    ["--log", "info,leasehold::announce::apply=debug", "--log-format", "json"];
+    ["--log", "info,leasehold::announce::address::apply=debug", "--log-format", "json"];
 
 /// One failover, in milliseconds from step to step.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use leasehold::announce::schedule::Schedule;
+use leasehold::announce::layer2::schedule::Schedule;
 use leasehold::clock::Instant;
 use leasehold::lease::{Config, Election, Event, Interface, OwnRecord, RequestId, RulesWatch};
 use leasehold::net::rtnl::links::{Link, LinkAddress, Links};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::announce::plan::{Kernel as Seen, Lifetime, Ours, Refusal, plan, view};
+use leasehold::announce::address::plan::{Kernel as Seen, Lifetime, Ours, Refusal, plan, view};
 use leasehold::clock::Instant;
 use leasehold::lease::{KernelView, Serving};
 use leasehold::net::rtnl::addresses::AddressChange;

@@ -186,9 +186,8 @@ fn shift(ip: IpAddr) -> u8 {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use leasehold_crds::lease::{DefaultRoutes, Detours, LeaseName};
-
     use super::*;
+    use crate::announce::fixture::{links, served};
     use crate::lease::KernelAddress;
 
     fn vip(last: u8) -> IpAddr {
@@ -213,36 +212,14 @@ mod tests {
     impl World {
         fn new(count: u8) -> Self {
             let interface: InterfaceName = "eth0".parse().unwrap();
-            let link = Link {
-                index: 2,
-                name: interface.clone(),
-                mac: MacAddr(2, 0, 0, 0, 0, 1),
-                mtu: 1500,
-                carrier: true,
-                kind: None,
-                master: None,
-                lower: None,
-                loopback: false,
-                addresses: Vec::new(),
-                gateways: Vec::new(),
-                default_routes: DefaultRoutes::NONE,
-                detours: Detours::default(),
-            };
             let mut serving = Serving { complete: true, ..Serving::default() };
             let mut kernel = KernelView::default();
             for last in 1..=count {
-                let served = ServedVip {
-                    claim: "default.web".parse::<LeaseName>().unwrap(),
-                    interface: interface.clone(),
-                    until: at(60_000),
-                    ownership: 1,
-                    announced: Some(Announcements::default()),
-                };
-                serving.vips.insert(vip(last), served);
+                serving.vips.insert(vip(last), served("eth0", at(60_000)));
                 let address = KernelAddress { interface: interface.clone(), until: at(60_000) };
                 kernel.ours.insert(vip(last), address);
             }
-            Self { serving, kernel, links: Links([(interface, link)].into()) }
+            Self { serving, kernel, links: links(&[(2, "eth0")]) }
         }
 
         fn served(&mut self) -> &mut ServedVip {

@@ -13,11 +13,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::announce::AnnouncementCounters;
-use crate::announce::confine::Confinement;
-use crate::announce::plan::{Kernel, Lifetime, Ours, Refusal, ahead, exposing, plan, view};
+use crate::announce::address::plan::{
+    Kernel, Lifetime, Ours, Refusal, ahead, exposing, plan, view,
+};
+use crate::announce::counters::AnnouncementCounters;
+use crate::announce::layer2::confine::Confinement;
 use crate::clock::{Instant, rest_after, sleep_until};
-use crate::guard::gate::Gate;
+use crate::datapath::guard::gate::Gate;
 use crate::lease::{KernelView, Serving};
 use crate::net::rtnl::addresses::{AddressChange, Place, full_prefix};
 use crate::net::rtnl::error::NetlinkError;

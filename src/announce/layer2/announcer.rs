@@ -2,7 +2,7 @@
 
 use tokio::sync::{mpsc, watch};
 
-use crate::announce::schedule::Schedule;
+use crate::announce::layer2::schedule::Schedule;
 use crate::clock::{Instant, rest_after, sleep_until};
 use crate::lease::{KernelView, Serving};
 use crate::net::rtnl::links::Links;

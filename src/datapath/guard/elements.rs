@@ -11,9 +11,9 @@ use netlink_packet_netfilter::nftables::{
     SetElementMessage,
 };
 
+use crate::datapath::guard::plan::{Elements, LIFETIME, Table};
+use crate::datapath::guard::ruleset::{Family, TABLE};
 use crate::desired::{Protocol, ServicePort};
-use crate::guard::plan::{Elements, LIFETIME, Table};
-use crate::guard::ruleset::{Family, TABLE};
 
 // linux/netfilter/nf_tables.h: NFTA_SET_ELEM_LIST_ELEMENTS, NFTA_SET_ELEM_KEY and
 // NFTA_SET_ELEM_EXPIRATION, in milliseconds.

@@ -15,10 +15,11 @@ use netlink_packet_netfilter::nftables::NfTablesMessage;
 use tokio::sync::watch;
 
 use crate::clock::{Instant, sleep_until};
+use crate::datapath::guard::elements;
+use crate::datapath::guard::plan::{Change, Elements, Table, plan, wanted};
+use crate::datapath::guard::ruleset::{self, Family, TABLE};
+use crate::datapath::guard::state::{Exposure, Guarded, Wanted};
 use crate::desired::Desired;
-use crate::guard::plan::{Change, Elements, Table, plan, wanted};
-use crate::guard::ruleset::{self, Family, TABLE};
-use crate::guard::{Exposure, Guarded, Wanted, elements};
 use crate::net::nft::connection::{self, Nfnetlink};
 use crate::net::nft::error::NfnetlinkError;
 use crate::net::nft::news::News;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock::Instant;
-use crate::guard::{Guarded, Wanted};
+use crate::datapath::guard::state::{Guarded, Wanted};
 use crate::net::rtnl::addresses::AddressChange;
 
 /// How long an addition waits: an address that nobody answers for is worse than one that leads to more

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use leasehold_crds::names::InterfaceName;
 
-use crate::announce::AnnouncementCounters;
+use crate::announce::counters::AnnouncementCounters;
 use crate::clock::Instant;
 use crate::host::{HostError, StateFolder};
 use crate::net::rtnl::error::NetlinkError;

@@ -20,6 +20,7 @@
 //! | [`plan`] | what to change in the table |
 //! | [`gate`] | which addresses are to be protected; holds their addition back |
 //! | `apply` | the thread that owns the table |
+//! | `state` | the addresses to protect, and those that are |
 //! | `ruleset` | sets, chains and rules |
 //! | `elements` | addresses and ports |
 
@@ -28,57 +29,25 @@ mod elements;
 pub mod gate;
 pub mod plan;
 mod ruleset;
+mod state;
 
-use std::collections::BTreeSet;
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+use crate::datapath::guard::apply::Applier;
+use crate::datapath::guard::gate::Gate;
 use crate::desired::Desired;
-use crate::guard::apply::Applier;
-use crate::guard::gate::Gate;
 
-pub use crate::guard::ruleset::TABLE;
+pub use ruleset::TABLE;
+pub use state::{Exposure, Guarded};
 
 const STACK: usize = 512 * 1024;
 /// How long the end of the process waits for the table's last change.
 const LAST: Duration = Duration::from_millis(500);
-
-/// The addresses that are to be protected.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Wanted {
-    /// Counts the changes.
-    generation: u64,
-    addresses: BTreeSet<IpAddr>,
-}
-
-/// What is protected.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Guarded {
-    /// Counts the changes of what is to be protected: up to which of them the rest is known.
-    pub generation: u64,
-    /// The addresses for which all was done that could be.
-    pub settled: BTreeSet<IpAddr>,
-    /// Those of them that are protected.
-    pub protected: BTreeSet<IpAddr>,
-    /// Those that should be and are not.
-    pub exposure: Option<Exposure>,
-    /// How often somebody else had changed the table.
-    pub repairs: u64,
-}
-
-/// Addresses that should be protected and are not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exposure {
-    /// The addresses; none where only a change failed.
-    pub addresses: BTreeSet<IpAddr>,
-    /// Why.
-    pub cause: String,
-}
 
 /// The running guard.
 #[derive(Debug)]

@@ -266,13 +266,10 @@ fn earlier(wake: Option<Instant>, at: Instant) -> Instant {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use leasehold_crds::lease::{DefaultRoutes, Detours, LeaseName};
-    use leasehold_crds::policy::Announcements;
-    use pnet_base::MacAddr;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::net::rtnl::links::Link;
+    use crate::announce::fixture::{self, served};
 
     const ETH0: u32 = 2;
     const ETH1: u32 = 3;
@@ -287,33 +284,7 @@ mod tests {
     }
 
     fn links() -> Links {
-        let link = |(index, name): (u32, &str)| Link {
-            index,
-            name: name.parse().unwrap(),
-            mac: MacAddr(2, 0, 0, 0, 0, 1),
-            mtu: 1500,
-            carrier: true,
-            kind: None,
-            master: None,
-            lower: None,
-            loopback: false,
-            addresses: Vec::new(),
-            gateways: Vec::new(),
-            default_routes: DefaultRoutes::NONE,
-            detours: Detours::default(),
-        };
-        let links = [(ETH0, "eth0"), (ETH1, "eth1"), (IPVS, KUBE_IPVS)].map(link);
-        Links(links.into_iter().map(|link| (link.name.clone(), link)).collect())
-    }
-
-    fn served(interface: &str, until: Instant) -> ServedVip {
-        ServedVip {
-            claim: "default.web".parse::<LeaseName>().unwrap(),
-            interface: interface.parse().unwrap(),
-            until,
-            ownership: 1,
-            announced: Some(Announcements::default()),
-        }
+        fixture::links(&[(ETH0, "eth0"), (ETH1, "eth1"), (IPVS, KUBE_IPVS)])
     }
 
     fn serving(complete: bool, vips: &[(IpAddr, &str, f64)]) -> Serving {
