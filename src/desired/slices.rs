@@ -13,10 +13,13 @@ use kube::{Resource, ResourceExt};
 use leasehold_crds::names::NodeName;
 use serde::Deserialize;
 
-use super::snapshot::key;
-
 /// The label of an EndpointSlice that names its service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// `namespace/name` of an object.
+pub(super) fn key(object: &impl ResourceExt) -> String {
+    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+}
 
 /// An EndpointSlice, of which only this is read (discovery.k8s.io/v1). The API server makes its text of an object
 /// of its own: there is none that could not be read.

@@ -13,7 +13,7 @@ use leasehold_crds::policy::PoolLabels;
 use leasehold_crds::service;
 
 use super::records::{Lists, Record};
-use super::slices::{KeptSlice, SliceFacts, Slices};
+use super::slices::{KeptSlice, SliceFacts, Slices, key};
 use super::{NodeState, ServicePort};
 
 /// The label that takes a node out of load balancing (Kubernetes, well-known labels).
@@ -119,11 +119,6 @@ impl Snapshot {
         };
         self.nodes.iter().map(state).collect()
     }
-}
-
-/// `namespace/name` of an object.
-pub(super) fn key(object: &impl ResourceExt) -> String {
-    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
 impl ServiceFacts {

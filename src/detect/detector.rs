@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
 use crate::clock::Instant;
+use crate::detect::counters::WireCounters;
 use crate::detect::owner::{Owner, Wire};
 use crate::detect::testimony::Segment;
 use crate::lease::{Voice, VoiceId, Voices, Watchlist};
@@ -46,19 +47,8 @@ struct Known {
     voice: Voice,
 }
 
-/// What has been counted since the start.
-#[derive(Debug, Default)]
-pub struct WireCounters {
-    /// Polls of owners.
-    pub polls: AtomicU64,
-    /// Polls of owners that answered before and did not answer in time.
-    pub misses: AtomicU64,
-    /// Frames that the kernel dropped because the listener did not keep up.
-    pub dropped: AtomicU64,
-}
-
 impl Detector {
-    /// One that counts here.
+    /// Creates a detector that counts in `counters`.
     pub fn counting(counters: Arc<WireCounters>) -> Self {
         Self { counters, ..Self::default() }
     }

@@ -22,7 +22,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::clock::Instant;
-use crate::detect::detector::{Detector, Question, WireCounters, Witnesses};
+use crate::detect::counters::WireCounters;
+use crate::detect::detector::{Detector, Question, Witnesses};
 use crate::detect::timer::Timer;
 use crate::lease::{Voice, Voices, Watchlist};
 use crate::net::edge::error_chain;

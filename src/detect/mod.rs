@@ -1,9 +1,9 @@
-//! Whether the owners of addresses still answer on the segments that clients use.
+//! Failure detection: do the owners of addresses still answer on the segments that clients use?
 //!
 //! ```text
 //! Watchlist (core) ──►┌──────────── listener (thread) ────────────┐
-//! Witnesses (edge) ──►│ detector (pure): whom to ask, when, and   │──► Voices (core)
-//! Links     (edge) ──►│ what it means; own AF_PACKET sockets      │
+//! Witnesses (edge) ──►│ detector (pure): probes and verdicts      │──► Voices (core)
+//! Links     (edge) ──►│ own AF_PACKET sockets                     │
 //!                     └───────────────────────────────────────────┘
 //! ```
 //!
@@ -11,14 +11,16 @@
 //! |---|---|
 //! | [`detector`] | polls, misses, witnesses, silence: without I/O |
 //! | `owner` | one owner: its polls, its misses, its silence |
-//! | `addresses` | one owner's addresses: which were heard, and when to ask for the others |
-//! | `clients` | whether an owner answers clients, as they ask |
-//! | `testimony` | one segment: who else answered there |
+//! | `addresses` | one owner's addresses: those heard, and the next to ask for |
+//! | `clients` | whether an owner answers questions in the form that clients use |
+//! | `testimony` | one segment: the other hosts that answered there |
 //! | [`listener`] | the thread: drains the sockets, judges, asks |
 //! | `timer` | wakes it on time |
+//! | [`counters`] | counters for metrics |
 
 mod addresses;
 mod clients;
+pub mod counters;
 pub mod detector;
 pub mod listener;
 mod owner;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::detect::addresses::Addresses;
 use crate::detect::clients::Clients;
-use crate::detect::detector::WireCounters;
+use crate::detect::counters::WireCounters;
 use crate::detect::testimony::{Answer, Segment};
 use crate::lease::{Silence, Voice, VoiceId, Watched};
 use crate::net::wire::Question;

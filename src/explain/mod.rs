@@ -1,36 +1,37 @@
-//! Why each address is where it is, or nowhere: a pure function of the cluster's objects, for people.
+//! Explanations of ownership, as a pure function of the cluster's objects.
 //!
 //! ```text
 //! Objects ──► World ──► View ──► explain()   one Service: policy, owner, each node's verdict
-//!  as listed   facts     rules ├► simulate()  who takes what when nodes die
+//!  as listed   facts     rules └► simulate()  the owners after nodes die
 //! ```
 //!
-//! It decides nothing and has no rules of its own: who may hold a claim says [`desired`](crate::desired),
-//! who takes it [`lease`](crate::lease).
+//! It decides nothing and has no rules of its own: [`desired`](crate::desired) says which nodes may hold a claim,
+//! [`lease`](crate::lease) which of them takes it.
 //!
 //! | module | what |
 //! |---|---|
-//! | `world` | what is known of a cluster |
-//! | `view` | what follows: owners, candidates, rankings |
+//! | `world` | the objects of a cluster, parsed |
+//! | `view` | what follows from them: owners, candidates, rankings |
 //! | `story` | one Service, explained |
+//! | `verdict` | owner, candidate, or the obstacle |
 //! | `words` | obstacles, and lists of them, in words |
-//! | `nobody` | why nobody owns a claim, in one sentence |
-//! | `simulate` | nodes that die |
+//! | `nobody` | why a claim has no owner, in one sentence |
+//! | `simulate` | the failure of nodes |
 
 mod nobody;
 mod simulate;
 mod story;
 #[cfg(test)]
 mod tests;
+mod verdict;
 mod view;
 mod words;
 mod world;
 
 pub use nobody::nobody;
 pub use simulate::{Load, Move, Simulation, simulate};
-pub use story::{
-    ClaimStory, Governed, NodeStory, Ownership, State, Story, Verdict, explain, outline,
-};
+pub use story::{ClaimStory, Governed, NodeStory, Ownership, State, Story, explain, outline};
+pub use verdict::Verdict;
 pub use view::{Obstacle, View};
 pub use words::{answer, first_of, keeps, no_answer, obstacle, state_of, unanswered, unreadable};
 pub use world::{ClaimRow, OTHER_WRITER, Objects, ServiceRow, SessionRow, World};

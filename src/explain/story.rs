@@ -10,6 +10,7 @@ use leasehold_crds::policy::{AnnouncementMode, Governance};
 use leasehold_crds::service::{ALLOCATED, ANNOUNCED, LOAD_BALANCER_CLASS};
 use serde::Serialize;
 
+use super::verdict::Verdict;
 use super::view::{Obstacle, View};
 use super::words;
 use super::world::{ClaimRow, ServiceRow};
@@ -103,7 +104,7 @@ pub struct Ownership {
     pub transitions: i32,
 }
 
-/// What a node could do about a claim.
+/// The verdict on a node, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStory {
@@ -117,46 +118,6 @@ pub struct NodeStory {
     pub rank: Option<usize>,
     /// The interface that would carry the addresses.
     pub interface: Option<InterfaceName>,
-}
-
-/// What a node could do about a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Verdict {
-    /// Owns it.
-    Owns,
-    /// Takes it, as nobody owns it.
-    Takes,
-    /// Would take it if those before it could not.
-    Candidate,
-    /// Nobody is to announce it.
-    Silent,
-    /// The policy cannot be read.
-    Held,
-    /// The policy does not select the node.
-    NotSelected,
-    /// A label or taint excludes the node.
-    Excluded,
-    /// `externalTrafficPolicy: Local` and no endpoint there.
-    NoEndpoint,
-    /// There is no such Node.
-    NoNode,
-    /// The node is cordoned.
-    Cordoned,
-    /// It is cordoned, and pods leave it.
-    Draining,
-    /// Its network is unavailable.
-    NetworkUnavailable,
-    /// It is being deleted.
-    Leaving,
-    /// Its speaker does not run.
-    NoSession,
-    /// People drain it.
-    Drained,
-    /// Its speaker restarts.
-    Restarting,
-    /// None of its interfaces can carry the addresses.
-    NoInterface,
 }
 
 /// Explains a Service; `None` where there is none of this name.

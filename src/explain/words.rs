@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use leasehold_crds::names::{InterfaceName, NodeName};
 
-use super::story::Verdict;
+use super::verdict::Verdict;
 use super::view::{Obstacle, View};
 use crate::desired::{DesiredClaim, LeftOut, NodeState};
 

@@ -4,8 +4,8 @@
 //!
 //! * a file in the state folder, which only root can open;
 //! * an abstract Unix socket's name (unix(7)), which belongs to the network namespace, as the addresses do: there
-//!   may be two state folders, and older speakers lock nothing else. Anybody on the host can take a name: only
-//!   root and this speaker's own user are believed.
+//!   may be two state folders, and older speakers lock nothing else. Any process on the host can take a
+//!   name: only those of root and of this speaker's own user are believed.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -18,20 +18,21 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::{HostError, StateFolder};
+use super::error::HostError;
+use super::state::StateFolder;
 use crate::report::health::Health;
 
 const NAME: &str = "leasehold-speaker";
-/// How often a host that is taken is looked at again.
+/// Interval between attempts to take a host that another speaker has.
 const RETRY: Duration = Duration::from_millis(200);
-/// How often somebody who has the name and does not listen is looked at again.
+/// Number of further attempts while a process that does not listen has the name.
 const LOOKS: u32 = 2;
 
 /// Excludes a second speaker on the same host for as long as it lives.
 #[derive(Debug)]
 pub struct HostLock {
     _file: File,
-    /// None where somebody has the name who is no speaker.
+    /// None if a process that is no speaker has the name.
     _socket: Option<UnixListener>,
 }
 
@@ -87,7 +88,7 @@ fn is_locked(file: &File) -> Result<bool, HostError> {
     }
 }
 
-/// Takes the name, if nobody has it.
+/// Takes the name; `None` if it is taken.
 fn name() -> io::Result<Option<UnixListener>> {
     match UnixListener::bind_addr(&SocketAddr::from_abstract_name(NAME)?) {
         Ok(socket) => Ok(Some(socket)),
@@ -96,8 +97,8 @@ fn name() -> io::Result<Option<UnixListener>> {
     }
 }
 
-/// A connection to who has the name, if that may be a speaker. The kernel says who listened on it (`SO_PEERCRED`,
-/// unix(7)); who does not listen, or does not let others in, is none.
+/// A connection to the process that has the name, if that may be a speaker: it listens, accepts, and belongs to
+/// root or to this user (`SO_PEERCRED`, unix(7)).
 async fn speaker() -> Option<UnixStream> {
     let stream = UnixStream::connect(format!("\0{NAME}")).await.ok()?;
     let user = stream.peer_cred().ok()?.uid();

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{EventType, Recorder, Reporter};
 use leasehold_crds::lease::{Evidence, LeaseName};
 use leasehold_crds::names::NodeName;
 use tokio::sync::mpsc;
 
+use super::notice::Notice;
 use super::takeovers::{Taken, Takeovers};
 use crate::clock::{Instant, sleep_until};
 use crate::datapath::guard::Exposure;
@@ -27,12 +27,6 @@ pub struct Reports {
     node: NodeName,
     events: mpsc::Sender<Told>,
     exposure: Option<Exposure>,
-}
-
-/// An event and the object that it is about.
-pub(super) struct Notice {
-    object: ObjectReference,
-    event: Event,
 }
 
 /// What the recorder's task is told.
@@ -276,64 +270,6 @@ fn exposure_notice(exposure: Option<&Exposure>, here: &NodeName) -> Notice {
          AnnouncementPolicy"
     );
     Notice::of_node(here, EventType::Warning, "HostExposed", "Protect", note)
-}
-
-impl Notice {
-    /// Warnings on the Services of a claim; where it lists none, on the one that it is named after.
-    fn of_services(
-        claim: &LeaseName,
-        services: &[impl AsRef<str>],
-        reason: &str,
-        note: &str,
-    ) -> Vec<Self> {
-        let listed = services.iter().filter_map(|named| named.as_ref().split_once('/'));
-        let named = claim.service().filter(|_| services.is_empty());
-        let warning = |(namespace, name): (&str, &str)| Self {
-            object: service(namespace, name),
-            event: event(EventType::Warning, reason, "Announce", note.to_owned()),
-        };
-        listed.chain(named).map(warning).collect()
-    }
-
-    /// News of a Service, named `namespace/name`.
-    pub(super) fn of_named(named: &str, reason: &str, note: String) -> Option<Self> {
-        let (namespace, name) = named.split_once('/')?;
-        let event = event(EventType::Normal, reason, "Announce", note);
-        Some(Self { object: service(namespace, name), event })
-    }
-
-    /// An event on a Node, which is referred to as the kubelet does: with its name for a uid.
-    pub(super) fn of_node(
-        on: &NodeName,
-        type_: EventType,
-        reason: &str,
-        action: &str,
-        note: String,
-    ) -> Self {
-        let object = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(on.to_string()),
-            uid: Some(on.to_string()),
-            ..ObjectReference::default()
-        };
-        Self { object, event: event(type_, reason, action, note) }
-    }
-}
-
-fn service(namespace: &str, name: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Service".to_owned()),
-        namespace: Some(namespace.to_owned()),
-        name: Some(name.to_owned()),
-        ..ObjectReference::default()
-    }
-}
-
-fn event(type_: EventType, reason: &str, action: &str, note: String) -> Event {
-    let (reason, action) = (reason.to_owned(), action.to_owned());
-    Event { type_, reason, note: Some(note), action, secondary: None }
 }
 
 async fn record(

@@ -16,7 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::gauges::Gauges;
 use crate::announce::AnnouncementCounters;
 use crate::datapath::guard::Guarded;
-use crate::detect::detector::WireCounters;
+use crate::detect::counters::WireCounters;
 use crate::lease::{Answer, Cause, Fact, ProxyHealth, Write};
 use crate::net::edge::EdgeCounters;
 use crate::version;

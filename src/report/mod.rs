@@ -10,6 +10,7 @@ pub mod health;
 pub mod heartbeat;
 pub mod log;
 pub mod metrics;
+mod notice;
 pub mod page;
 pub mod server;
 pub mod status;

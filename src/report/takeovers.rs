@@ -9,7 +9,7 @@ use std::time::Duration;
 use kube::runtime::events::EventType;
 use leasehold_crds::names::{InterfaceName, NodeName};
 
-use super::facts::Notice;
+use super::notice::Notice;
 use crate::clock::Instant;
 use crate::lease::{Cause, Fact, OwnerId, Story};
 
