@@ -17,7 +17,7 @@ use crate::clock::Instant;
 use crate::config::Config;
 use crate::datapath::guard::Guard;
 use crate::detect::listener::Listener;
-use crate::drive::{Driver, Published};
+use crate::drive::{Connections, Driver, Outlets};
 use crate::host::{self, Recorder, StateFolder};
 use crate::lease::{self, Election, KernelView, Serving};
 use crate::net::edge::Edge;
@@ -31,7 +31,6 @@ use crate::report::log::Log;
 use crate::report::metrics::Metrics;
 use crate::report::page;
 use crate::report::server::{self, Readiness};
-use crate::report::status::Moves;
 use crate::{announce, version, watch as watches};
 
 /// Within which time a request on a lease must be answered.
@@ -127,35 +126,25 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
         ignores_exclude_label: config.ignore_exclude_label,
     };
     tracing::info!(node = %settings.node, version = version::line(), "speaker started");
-    let driver = Driver {
+    let connections = Connections {
         election: Election::new(Instant::now(), settings, state.read()),
         leases,
+        daemon_set,
+        watches,
+        events,
         edge,
         listener,
         serving,
         announcement,
         guard,
         proxy,
-        events,
-        watches,
         signals,
         record: Recorder::start(state.clone()),
-        health,
-        metrics,
-        reports,
-        moves: Moves::default(),
-        questions,
-        delivered,
-        heartbeats,
-        requests: JoinSet::new(),
-        log,
-        daemon_set,
         state,
-        restores: false,
-        looked: false,
-        published: Published::default(),
+        heartbeats,
     };
-    driver.run().await?;
+    let outlets = Outlets { health, metrics, reports, questions, delivered, log };
+    Driver::new(connections, outlets).run().await?;
     tracing::info!("speaker ended");
     Ok(())
 }
