@@ -6,8 +6,8 @@
 //!
 //! The speakers write them, with one exception: only the operator adds to the addresses that a claim
 //! lists, and only what no other claim lists, and only the operator says which of them it takes back.
-//! What a claim lists and the operator has not taken back stays with the services that it names,
-//! whatever becomes of the annotations and the status that say the same on them.
+//! An address that a claim lists and the operator has not taken back stays with the Services that the claim
+//! names, whatever becomes of the annotations and the status that say the same on them.
 //!
 //! Leases can be edited by anybody with the right to: what cannot be read counts as absent, and
 //! never makes a claim valid.
@@ -16,6 +16,7 @@ mod claim;
 mod id;
 mod interface;
 mod session;
+mod text;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -110,25 +111,47 @@ pub struct Stored<T> {
     pub uid: Arc<str>,
     /// Differs for each state of the object. Opaque: compared for equality only.
     pub resource_version: Arc<str>,
-    /// When the present holder acquired it, by the holder's wall clock: for people, never for
+    /// The time at which the present holder acquired it, by the holder's wall clock: for people, never for
     /// decisions.
     pub acquired: Option<Timestamp>,
-    /// What it says.
+    /// The record.
     pub record: T,
 }
 
-/// What a lease of ours says; [`Session`] or [`Claim`].
+/// The content of a Lease of ours: [`Session`] or [`Claim`].
 pub trait Record: Sized {
     /// Reads the record of a lease. What cannot be read counts as absent.
     fn read(spec: &LeaseSpec, annotations: &BTreeMap<String, String>) -> Self;
-    /// Who holds the lease.
-    fn holder(&self) -> Option<&NodeName>;
-    /// How often ownership has changed.
-    fn transitions(&self) -> i32;
-    /// For how many seconds after a renewal it is to be taken for held.
-    fn duration_seconds(&self) -> i32;
-    /// The annotations that say the rest.
+    /// The fields that stand in the spec of the Lease.
+    fn spec(&self) -> Spec<'_>;
+    /// The other fields, as annotations.
     fn annotations(&self) -> BTreeMap<String, String>;
+
+    /// The holder of the Lease.
+    fn holder(&self) -> Option<&NodeName> {
+        self.spec().holder
+    }
+
+    /// The number of changes of ownership.
+    fn transitions(&self) -> i32 {
+        self.spec().transitions
+    }
+
+    /// The time after a renewal during which the Lease counts as held, in seconds.
+    fn duration_seconds(&self) -> i32 {
+        self.spec().duration_seconds
+    }
+}
+
+/// The fields of a record that stand in the spec of its Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec<'a> {
+    /// See [`Record::holder`].
+    pub holder: Option<&'a NodeName>,
+    /// See [`Record::transitions`].
+    pub transitions: i32,
+    /// See [`Record::duration_seconds`].
+    pub duration_seconds: i32,
 }
 
 impl<T: Record> Stored<T> {
@@ -177,7 +200,7 @@ fn lease<T: Record>(
     acquired: Timestamp,
     renewed: Timestamp,
 ) -> Lease {
-    let held = record.holder().is_some();
+    let Spec { holder, transitions, duration_seconds } = record.spec();
     Lease {
         metadata: ObjectMeta {
             name: Some(name.to_string()),
@@ -186,10 +209,10 @@ fn lease<T: Record>(
             ..ObjectMeta::default()
         },
         spec: Some(LeaseSpec {
-            holder_identity: record.holder().map(ToString::to_string),
-            lease_duration_seconds: Some(record.duration_seconds()),
-            lease_transitions: Some(record.transitions()),
-            acquire_time: held.then_some(MicroTime(acquired)),
+            holder_identity: holder.map(ToString::to_string),
+            lease_duration_seconds: Some(duration_seconds),
+            lease_transitions: Some(transitions),
+            acquire_time: holder.map(|_| MicroTime(acquired)),
             renew_time: Some(MicroTime(renewed)),
             ..LeaseSpec::default()
         }),

@@ -1,4 +1,5 @@
-//! The watches on sessions and claims. What claims list goes to the task that watches the Services as well.
+//! The watches on sessions and claims. The addresses that claims list go to the task that watches the Services as
+//! well.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::lease::Event;
 use crate::report::gauges::Delivered;
 use crate::report::health::{Health, Part};
 
-/// What a watch brings of the claims.
+/// A change of the claims.
 #[derive(Clone, Debug)]
 pub(super) enum Claims {
     /// All of them.
@@ -41,16 +42,24 @@ impl Claims {
     }
 }
 
-/// How many changes of claims wait for the task that watches the Services; further ones make the watch wait.
+/// Capacity of the channel of changes of claims to the task that watches the Services. Full: the watch waits.
 pub(super) const LISTED: usize = 64;
 
-/// How one kind of lease becomes events.
+/// The events of one kind of Lease.
 struct Kind<T> {
     part: Part,
     is_one: fn(&Lease) -> bool,
     all: fn(Vec<Arc<Stored<T>>>) -> Event,
     one: fn(Arc<Stored<T>>) -> Event,
     gone: fn(LeaseName) -> Event,
+}
+
+impl<T: Record> Kind<T> {
+    /// Reads a Lease; `None` for one of another kind.
+    fn read(&self, lease: &Lease) -> Option<Arc<Stored<T>>> {
+        let stored = if (self.is_one)(lease) { Stored::from_lease(lease) } else { None };
+        stored.map(Arc::new)
+    }
 }
 
 pub(super) async fn sessions(
@@ -107,13 +116,7 @@ async fn follow<T: Record>(
                 continue;
             }
             Ok(watcher::Event::InitApply(lease)) => {
-                initial.extend(
-                    Some(lease)
-                        .filter(kind.is_one)
-                        .as_ref()
-                        .and_then(Stored::from_lease)
-                        .map(Arc::new),
-                );
+                initial.extend(kind.read(&lease));
                 continue;
             }
             Ok(watcher::Event::InitDone) => {
@@ -121,14 +124,7 @@ async fn follow<T: Record>(
                 (kind.all)(std::mem::take(&mut initial))
             }
             Ok(watcher::Event::Apply(lease)) => {
-                let Some(stored) = Some(lease)
-                    .filter(kind.is_one)
-                    .as_ref()
-                    .and_then(Stored::from_lease)
-                    .map(Arc::new)
-                else {
-                    continue;
-                };
+                let Some(stored) = kind.read(&lease) else { continue };
                 (kind.one)(stored)
             }
             Ok(watcher::Event::Delete(lease)) => {

@@ -1,4 +1,4 @@
-//! What a claim lease says.
+//! The record of a claim Lease.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,18 +9,19 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use pnet_base::MacAddr;
 
-use super::{Record, SessionId, annotation, millis, read_holder, read_millis};
+use super::text::{Reader, Writer, joined};
+use super::{Record, SessionId, Spec, annotation, millis, read_holder, read_millis};
 use crate::addresses::AddressSet;
 use crate::names::{InterfaceName, NodeName};
 
-/// Who owns the addresses of a service.
+/// The ownership of the addresses of a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     /// The owner; none while released.
     pub holder: Option<NodeName>,
-    /// How often (holder, session) has changed.
+    /// The number of changes of (holder, session).
     pub transitions: i32,
-    /// Within how many seconds the claim is renewed; validity depends on the session alone.
+    /// The period in seconds in which the claim is renewed; validity depends on the session alone.
     pub duration_seconds: i32,
     /// The services, as `namespace/name`.
     pub services: Vec<String>,
@@ -30,7 +31,7 @@ pub struct Claim {
     pub addresses: AddressSet,
     /// The pool that they are from.
     pub pool: Option<String>,
-    /// Those that the operator takes from the services, and those that it has just taken off the list.
+    /// The addresses that the operator takes from the Services, and those that it has just taken off the list.
     pub withdrawn: AddressSet,
     /// The interface of the holder that carries them.
     pub interface: Option<InterfaceName>,
@@ -38,17 +39,17 @@ pub struct Claim {
     pub mac: Option<MacAddr>,
     /// The session under which it is held.
     pub session: Option<SessionId>,
-    /// Why it last changed hands, for people.
+    /// The cause of the last change of ownership, for people.
     pub cause: String,
-    /// How long that took, from its first sign until the addresses were announced, where it is known.
+    /// The duration of that change, from its first sign until the addresses were announced, if known.
     pub took: Option<Duration>,
-    /// To whom the holder hands over.
+    /// The node to which the holder hands over.
     pub successor: Option<Successor>,
-    /// To whom it is to hand over, as people asked.
+    /// The node to which the holder is asked to hand over (`kubectl leasehold move`).
     pub move_to: Option<NodeName>,
 }
 
-/// To whom the holder of a claim hands it over. Void unless the claim still has these transitions
+/// The node to which the holder of a claim hands it over. Void unless the claim still has these transitions
 /// and the successor this session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Successor {
@@ -101,62 +102,49 @@ impl Claim {
 
 impl Record for Claim {
     fn read(spec: &LeaseSpec, annotations: &BTreeMap<String, String>) -> Self {
-        let text = |key| annotations.get(key).map(String::as_str);
-        let list = |key| text(key).unwrap_or_default().split(',').filter(|item| !item.is_empty());
-        let addresses = |key| list(key).filter_map(|ip| ip.parse().ok()).collect();
+        let read = Reader(annotations);
         Self {
             holder: read_holder(spec),
             transitions: spec.lease_transitions.unwrap_or(0),
             duration_seconds: spec.lease_duration_seconds.unwrap_or(0),
-            services: list(annotation::SERVICES).map(str::to_owned).collect(),
-            uids: list(annotation::SERVICE_UIDS).map(str::to_owned).collect(),
-            addresses: addresses(annotation::ADDRESSES),
-            pool: text(annotation::POOL).filter(|pool| !pool.is_empty()).map(str::to_owned),
-            withdrawn: addresses(annotation::WITHDRAWN),
-            interface: text(annotation::INTERFACE).and_then(|name| name.parse().ok()),
-            mac: text(annotation::MAC).and_then(|mac| mac.parse().ok()),
-            session: text(annotation::SESSION).and_then(|session| session.parse().ok()),
-            cause: text(annotation::CAUSE).unwrap_or_default().to_owned(),
-            took: text(annotation::TOOK).and_then(read_millis),
-            successor: text(annotation::SUCCESSOR).and_then(|successor| successor.parse().ok()),
-            move_to: text(annotation::MOVE_TO).and_then(|node| node.parse().ok()),
+            services: read.items(annotation::SERVICES).map(str::to_owned).collect(),
+            uids: read.items(annotation::SERVICE_UIDS).map(str::to_owned).collect(),
+            addresses: read.list(annotation::ADDRESSES),
+            pool: read.text(annotation::POOL).filter(|pool| !pool.is_empty()).map(str::to_owned),
+            withdrawn: read.list(annotation::WITHDRAWN),
+            interface: read.value(annotation::INTERFACE),
+            mac: read.value(annotation::MAC),
+            session: read.value(annotation::SESSION),
+            cause: read.text(annotation::CAUSE).unwrap_or_default().to_owned(),
+            took: read.text(annotation::TOOK).and_then(read_millis),
+            successor: read.value(annotation::SUCCESSOR),
+            move_to: read.value(annotation::MOVE_TO),
         }
     }
 
-    fn holder(&self) -> Option<&NodeName> {
-        self.holder.as_ref()
-    }
-
-    fn transitions(&self) -> i32 {
-        self.transitions
-    }
-
-    fn duration_seconds(&self) -> i32 {
-        self.duration_seconds
+    fn spec(&self) -> Spec<'_> {
+        let Self { holder, transitions, duration_seconds, .. } = self;
+        Spec {
+            holder: holder.as_ref(),
+            transitions: *transitions,
+            duration_seconds: *duration_seconds,
+        }
     }
 
     fn annotations(&self) -> BTreeMap<String, String> {
-        let mut annotations = BTreeMap::new();
-        let mut set = |key: &str, value: Option<String>| {
-            if let Some(value) = value {
-                annotations.insert(key.to_owned(), value);
-            }
-        };
-        let joined = |addresses: &AddressSet| {
-            addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-        };
-        set(annotation::SERVICES, Some(self.services.join(",")));
-        set(annotation::SERVICE_UIDS, (!self.uids.is_empty()).then(|| self.uids.join(",")));
-        set(annotation::ADDRESSES, Some(joined(&self.addresses)));
-        set(annotation::POOL, self.pool.clone());
-        set(annotation::WITHDRAWN, (!self.withdrawn.is_empty()).then(|| joined(&self.withdrawn)));
-        set(annotation::INTERFACE, self.interface.as_ref().map(ToString::to_string));
-        set(annotation::MAC, self.mac.as_ref().map(ToString::to_string));
-        set(annotation::SESSION, self.session.as_ref().map(ToString::to_string));
-        set(annotation::CAUSE, Some(self.cause.clone()));
-        set(annotation::TOOK, self.took.map(millis));
-        set(annotation::MOVE_TO, self.move_to.as_ref().map(ToString::to_string));
-        set(annotation::SUCCESSOR, self.successor.as_ref().map(ToString::to_string));
-        annotations
+        let mut write = Writer::default();
+        write.text(annotation::SERVICES, joined(&self.services));
+        write.list(annotation::SERVICE_UIDS, &self.uids);
+        write.text(annotation::ADDRESSES, joined(&self.addresses));
+        write.value(annotation::POOL, self.pool.as_ref());
+        write.list(annotation::WITHDRAWN, &self.withdrawn);
+        write.value(annotation::INTERFACE, self.interface.as_ref());
+        write.value(annotation::MAC, self.mac);
+        write.value(annotation::SESSION, self.session.as_ref());
+        write.text(annotation::CAUSE, self.cause.as_str());
+        write.value(annotation::TOOK, self.took.map(millis));
+        write.value(annotation::MOVE_TO, self.move_to.as_ref());
+        write.value(annotation::SUCCESSOR, self.successor.as_ref());
+        write.finish()
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{NameError, NodeName};
 
-/// How the names of claims end that are named after an address.
+/// The suffix of the names of claims that are named after an address.
 const ADDRESS_CLAIM: &str = ".address.leasehold";
 
 /// The name of a lease: a DNS subdomain.
@@ -156,7 +156,7 @@ impl Incarnation {
         Self(text.to_owned())
     }
 
-    /// As text.
+    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

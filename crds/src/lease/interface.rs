@@ -1,4 +1,4 @@
-//! What a session lease says of an interface.
+//! An interface in a session Lease.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -71,7 +71,7 @@ pub struct Detours {
     /// All of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "networks")]
     pub bypassed: Vec<IpNet>,
-    /// Those of them whose hosts the kernel does not answer on this interface: reverse path filtering is
+    /// The bypassed subnets whose hosts the kernel does not answer on this interface: reverse path filtering is
     /// strict there (`rp_filter` 1; of the interface's value and that for all the greater one counts).
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "networks")]
     pub unanswered: Vec<IpNet>,
@@ -93,7 +93,7 @@ pub struct DefaultRoutes {
 impl DefaultRoutes {
     /// That of neither.
     pub const NONE: Self = Self { v4: false, v6: false };
-    /// Those of both.
+    /// Default routes of both families.
     pub const BOTH: Self = Self { v4: true, v6: true };
 
     /// Whether the default route of the family of `ip` is one of them.
