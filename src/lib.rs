@@ -1,5 +1,5 @@
 //! The speaker of Leasehold: one process per node that contends, by Lease, for the addresses of
-//! Services of `type: LoadBalancer`, puts what it owns on the node's interface and announces it.
+//! Services of `type: LoadBalancer`, adds those that it owns to the node's interface and announces them.
 //!
 //! ```text
 //! Kubernetes API                                                                the network
@@ -8,10 +8,10 @@
 //!  watch/ ──► desired/ ──► lease/ (election core) ──► announce/ (plan, apply) ──► net/ (kernel edge)
 //!    streams     pure │      sans-IO, decides            pure plan, one task        │
 //!                     │        ▲ ▲ ▲                        │ additions wait        │ links, addresses, frames
-//!                     └────────┼─┼─┼──► guard/ (own thread) ┘ for nf_tables         │
+//!                     └────────┼─┼─┼──► datapath/ (own thread) ┘ for nf_tables      │
 //!                              │ │ └────────────────────────────────────────────────┘
 //!                              │ ├─ detect/ (own thread): do the other owners answer?
-//!                              │ └─ proxy/ (own thread): does kube-proxy live, has it the rules?
+//!                              │ └─ proxy/ (own thread): is kube-proxy alive, has it the rules?
 //!  report/ ◄───────────────────┴── facts become logs, metrics, events, health; the page asks drive/
 //! ```
 //!
@@ -20,22 +20,24 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`lease`] | the election core: who owns which addresses; no I/O, no clock |
-//! | [`desired`] | what the cluster asks for, as a pure function of its objects |
-//! | [`detect`] | whether the owners of addresses still answer on the wire |
-//! | [`watch`] | from the API server's watches to events of the core |
-//! | [`api`] | the connection to the API server; leases by compare-and-swap |
-//! | [`announce`] | from what is served to the kernel's addresses and to announcements |
-//! | [`guard`] | host protection: nothing of the node can be reached by an address but its Services |
-//! | [`net`] | rtnetlink, nfnetlink, and ARP and NDP frames |
-//! | [`proxy`] | whether kube-proxy lives, and has the rules for what is about to be announced |
+//! | [`lease`] | the election core: which node owns which addresses; no I/O, no clock |
+//! | [`desired`] | claims, policies and nodes, as a pure function of the cluster's objects |
+//! | [`detect`] | failure detection: do the owners of addresses answer on the wire? |
+//! | [`watch`] | watches of the API server, turned into events of the core |
+//! | [`api`] | the connection to the API server; Leases by compare-and-swap |
+//! | [`announce`] | addresses in the kernel, and their announcement |
+//! | [`datapath`] | rules of the kernel that decide where packets for an address lead: host protection |
+//! | [`net`] | rtnetlink, nfnetlink, ARP and NDP frames |
+//! | [`proxy`] | health of kube-proxy, and its rules for what is about to be announced |
 //! | [`drive`] | the task that owns the core: events in, actions out |
-//! | [`explain`] | why an address is where it is, and who would take it; pure, for people |
+//! | [`explain`] | explanations of ownership, and simulations; pure |
 //! | [`report`] | logs, metrics, events, the status page, `/livez`, `/readyz` |
 //! | [`host`] | identity and lock of the host, the record that outlives the process |
 //! | [`config`], [`run`] | flags; the wiring |
-//! | [`version`] | which build this is |
+//! | [`version`] | version, commit and date of the build |
 //! | [`clock`] | the one clock that decisions use |
+//!
+//! `kubectl leasehold` is a package of its own (`plugin/`), which uses [`explain`] and [`desired`].
 
 pub mod announce;
 pub mod api;
