@@ -33,9 +33,9 @@ use crate::report::page;
 use crate::report::server::{self, Readiness};
 use crate::{announce, version, watch as watches};
 
-/// Within which time a request on a lease must be answered.
+/// Timeout of a request on a Lease.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(1500);
-/// For how long the addresses of a speaker stay whose pod is being replaced.
+/// Time for which the addresses of a speaker stay while its pod is replaced.
 const RESTART_GRACE: Duration = Duration::from_secs(30);
 /// Events of the watches that wait for the core.
 const EVENTS: usize = 1024;

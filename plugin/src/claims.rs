@@ -24,7 +24,7 @@ pub(super) struct Claims<'a> {
     cluster: &'a Cluster,
     api: Api<Lease>,
     events: BoxStream<'static, watcher::Result<Event<Lease>>>,
-    /// What was listed so far of a list that has begun.
+    /// The items so far of a list that has begun.
     listed: BTreeSet<LeaseName>,
 }
 

@@ -30,7 +30,7 @@ pub(super) fn script(asked: CompletionArguments) -> Result<Outcome, PluginError>
     Ok(Outcome::Well)
 }
 
-/// What a word may be.
+/// The kind of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Wanted {
     /// One of these.
@@ -60,7 +60,7 @@ pub(super) async fn answer(asked: &CompleteArguments) -> Result<Outcome, PluginE
     Ok(Outcome::Well)
 }
 
-/// What may follow `before`, where `last` was begun.
+/// The kind of the word that may follow `before`, where `last` was begun.
 fn wanted(before: &[String], last: &str) -> Wanted {
     let root = Arguments::command();
     let command = before.iter().find_map(|word| root.find_subcommand(word));

@@ -21,7 +21,7 @@ use super::outcome::Outcome;
 use super::table::Tone;
 use super::{output, read, target};
 
-/// For how long nothing has moved when it is asked whether anybody can take what is left.
+/// Time without a move after which it is checked whether any node can take the rest.
 const STUCK: Duration = Duration::from_secs(3);
 
 pub(super) async fn drain(
@@ -67,7 +67,7 @@ pub(super) async fn drain(
     }
 }
 
-/// What is to be said if the node is not drained: because nobody can take what is left, or time is `over`.
+/// The message if the node is not drained: because no node can take the rest, or time is `over`.
 fn stuck(world: &World, node: &NodeName, first: usize, over: bool) -> Option<String> {
     let (left, stays) = (owned(world, node).len(), stays(world, node));
     (over || stays.len() == left).then(|| incomplete(node, first, left, &stays))
@@ -98,7 +98,7 @@ fn owned<'a>(world: &'a World, node: &NodeName) -> BTreeSet<&'a LeaseName> {
     of_node.map(|(name, _)| name).collect()
 }
 
-/// What nobody else could take, and why.
+/// The claims that no other node could take, with the reasons.
 fn stays(world: &World, node: &NodeName) -> Vec<(String, Vec<String>)> {
     let simulation = simulate(&View::new(world), &BTreeSet::from([node.clone()]));
     let lost = simulation.lost().map(|step| {

@@ -1,22 +1,22 @@
-//! Why a command cannot be carried out.
+//! Errors of commands.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a command cannot be carried out.
+/// A command that cannot be carried out.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PluginError {
-    /// What was asked makes no sense.
+    /// The command line makes no sense.
     #[error("{0}")]
     Usage(String),
     /// Something that does not exist was named.
     #[error("{kind} {name} does not exist{}", hint(.nearest.as_deref()))]
     Unknown {
-        /// What it would be.
+        /// The kind of the object.
         kind: &'static str,
         /// Its name as it was written.
         name: String,
-        /// What was meant, perhaps.
+        /// The nearest name that exists.
         nearest: Option<String>,
     },
     /// The kubeconfig cannot be used.
@@ -30,17 +30,17 @@ pub(super) enum PluginError {
     /// The API server does not answer.
     #[error("no answer from the API server {url}: {said}")]
     Unreachable {
-        /// Where it should be.
+        /// The address of the API server.
         url: String,
-        /// What happened.
+        /// The failure.
         said: String,
     },
     /// The API server refuses.
     #[error("cannot {doing}: {said}")]
     Refused {
-        /// What was asked of it.
+        /// The request.
         doing: String,
-        /// What it says.
+        /// The answer of the API server.
         said: String,
         /// The HTTP status.
         code: u16,
@@ -50,7 +50,7 @@ pub(super) enum PluginError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The output cannot be written.

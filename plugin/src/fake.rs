@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::connect::Cluster;
 
-/// What the API server is asked for: method, path and query.
+/// A request to the API server: method, path and query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) method: String,
@@ -53,13 +53,13 @@ impl Log {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How often this was asked for.
+    /// The number of such requests.
     pub(super) fn count(&self, which: impl Fn(&Asked) -> bool) -> usize {
         self.all().iter().filter(|asked| which(asked)).count()
     }
 }
 
-/// What the API server says: its lines, after a while.
+/// An answer of the API server: its lines, after a while.
 pub(super) struct Answer {
     pub(super) code: u16,
     pub(super) lines: Vec<Value>,
@@ -71,7 +71,7 @@ impl Answer {
         Self { code: 200, lines: vec![object], after: Duration::ZERO }
     }
 
-    /// What is not there.
+    /// The answer for an object that does not exist.
     pub(super) fn missing() -> Self {
         Self::refused(404, "not found")
     }
@@ -98,7 +98,7 @@ impl Answer {
         )
     }
 
-    /// What a watch says after a while, when it ends.
+    /// The events of a watch after a while, when it ends.
     pub(super) fn events(lines: Vec<Value>, after: Duration) -> Self {
         Self { code: 200, lines, after }
     }

@@ -21,18 +21,18 @@ use super::outcome::Outcome;
 use super::table::Tone;
 use super::{output, read, target};
 
-/// How often it is looked whether the claim has moved.
+/// Interval between two looks at the claim.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often it is looked for that event.
+/// Interval between two looks for that event.
 const LOOK_FOR_EVENT: Duration = Duration::from_millis(250);
-/// How long the owner may take to write how long the move took: it does so at its next refresh.
+/// The longest wait for the owner to write the duration of the move: it does so at its next refresh.
 const TOOK: Duration = Duration::from_secs(4);
-/// How long to wait for the event that says why a move was refused.
+/// The longest wait for the event with the reason of a refusal.
 const EVENT: Duration = Duration::from_secs(2);
 /// The reason of that event.
 const REFUSED: &str = "MoveRefused";
 
-/// What is to be moved.
+/// A move to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Plan {
     claim: LeaseName,
@@ -42,11 +42,11 @@ struct Plan {
     what: String,
     from: NodeName,
     to: NodeName,
-    /// What is to be said before.
+    /// A message before the move.
     warning: Option<String>,
 }
 
-/// Why nothing is to be moved, or can be.
+/// A reason for which there is nothing to move, or no way to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Refusal {
     /// It is where it is to be.
@@ -93,7 +93,7 @@ pub(super) async fn annotate(
     Ok(())
 }
 
-/// What a move would be, or why there is none.
+/// Plans a move, or says why there is none.
 fn plan(world: &World, name: &LeaseName, to: &NodeName) -> Result<Plan, Refusal> {
     let view = View::new(world);
     let impossible = |text: String| Err(Refusal::Impossible(text));
@@ -136,7 +136,7 @@ fn plan(world: &World, name: &LeaseName, to: &NodeName) -> Result<Plan, Refusal>
     })
 }
 
-/// What has become of a move.
+/// The state of a move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Progress {
     /// It is done, and took so long.
@@ -151,7 +151,7 @@ enum Progress {
     Released,
     /// There is no such claim any more.
     Gone,
-    /// What the lease says is no claim.
+    /// The content of the Lease is no claim.
     Unreadable,
 }
 
@@ -201,7 +201,7 @@ async fn await_move(
     }
 }
 
-/// How a move has failed; `None` while it goes on. `over` is how long was waited for it, where that is enough.
+/// The failure of a move; `None` while it goes on. `over` is the time that was waited, if that is enough.
 fn ended(
     plan: &Plan,
     progress: &Progress,
@@ -241,8 +241,7 @@ fn failed(text: &str) -> Outcome {
     Outcome::Negative
 }
 
-/// Why the owner did not move a claim: what the latest event says that it wrote about one of its
-/// Services.
+/// The reason for which the owner did not move a claim: the latest event that it wrote about one of its Services.
 async fn why(cluster: &Cluster, plan: &Plan) -> Option<String> {
     // Events are in the namespace of what they are about.
     let namespaces = plan.services.iter().filter_map(|name| Some(name.split_once('/')?.0));

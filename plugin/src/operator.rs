@@ -13,24 +13,24 @@ use super::error::PluginError;
 
 /// The lease by which one replica of the operator is elected.
 const LEASE: &str = "leasehold-operator";
-/// How often it is looked at.
+/// Interval between two looks.
 const LOOK: Duration = Duration::from_millis(200);
-/// For how long at most: longer than a tenure of two seconds, after which another replica takes it.
+/// The longest time to look: longer than a tenure of two seconds, after which another replica takes the Lease.
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// How it is with the operator.
+/// The state of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Operator {
     /// This replica renews the lease.
     Active(String),
     /// The lease names this replica, which does not renew it.
     Still(String),
-    /// Nobody has the lease.
+    /// The Lease has no holder.
     Absent,
 }
 
 impl Operator {
-    /// What is wrong with it, in words.
+    /// The problem, in words.
     pub(super) fn trouble(&self) -> Option<String> {
         match self {
             Self::Active(_) => None,
@@ -61,7 +61,7 @@ pub(super) async fn look(cluster: &Cluster, leases: &[Lease]) -> Result<Operator
     Ok(Operator::Still(holder))
 }
 
-/// What follows from how the lease was and is; nothing yet from one that stands still.
+/// The state that two looks at the Lease show; `None` as long as it has not changed.
 fn judge(before: &Lease, now: Option<&Lease>) -> Option<Operator> {
     match now.and_then(|lease| Some((lease, holder(lease)?))) {
         None => Some(Operator::Absent),

@@ -1,4 +1,4 @@
-//! What people and scripts read.
+//! Output for people and scripts.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(super) fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// How long ago something was, as kubectl writes ages.
+/// The age of something, as kubectl writes ages.
 pub(super) fn age(then: Timestamp, now: Timestamp) -> String {
     // The clocks of nodes differ.
     let seconds = Duration::try_from(now.duration_since(then)).unwrap_or_default().as_secs();

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use super::connect::Cluster;
 use super::error::PluginError;
 
-/// How many objects the API server is asked for at once: each answer has to come within the time of one.
+/// Number of objects in a page of a list: each page has to come within the timeout of one answer.
 const PAGE: u32 = 500;
 
 /// Lists all objects of a kind.
@@ -89,7 +89,7 @@ pub(super) async fn sessions(
     Ok(list(cluster, leases).await?.iter().filter_map(SessionRow::of).collect())
 }
 
-/// What is known of the cluster.
+/// Reads the cluster.
 pub(super) async fn world(cluster: &Cluster) -> Result<World, PluginError> {
     Ok(World::of(&objects(cluster).await?))
 }

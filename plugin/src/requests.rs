@@ -1,4 +1,4 @@
-//! What commands ask of the API server: a big cluster is listed once, page by page, and not again.
+//! Requests of commands: a big cluster is listed once, page by page, and not again.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::fake::{Answer, Asked, Log};
 use super::outcome::Outcome;
 use super::{draining, moving, read};
 
-/// How long a claim stays where it is.
+/// Time for which a claim stays where it is.
 const STAYS: Duration = Duration::from_millis(800);
 
 fn node(name: &str) -> Value {

@@ -25,7 +25,7 @@ pub(super) struct Status {
     services: Services,
     nodes: Vec<NodeLine>,
     pools: Vec<PoolLine>,
-    /// What is wrong, in words.
+    /// The problems, in words.
     troubles: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ impl Status {
     }
 }
 
-/// How many Services are in which state.
+/// The number of Services in each state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Services {
@@ -85,7 +85,7 @@ pub(super) async fn run(
     Ok(status.is_well().into())
 }
 
-/// What there is to say.
+/// The status of the cluster.
 pub(super) fn status(objects: &Objects, view: &View<'_>, operator: &Operator) -> Status {
     let active = match operator {
         Operator::Active(holder) => Some(holder.clone()),

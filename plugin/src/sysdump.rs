@@ -30,9 +30,9 @@ use super::error::PluginError;
 use super::outcome::Outcome;
 use super::{check, explaining, operator, output, owners, read, status};
 
-/// What tools keep beside objects, and nobody reads.
+/// An annotation that tools keep beside objects and that is of no use here.
 const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// How our own events are told from those of others.
+/// The mark of our own events.
 const CONTROLLERS: &str = "leasehold";
 
 /// An archive in the making.
@@ -40,7 +40,7 @@ struct Archive<W: Write> {
     tar: tar::Builder<GzEncoder<W>>,
     /// The folder in it.
     root: String,
-    /// When its files were made, in seconds since 1970.
+    /// The time at which its files were made, in seconds since 1970.
     seconds: u64,
     errors: Vec<String>,
 }
@@ -153,7 +153,7 @@ async fn objects<W: Write>(cluster: &Cluster, archive: &mut Archive<W>) -> io::R
     archive.add_read("deployments.yaml", dump(cluster, deployments, |_| true).await)
 }
 
-/// What this plugin itself says.
+/// Adds the answers of this plugin itself.
 async fn answers<W: Write>(cluster: &Cluster, archive: &mut Archive<W>) -> io::Result<()> {
     match read::objects(cluster).await {
         Ok(objects) => {

@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 /// Between two columns.
 const GAP: usize = 3;
 
-/// What a text is about, for its colour.
+/// The meaning of a text, for its color.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tone {
     /// Nothing in particular.

@@ -95,7 +95,7 @@ fn nearest<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Option<&'a str
     near.min().map(|(_, other)| other)
 }
 
-/// How many letters have to be put in, taken out or replaced (Levenshtein).
+/// The number of letters to insert, remove or replace (Levenshtein).
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

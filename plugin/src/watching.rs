@@ -24,14 +24,14 @@ use super::outcome::Outcome;
 use super::output;
 use super::table::Tone;
 
-/// How long a change waits for its owner to write how long it took: owners write one each 1.5 s.
+/// The longest wait of a change for its duration, which the owner writes: owners write one each 1.5 s.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One change of ownership.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Change {
-    /// When it was seen here.
+    /// The time at which it was seen here.
     time: String,
     services: Vec<String>,
     addresses: Vec<String>,
@@ -42,7 +42,7 @@ struct Change {
     cause: String,
 }
 
-/// What is known of the claims, and the changes that wait for their durations.
+/// The state of the claims, and the changes that wait for their durations.
 #[derive(Debug, Default)]
 struct Moves {
     known: BTreeMap<LeaseName, Known>,
@@ -109,7 +109,7 @@ impl Moves {
         self.waiting.push((now, name.clone(), change));
     }
 
-    /// What has waited long enough.
+    /// The changes that have waited long enough.
     fn due(&mut self, now: Instant) -> Vec<Change> {
         self.take(|(until, _, _)| *until <= now)
     }

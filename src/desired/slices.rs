@@ -45,7 +45,7 @@ struct Conditions {
     terminating: Option<bool>,
 }
 
-/// What matters of an EndpointSlice.
+/// The part of an EndpointSlice that decisions need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceFacts {
     service: String,
@@ -110,7 +110,7 @@ pub struct Slices {
     nodes: Numbered,
 }
 
-/// What is kept of a slice.
+/// The part of a slice that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kept {
     service: Box<str>,

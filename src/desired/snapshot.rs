@@ -1,4 +1,4 @@
-//! What is kept of the cluster's objects: only what decisions need.
+//! The snapshot of the cluster's objects: only the parts that decisions need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,12 +23,12 @@ const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// The taints of a node whose kubelet says that it is not ready, or says nothing.
 const NOT_READY: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
-/// What is kept of the cluster's objects.
+/// The parts of the cluster's objects that decisions need.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Services of `type: LoadBalancer` that may have addresses from us, by `namespace/name`.
     pub services: BTreeMap<String, ServiceFacts>,
-    /// What the claims list.
+    /// The addresses that claims list.
     pub lists: Lists,
     /// Slices, by `namespace/name`.
     pub slices: Slices,
@@ -42,10 +42,10 @@ pub struct Snapshot {
     draining: BTreeSet<NodeName>,
 }
 
-/// What is kept of a Service.
+/// The parts of a Service that decisions need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceFacts {
-    /// What it says of its addresses.
+    /// The record of its addresses.
     record: Record,
     /// The pool on record.
     pool: Option<String>,
@@ -63,7 +63,7 @@ impl AsRef<Record> for ServiceFacts {
     }
 }
 
-/// What is kept of a Node.
+/// The parts of a Node that decisions need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeObject {
     pub(super) labels: BTreeMap<String, String>,
@@ -122,8 +122,8 @@ impl Snapshot {
 }
 
 impl ServiceFacts {
-    /// What placement needs to know of a Service: which of its addresses each of its claims governs,
-    /// their pool, its labels, and whether it has `externalTrafficPolicy: Local`.
+    /// The parts of a Service that placement needs: the addresses that each of its claims governs, their pool,
+    /// its labels, and whether it has `externalTrafficPolicy: Local`.
     pub fn placed(
         claims: BTreeMap<LeaseName, AddressSet>,
         pool: Option<String>,

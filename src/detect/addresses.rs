@@ -12,7 +12,7 @@ use crate::lease::{Ownership, weight};
 /// The first questions are spread over a second, so many at a time.
 const SLOTS: u32 = 100;
 const SLOT: Duration = Duration::from_millis(10);
-/// How often a question without an answer is repeated soon.
+/// Number of repetitions in short order of a question without an answer.
 const SOON_REPEATED: u32 = 3;
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(10);
@@ -20,9 +20,9 @@ const LATER: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 struct Vip {
     ownership: Ownership,
-    /// When it was listed with this ownership: what was asked before does not count.
+    /// The time at which it was listed with this ownership: earlier questions do not count.
     since: Instant,
-    /// When to ask for it next, as long as it was not heard.
+    /// The time of the next question for it, as long as it was not heard.
     due: Instant,
     asked: u32,
 }
@@ -87,7 +87,7 @@ impl Addresses {
         !self.heard.is_empty()
     }
 
-    /// What to poll: `present` while it was heard, else the first that was, else any.
+    /// The address to poll: `present` while it was heard, else the first that was, else any.
     pub(super) fn choose(&self, present: Option<IpAddr>) -> Option<IpAddr> {
         present
             .filter(|ip| self.is_heard(*ip))
@@ -103,7 +103,7 @@ impl Addresses {
         others.find(|ip| ip.is_ipv4() == polled.is_ipv4()).or(first)
     }
 
-    /// When the next address is to be asked for.
+    /// The time of the next question.
     pub(super) fn next(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }

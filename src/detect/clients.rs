@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// How many questions without an answer are believed.
+/// The number of questions without an answer after which the owner counts as unanswering.
 const ASKED: u32 = 3;
-/// How soon they follow each other.
+/// Interval between these questions.
 const SOON: Duration = Duration::from_secs(1);
-/// How often an owner is asked that answered, or of which it is known that it does not.
+/// Interval between questions to an owner that answered, or that is known to be unanswering.
 const LATER: Duration = Duration::from_secs(10);
 
-/// What is known of one owner.
+/// The state of one owner.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clients {
-    /// How often it was asked in a row without an answer.
+    /// The number of questions in a row without an answer.
     asked: u32,
     next: Option<Instant>,
     unanswered: bool,

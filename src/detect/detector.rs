@@ -17,7 +17,7 @@ use crate::lease::{Voice, VoiceId, Voices, Watchlist};
 pub use crate::net::hearing::Witnesses;
 pub use crate::net::wire::Question;
 
-/// What is known of the voices.
+/// The state of failure detection.
 ///
 /// After each call, in this order: what was received is told by [`Self::hear`], what was not by
 /// [`Self::dropped`], then [`Self::advance`] judges and asks.
@@ -25,12 +25,12 @@ pub use crate::net::wire::Question;
 pub struct Detector {
     /// In the order of their ids; the same as in `voices`.
     owners: Vec<Known>,
-    /// Which of them are due at some time: they are polled, or asked for an address. Of large clusters
-    /// these are a few.
+    /// The owners that are due at some time: they are polled, or asked for an address. In large clusters these
+    /// are a few.
     active: BTreeSet<usize>,
-    /// Which of them answer with a MAC address.
+    /// The owners that answer with a MAC address.
     by_mac: BTreeMap<MacAddr, Vec<usize>>,
-    /// Those not active that were heard since what is known was published.
+    /// The owners that are not active and were heard since the last publication.
     heard: Vec<usize>,
     segments: BTreeMap<InterfaceName, Segment>,
     speakers: Arc<BTreeMap<MacAddr, NodeName>>,
@@ -187,7 +187,7 @@ impl Detector {
         self.publish();
     }
 
-    /// When to call [`Self::advance`] at the latest.
+    /// The latest time of the next call of [`Self::advance`].
     pub fn next(&self) -> Option<Instant> {
         let active = self.active.iter().filter_map(|number| self.owners.get(*number));
         let owners = active.filter_map(|known| known.owner.next());
@@ -227,12 +227,12 @@ impl Detector {
         }
     }
 
-    /// What is known now.
+    /// The voices as of the last call.
     pub fn voices(&self) -> &Voices {
         &self.voices
     }
 
-    /// What is known of all but the active and those that were heard is as it was.
+    /// Publishes the voices. Only those of active owners and of those that were heard can have changed.
     fn publish(&mut self) {
         for number in self.heard.drain(..).as_slice().iter().chain(&self.active) {
             let Some(known) = self.owners.get_mut(*number) else { continue };

@@ -34,10 +34,10 @@ use crate::net::wire::{Heard, HeardKind};
 /// Above ordinary processes and below the kernel's own threads.
 const PRIORITY: u8 = 10;
 const STACK: usize = 512 * 1024;
-/// What has taken longer to leave this node has been waited for from then on.
+/// The delay of a frame on its way out of this node from which on the wait for its answer begins later.
 const DELAY: Duration = Duration::from_millis(1);
 
-/// Why the listener could not start, or has ended.
+/// A failure to start the listener, or its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenerError {
     /// The packet sockets.
@@ -57,11 +57,11 @@ pub enum ListenerError {
 /// The running listener. Dropping it ends its thread.
 #[derive(Debug)]
 pub struct Listener {
-    /// Whom to listen to. Written by the core.
+    /// The owners to listen to. Written by the core.
     pub watchlist: watch::Sender<Watchlist>,
-    /// What is heard.
+    /// The voices: the result of the detection.
     pub voices: watch::Receiver<Voices>,
-    /// What it has counted.
+    /// Counters for metrics.
     pub counters: Arc<WireCounters>,
     /// Waits for the end of the thread, which is an error.
     pub tasks: JoinSet<ListenerError>,
@@ -285,7 +285,8 @@ impl Thread {
     }
 }
 
-/// What a host says unasked proves that it can be heard, not that it hears.
+/// Whether a packet answers a question: an unsolicited one proves that its sender can be heard, not that it
+/// hears.
 fn is_answer(heard: &Heard) -> bool {
     let speaks_up = matches!(heard.kind, HeardKind::ArpReply | HeardKind::NeighborAdvertisement);
     speaks_up && !heard.announcement

@@ -20,9 +20,9 @@ const LATENESS: Duration = Duration::from_millis(20);
 const SHARED: Duration = Duration::from_millis(1);
 /// By how much misses may be older than their polls take.
 const MEMORY: Duration = Duration::from_millis(100);
-/// For how long witnesses are asked with each poll; then each interval.
+/// Time during which witnesses are asked with each poll; then at each interval.
 const WITNESSES_URGED: Duration = Duration::from_millis(200);
-/// For how long a silent owner, or one whose silence nobody testifies to, is polled fast.
+/// Time during which a silent owner, or one whose silence has no witness, is polled fast.
 const FAST: Duration = Duration::from_secs(1);
 /// Every so many polls of a silent owner its node is asked, too.
 const NODE_ASKED: u32 = 5;
@@ -32,18 +32,18 @@ const FIRST_FORM: u32 = 2;
 /// A poll that waits for its answer.
 #[derive(Clone, Copy, Debug)]
 struct Poll {
-    /// When it was asked, as the answer has it.
+    /// The time of the question, as the answer has it.
     asked: Instant,
-    /// When it left this node, from which time the answer is waited for.
+    /// The time at which it left this node, from which on the answer is awaited.
     sent: Instant,
-    /// When the second probe of the last wait is due, until it is sent.
+    /// The time of the second probe of the last wait, until it is sent.
     probe: Option<Instant>,
     /// It did not leave this node, or its answer may have been dropped.
     void: bool,
 }
 
-/// In which form the owner is asked over IPv4: a host without a route back answers only questions
-/// from 0.0.0.0, others only those in a neighbour's name.
+/// The form in which the owner is asked over IPv4: a host without a route back answers only questions from
+/// 0.0.0.0, others only those in a neighbour's name.
 #[derive(Clone, Copy, Debug, Default)]
 struct Form {
     answered: Option<bool>,
@@ -60,7 +60,7 @@ impl Form {
     }
 }
 
-/// What is known of one owner.
+/// The state of one owner.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
     watched: Arc<Watched>,
@@ -73,26 +73,26 @@ pub(super) struct Owner {
     target: Option<IpAddr>,
     poll: Option<Poll>,
     next_poll: Instant,
-    /// When the polls were asked that were missed in a row, the last ones.
+    /// The times of the polls that were missed in a row, the last ones.
     misses: VecDeque<Instant>,
-    /// When the first of a row was missed.
+    /// The time of the first miss in a row.
     doubted: Option<Instant>,
     witnesses_asked: Option<Instant>,
     /// All polls are missed and nobody testifies: it is this node that is deaf, as far as it knows,
     /// and it asks only each interval.
     starving: bool,
-    /// When that was asked which a stranger, or another interface of the owner, answered for the address that is
-    /// polled.
+    /// The time of the question that another host, or another interface of the owner, answered for the address
+    /// that is polled.
     elsewhere: Option<Instant>,
-    /// When that was asked which the owner answered for another address.
+    /// The time of the question that the owner answered for another address.
     node_answered: Option<Instant>,
     silence: Option<Silence>,
-    /// When the poll was asked that led to the silence.
+    /// The time of the poll that led to the silence.
     last_poll: Instant,
     silent_polls: u32,
 }
 
-/// Where an owner asks.
+/// The surroundings of a question.
 #[derive(Debug)]
 pub(super) struct Wire<'a> {
     pub now: Instant,
@@ -172,7 +172,7 @@ impl Owner {
         }
     }
 
-    /// When [`Self::advance`] is due.
+    /// The time at which [`Self::advance`] is due.
     pub(super) fn next(&self) -> Option<Instant> {
         let poll = self.target.map(|_| match self.poll {
             Some(poll) => poll.probe.unwrap_or(poll.sent + self.watched.detection.retry_interval),
@@ -181,8 +181,8 @@ impl Owner {
         poll.into_iter().chain(self.addresses.next()).min()
     }
 
-    /// When to poll after a poll of this time: at the moment of the interval at which this node polls, once an
-    /// interval has passed at the latest.
+    /// The time of the poll after one of this time: the moment of the interval at which this node polls, at the
+    /// latest after one interval.
     fn after(&self, sent: Instant) -> Instant {
         let interval = self.watched.detection.interval;
         let offset = interval * u32::from(self.phase) / (1 << u16::BITS);
@@ -264,7 +264,7 @@ impl Owner {
         self.clients.void();
     }
 
-    /// What was sent at `noted` has left this node only at `sent`.
+    /// Notes that the frame sent at `noted` left this node only at `sent`.
     pub(super) fn delayed(&mut self, noted: Instant, sent: Instant) {
         if let Some(poll) = self.poll.as_mut().filter(|poll| poll.asked == noted) {
             poll.sent = sent;
@@ -327,7 +327,7 @@ impl Owner {
         self.clients.is_unanswered()
     }
 
-    /// What answers questions from 0.0.0.0 may not answer clients.
+    /// Asks in this node's name: an owner that answers questions from 0.0.0.0 may not answer clients.
     fn ask_as_a_client(&mut self, target: IpAddr, wire: &mut Wire<'_>) {
         let heard = self.silence.is_none() && self.doubted.is_none();
         let heard = heard && target.is_ipv4() && self.addresses.is_heard(target);
@@ -350,7 +350,7 @@ impl Owner {
         usize::try_from(self.watched.detection.misses).unwrap_or(usize::MAX).max(1)
     }
 
-    /// How long all polls of a silence take.
+    /// The duration of all polls of a silence.
     fn all_waits(&self) -> Duration {
         self.watched.detection.retry_interval.saturating_mul(self.watched.detection.misses)
     }

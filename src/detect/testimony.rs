@@ -11,9 +11,9 @@ use crate::clock::Instant;
 use crate::net::hearing::ANSWER_WITHIN;
 use crate::net::wire::Question;
 
-/// How often witnesses are asked where nobody but a suspect has ever answered.
+/// Interval between rounds of witnesses on a segment where only a suspect has ever answered.
 const BLIND_ROUND: Duration = Duration::from_secs(1);
-/// How many of the other owners are asked at a time; the next time it is the next ones' turn.
+/// The most other owners asked at a time; the next time the next ones are asked.
 const OWNERS_AT_ONCE: usize = 16;
 
 /// An answer to a question of this node.
@@ -21,17 +21,17 @@ const OWNERS_AT_ONCE: usize = 16;
 pub(super) struct Answer {
     /// The address that was asked for.
     pub ip: IpAddr,
-    /// When it was last asked for.
+    /// The time of the last question for it.
     pub asked: Instant,
-    /// In which form: in this node's name, or from 0.0.0.0.
+    /// The form of the question: in this node's name, or from 0.0.0.0.
     pub named: bool,
 }
 
-/// What is known of a segment.
+/// The state of a segment.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     interface: InterfaceName,
-    /// When each address was last asked for.
+    /// The time of the last question for each address.
     asked: BTreeMap<IpAddr, Instant>,
     pruned: Instant,
     /// The two hosts that answered the newest questions, and when those were asked. Two are
@@ -174,7 +174,7 @@ impl Segment {
         }
     }
 
-    /// When [`Self::end_blindness`] is due.
+    /// The time at which [`Self::end_blindness`] is due.
     pub(super) fn next(&self) -> Option<Instant> {
         let can_ask = !self.witnesses.is_empty() || !self.nodes.is_empty();
         (can_ask && self.is_blind()).then_some(self.blind_round)

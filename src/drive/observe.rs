@@ -40,7 +40,7 @@ pub struct Outlets {
     pub reports: Reports,
     /// Questions of the status page.
     pub questions: Questions<Status>,
-    /// When watches delivered, for the status page.
+    /// The time of the last delivery of each watch, for the status page.
     pub delivered: Arc<Delivered>,
     /// The log and its filter.
     pub log: Log,
@@ -68,7 +68,7 @@ pub(super) struct Observer {
     gauges: Gauges,
 }
 
-/// When gauges are computed.
+/// The time of the computation of the gauges.
 #[derive(Debug, Default)]
 struct Gauges {
     /// The earliest time of the next computation.

@@ -1,4 +1,4 @@
-//! Why nobody owns a claim, in one sentence.
+//! The reason for which a claim has no owner, in one sentence.
 
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
@@ -6,11 +6,11 @@ use leasehold_crds::names::NodeName;
 use super::view::View;
 use super::words::{self, first_of};
 
-/// How many nodes are named for each reason, and how many reasons.
+/// Number of nodes named for each reason, and of reasons.
 const SHOWN: usize = 5;
 
-/// Which nodes could take the claim of this name, or else why each cannot: nodes with the same obstacle
-/// together. The order of the nodes does not matter to it.
+/// The nodes that could take the claim of this name, or else the obstacle of each: nodes with the same obstacle
+/// together. The order of the nodes does not matter.
 pub fn nobody(view: &View<'_>, name: &LeaseName) -> String {
     let Some(claim) = view.desired().claims.get(name) else {
         return "the claim of another Service contains its addresses".to_owned();

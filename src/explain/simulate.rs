@@ -10,15 +10,15 @@ use serde::Serialize;
 use super::view::View;
 use super::words;
 
-/// What becomes of the addresses of nodes that die in the same instant.
+/// The effect of the simultaneous failure of nodes on their addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Simulation {
     /// The nodes.
     pub down: BTreeSet<NodeName>,
-    /// What they own, and who takes it.
+    /// The claims that they own, each with the node that takes it.
     pub moves: Vec<Move>,
-    /// How many addresses each node has before and after.
+    /// The number of addresses of each node before and after.
     pub loads: Vec<Load>,
 }
 
@@ -32,17 +32,17 @@ pub struct Move {
     pub services: Vec<String>,
     /// Its addresses.
     pub addresses: AddressSet,
-    /// Who owns it.
+    /// The owner.
     pub from: NodeName,
-    /// Who takes it.
+    /// The node that takes it.
     pub to: Option<NodeName>,
-    /// Who would, one after another, if that one could not.
+    /// The nodes that would take it, one after another, if that one could not.
     pub then: Vec<NodeName>,
-    /// Why nobody takes it: what is wrong with each other node.
+    /// If no node takes it: the obstacles of the other nodes.
     pub obstacles: Vec<String>,
 }
 
-/// How many addresses a node has.
+/// The number of addresses of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Load {
@@ -50,18 +50,18 @@ pub struct Load {
     pub node: NodeName,
     /// Now.
     pub before: usize,
-    /// When the others have taken what they can.
+    /// After the failure, when the others have taken all that they can.
     pub after: usize,
 }
 
 impl Simulation {
-    /// What nobody takes.
+    /// The claims that no node takes.
     pub fn lost(&self) -> impl Iterator<Item = &Move> {
         self.moves.iter().filter(|it| it.to.is_none())
     }
 }
 
-/// Has these nodes die in the same instant.
+/// Simulates the simultaneous failure of nodes.
 pub fn simulate(view: &View<'_>, down: &BTreeSet<NodeName>) -> Simulation {
     let owned: BTreeMap<&LeaseName, &NodeName> = view
         .world()
@@ -102,7 +102,7 @@ pub fn simulate(view: &View<'_>, down: &BTreeSet<NodeName>) -> Simulation {
     Simulation { down: down.clone(), moves, loads: loads.collect() }
 }
 
-/// What keeps each node that lives from taking a claim.
+/// The obstacles that keep the live nodes from taking a claim.
 fn obstacles(view: &View<'_>, name: &LeaseName, down: &BTreeSet<NodeName>) -> Vec<String> {
     let Some(claim) = view.desired().claims.get(name) else {
         return vec!["no Service requests it anymore".to_owned()];

@@ -16,13 +16,13 @@ use super::words;
 use super::world::{ClaimRow, ServiceRow};
 use crate::desired::{DesiredClaim, NodeState};
 
-/// Why the addresses of a Service are where they are, or nowhere.
+/// The explanation of the addresses of a Service.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Story {
     /// The Service, as `namespace/name`.
     pub service: String,
-    /// How it is with it: of several claims, the worst.
+    /// The state: of several claims, the worst.
     pub state: State,
     /// That, in words.
     pub summary: String,
@@ -30,21 +30,21 @@ pub struct Story {
     pub addresses: Vec<IpAddr>,
     /// The pool that they are from.
     pub pool: Option<String>,
-    /// What governs it, where it has addresses.
+    /// The policy that governs it, if it has addresses.
     pub policy: Option<Governed>,
     /// Its claims: one, or one for each address.
     pub claims: Vec<ClaimStory>,
 }
 
-/// How it is with a Service or a claim; the worst comes last.
+/// The state of a Service or a claim; the worst comes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
     /// A node owns it.
     Owned,
-    /// Nobody is to own it: a policy says so, or it has no endpoint.
+    /// No node announces it: a policy says so, or it has no endpoint.
     Silent,
-    /// Nobody owns it.
+    /// It has no owner.
     Unowned,
     /// It has no address.
     Pending,
@@ -52,7 +52,7 @@ pub enum State {
     NotOurs,
 }
 
-/// What governs a Service.
+/// The policy of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Governed {
@@ -72,19 +72,19 @@ pub struct ClaimStory {
     pub services: Vec<String>,
     /// Its addresses.
     pub addresses: AddressSet,
-    /// How it is with it.
+    /// The state.
     pub state: State,
     /// That, in words.
     pub summary: String,
-    /// Who owns it.
+    /// The owner.
     pub owner: Option<Ownership>,
     /// To which node people want it to move.
     pub moving_to: Option<String>,
-    /// What each node could do about it; first the owner, then who would take it, in their order.
+    /// The verdict on each node: first the owner, then the candidates in their order.
     pub nodes: Vec<NodeStory>,
 }
 
-/// Who owns a claim.
+/// The owner of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ownership {
@@ -96,11 +96,11 @@ pub struct Ownership {
     pub mac: Option<String>,
     /// Since when, by the owner's wall clock.
     pub since: Option<String>,
-    /// Why it changed hands last.
+    /// The cause of the last change of ownership.
     pub cause: String,
-    /// How long that took, where it is known.
+    /// The duration of that change, if known.
     pub took: Option<String>,
-    /// How often the owner has changed.
+    /// The number of changes of the owner.
     pub transitions: i32,
 }
 
@@ -110,9 +110,9 @@ pub struct Ownership {
 pub struct NodeStory {
     /// The node.
     pub node: NodeName,
-    /// What.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why, in words.
+    /// The reason in words.
     pub reason: String,
     /// Its place in the order in which nodes would take the claim, from 1.
     pub rank: Option<usize>,
@@ -257,7 +257,7 @@ fn ownership(claim: &ClaimRow, node: &NodeName) -> Ownership {
     }
 }
 
-/// What each node could do about a claim.
+/// The verdicts on the nodes about a claim.
 fn nodes(
     view: &View<'_>,
     name: &LeaseName,
@@ -301,7 +301,7 @@ fn nodes(
     nodes
 }
 
-/// In which order nodes would take the claim: of an owned one, if its owner died.
+/// The order in which nodes would take the claim: of an owned one, if its owner failed.
 fn ranking(view: &View<'_>, name: &LeaseName, owner: Option<&NodeName>) -> Vec<NodeName> {
     let dead: BTreeSet<NodeName> = owner.cloned().into_iter().collect();
     // Claims that are orphans together are placed jointly.

@@ -1,4 +1,4 @@
-//! What follows from what is known: who owns what, who could, and in which order.
+//! Ownership, candidates and rankings, as they follow from the objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ pub struct View<'a> {
     loads: BTreeMap<NodeName, usize>,
 }
 
-/// Why a node cannot take a claim.
+/// An obstacle that keeps a node from taking a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// Policies, labels or endpoints leave it out.
@@ -40,7 +40,7 @@ pub enum Obstacle {
 }
 
 impl<'a> View<'a> {
-    /// What follows from `world`.
+    /// Computes the view of `world`.
     pub fn new(world: &'a World) -> Self {
         let (desired, _) = build(&world.snapshot, None);
         let rules = Rules::new(&world.snapshot);
@@ -49,12 +49,12 @@ impl<'a> View<'a> {
         view
     }
 
-    /// What is known.
+    /// The objects.
     pub const fn world(&self) -> &'a World {
         self.world
     }
 
-    /// What the cluster asks for.
+    /// The state that the cluster's objects ask for.
     pub const fn desired(&self) -> &Desired {
         &self.desired
     }
@@ -69,17 +69,17 @@ impl<'a> View<'a> {
         self.world.sessions.get(node).filter(|session| session.is_live())
     }
 
-    /// Who owns `claim`: its holder, as long as the session lives under which it is held.
+    /// The owner of `claim`: its holder, as long as the session is live under which it is held.
     pub fn owner(&self, claim: &ClaimRow) -> Option<&'a NodeName> {
         self.world.owner(claim)
     }
 
-    /// Who owns the claim of this name.
+    /// The owner of the claim of this name.
     pub fn owner_of(&self, name: &LeaseName) -> Option<&'a NodeName> {
         self.world.claims.get(name).and_then(|claim| self.owner(claim))
     }
 
-    /// How many addresses each node with a session owns.
+    /// The number of addresses that each node with a session owns.
     pub const fn loads(&self) -> &BTreeMap<NodeName, usize> {
         &self.loads
     }
@@ -146,8 +146,8 @@ impl<'a> View<'a> {
         self.world.sessions.values().any(|session| has_subnet_of(&session.stored.record, vip))
     }
 
-    /// Who would take which of these claims, the first to act first, if nobody owned them and these
-    /// nodes were dead: what all speakers compute then.
+    /// The nodes that would take each of these claims, in the order in which they act, if the claims had no owner
+    /// and these nodes had failed: the computation of all speakers.
     pub fn rank(
         &self,
         names: &BTreeSet<&LeaseName>,

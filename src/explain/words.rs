@@ -17,7 +17,7 @@ pub fn first_of(items: &[impl ToString], most: usize, separator: &str) -> String
     }
 }
 
-/// Which verdict an obstacle is, and why in words.
+/// The verdict and the reason that an obstacle leads to.
 pub fn obstacle(
     view: &View<'_>,
     claim: &DesiredClaim,
@@ -81,11 +81,11 @@ pub const fn state_of(state: NodeState) -> &'static str {
     }
 }
 
-/// What a silent kube-proxy does.
+/// The effect of a kube-proxy that does not answer.
 pub const PROXY_SILENT: &str =
     "its kube-proxy does not answer: takes only addresses that no other node can take";
 
-/// Why an owner keeps what it would not take.
+/// The reason for which an owner keeps a claim that it would not take.
 pub fn keeps(claim: &DesiredClaim, obstacle: &Obstacle) -> Option<&'static str> {
     match obstacle {
         Obstacle::State(NodeState::Cordoned) if !claim.drain_on_cordon => {
@@ -115,7 +115,7 @@ pub fn no_answer(subnet: IpNet, interface: &InterfaceName) -> String {
     )
 }
 
-/// How a node is made to answer hosts of a subnet on `interface`.
+/// The remedy that makes a node answer hosts of a subnet on `interface`.
 pub fn answer(interface: &InterfaceName) -> String {
     format!(
         "change the route to use {interface}, or set net.ipv4.conf.{interface}.rp_filter=2 on the node"

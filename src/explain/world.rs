@@ -1,4 +1,4 @@
-//! What is known of a cluster, from its objects.
+//! The objects of a cluster, parsed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -37,10 +37,10 @@ pub struct Objects {
     pub claims: Vec<Lease>,
 }
 
-/// What is known of a cluster.
+/// The objects of a cluster, parsed.
 #[derive(Clone, Debug, Default)]
 pub struct World {
-    /// What the speakers keep of its objects.
+    /// The part of the objects that speakers keep.
     pub snapshot: Snapshot,
     /// All Services, by `namespace/name`.
     pub services: BTreeMap<String, ServiceRow>,
@@ -50,7 +50,7 @@ pub struct World {
     pub claims: BTreeMap<LeaseName, ClaimRow>,
 }
 
-/// What is known of a Service, beside what the speakers keep of it.
+/// The part of a Service that speakers do not keep.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceRow {
     /// `spec.type`.
@@ -98,7 +98,7 @@ impl ClaimRow {
         Some(Self { stored })
     }
 
-    /// How long its last change took, as its holder wrote it.
+    /// The duration of its last change, as its holder wrote it.
     pub fn took(&self) -> Option<String> {
         self.stored.record.took.map(millis)
     }
@@ -114,7 +114,7 @@ impl SessionRow {
 }
 
 impl ServiceRow {
-    /// What is known of a Service.
+    /// Reads a Service.
     pub fn of(object: &Service) -> (String, Self) {
         let spec = object.spec.clone().unwrap_or_default();
         let kind = spec.type_.unwrap_or_else(|| "ClusterIP".to_owned());
@@ -147,7 +147,7 @@ impl ServiceRow {
 }
 
 impl World {
-    /// Who owns `claim`: its holder, as long as the session lives under which it is held.
+    /// The owner of `claim`: its holder, as long as the session is live under which it is held.
     pub fn owner(&self, claim: &ClaimRow) -> Option<&NodeName> {
         let record = &claim.stored.record;
         let (node, session) = self.sessions.get_key_value(record.holder.as_ref()?)?;
@@ -157,7 +157,7 @@ impl World {
         (session.is_live() && same).then_some(node)
     }
 
-    /// What these objects say.
+    /// Parses these objects.
     pub fn of(objects: &Objects) -> Self {
         let mut snapshot = Snapshot::default();
         snapshot.services.extend(objects.services.iter().filter_map(ServiceFacts::of));

@@ -15,12 +15,12 @@ pub enum HostError {
     /// The capabilities cannot be read.
     #[error("cannot read the capabilities of the process")]
     Unreadable(#[source] rustix::io::Errno),
-    /// What tells the host or boot from others cannot be read.
+    /// The ids of host and boot cannot be read.
     #[error("cannot read `{path}`, which tells this host and boot from others: mount /proc")]
     Identity {
         /// The file.
         path: &'static str,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The state folder cannot be used.
@@ -28,7 +28,7 @@ pub enum HostError {
     State {
         /// The folder or file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The lock cannot be taken for another reason than that it is held.

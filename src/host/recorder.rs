@@ -35,7 +35,7 @@ impl Recorder {
         Self { latest, tasks }
     }
 
-    /// Has `record` written soon.
+    /// Hands over `record` to be written.
     pub fn keep(&self, record: OwnRecord) {
         self.latest.send_replace(Some(record));
     }

@@ -13,7 +13,7 @@ use netlink_packet_core::{
 use netlink_sys::{Socket, SocketAddr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-/// What is not there by then is lost.
+/// Time to wait for an answer; a later one is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Opens a socket of a netlink protocol in the network namespace of the calling thread, and says its port.

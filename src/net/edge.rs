@@ -30,7 +30,7 @@ const HEARD_CAPACITY: usize = 1_024;
 /// Frames read in one go before anything else gets its turn.
 const READ_AT_ONCE: usize = 256;
 
-/// Why the edge could not start, or has ended.
+/// A failure to start the edge, or its end.
 #[derive(Debug, thiserror::Error)]
 pub enum EdgeError {
     /// The packet socket.
@@ -44,7 +44,7 @@ pub enum EdgeError {
     Mark(#[from] MarkError),
 }
 
-/// What the edge has counted since it started.
+/// Counters since the start of the edge.
 #[derive(Debug, Default)]
 pub struct EdgeCounters {
     /// Frames sent.
@@ -69,17 +69,17 @@ pub struct EdgeCounters {
 pub struct Edge {
     /// Links, addresses and gateways, current.
     pub links: watch::Receiver<Links>,
-    /// How often something has happened, whoever did it, for which the addresses with our mark have to be looked
-    /// at: one has gone from the kernel or lost its end, or one of the node's own was put behind them.
+    /// The number of events, whoever caused them, after which the addresses with our mark have to be checked: one
+    /// left the kernel or lost its end, or an address of the node's own was put behind them.
     pub disturbed: watch::Receiver<u64>,
-    /// What the core attends to; nothing is heard before it is told.
+    /// The interfaces, peers and addresses that the core attends to; nothing is heard before it is set.
     pub attention: watch::Sender<Attention>,
-    /// What other hosts say of the addresses attended to, and their answers to this node's
-    /// questions. Bounded; full: dropped and counted.
+    /// Frames of other hosts about the addresses attended to, and their answers to this node's questions.
+    /// Bounded; full: dropped and counted.
     pub heard: mpsc::Receiver<Heard>,
-    /// How often frames that the core may have wanted were dropped.
+    /// The number of times that frames were dropped which the core may have wanted.
     pub missed: watch::Receiver<u64>,
-    /// When a question of this node was last answered on each interface.
+    /// The time of the last answer to a question of this node on each interface.
     pub hearing: watch::Receiver<BTreeMap<InterfaceName, Instant>>,
     /// The hosts that answered this node's last questions to them, speakers' nodes and others.
     pub witnesses: watch::Receiver<Witnesses>,

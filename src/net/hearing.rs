@@ -16,15 +16,15 @@ use crate::clock::Instant;
 use crate::net::rtnl::links::{Link, Links};
 use crate::net::wire::{Heard, HeardKind, Question};
 
-/// How often each interface asks.
+/// Interval between two questions on an interface.
 pub const ROUND: Duration = Duration::from_millis(500);
-/// How long after a question an answer belongs to it.
+/// Time after a question within which an answer belongs to it.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// How many hosts are asked when it has to be known now whether anybody answers.
+/// Number of hosts asked at once when the core asks whether the segment answers.
 const ASKED_AT_ONCE: usize = 8;
-/// How many hosts are asked in a round, as long as nobody answers.
+/// Number of hosts asked in a round while no host answers.
 const ASKED_IN_SILENCE: usize = 3;
-/// How many of the hosts that were heard last are remembered.
+/// Number of hosts remembered of those heard last.
 const HOSTS: usize = 4;
 /// After so many questions without an answer a remembered MAC is no longer trusted.
 const TRUSTED_MISSES: u8 = 2;
@@ -38,7 +38,7 @@ pub struct Peer {
     pub mac: MacAddr,
 }
 
-/// What the edge attends to. Written by the core, read by the edge.
+/// Interfaces, peers and addresses that the edge attends to. Written by the core, read by the edge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attention {
     /// The interfaces that may carry VIPs; frames elsewhere are ignored.
@@ -59,9 +59,9 @@ struct Segment {
     heard_at: Option<Instant>,
     /// The last hosts heard there, the newest at the end.
     hosts: VecDeque<(IpAddr, MacAddr)>,
-    /// When each address was last asked for.
+    /// The time of the last question for each address.
     asked: BTreeMap<IpAddr, Instant>,
-    /// What is known of those that are asked in turn.
+    /// The state of the hosts that are asked in turn.
     known: BTreeMap<IpAddr, Known>,
     turn: usize,
     named: bool,
@@ -102,7 +102,7 @@ impl Hearing {
         }
     }
 
-    /// When [`Hearing::ask`] is due.
+    /// The time at which [`Hearing::ask`] is due.
     pub fn next_round(&self) -> Instant {
         self.next_round
     }
@@ -163,7 +163,7 @@ impl Hearing {
         self.segments.iter().map(|(name, segment)| (name.clone(), of(segment))).collect()
     }
 
-    /// When each interface was last answered.
+    /// The time of the last answer on each interface.
     pub fn heard_at(&self) -> BTreeMap<InterfaceName, Instant> {
         let heard = |(name, segment): (&InterfaceName, &Segment)| {
             segment.heard_at.map(|at| (name.clone(), at))
@@ -173,7 +173,7 @@ impl Hearing {
 }
 
 impl Segment {
-    /// How many are asked in a round.
+    /// The number of hosts to ask in a round.
     fn round(&self, now: Instant) -> usize {
         let answered =
             self.heard_at.is_some_and(|at| now.saturating_since(at) <= ROUND + ROUND / 2);
@@ -223,7 +223,7 @@ impl Segment {
         questions
     }
 
-    /// Whom to ask, with the MAC if somebody has told it.
+    /// The hosts to ask, with the MAC if it is known.
     fn targets(&self, link: &Link, attention: &Attention) -> BTreeMap<IpAddr, Option<MacAddr>> {
         let gateways = link.gateways.iter().map(|ip| (*ip, None));
         let peers = attention.peers.iter();

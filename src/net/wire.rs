@@ -1,4 +1,4 @@
-//! What is sent and what is heard on a segment, independent of the address family.
+//! Frames to send and frames heard on a segment, independent of the address family.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -29,21 +29,21 @@ pub enum Transmit {
     Probe {
         /// The address.
         ip: IpAddr,
-        /// Where to ask.
+        /// The interface to send on.
         interface: InterfaceName,
     },
     /// Asks the hosts that should be there whether they hear this node ([`crate::net::hearing`]).
     AskAround {
-        /// Where to ask.
+        /// The interface to send on.
         interface: InterfaceName,
     },
     /// Asks `mac` alone for `ip`: ARP from 0.0.0.0, IPv6 from the link-local address.
     Ask {
         /// The address.
         ip: IpAddr,
-        /// Whom to ask.
+        /// The host to ask.
         mac: MacAddr,
-        /// Where to ask.
+        /// The interface to send on.
         interface: InterfaceName,
     },
 }
@@ -105,11 +105,11 @@ impl Transmit {
 /// A question for one host or for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Where to ask.
+    /// The interface to send on.
     pub interface: InterfaceName,
     /// For which address.
     pub ip: IpAddr,
-    /// Whom, if the MAC is known; else everybody is asked.
+    /// The host to ask, if its MAC is known; else all hosts are asked.
     pub mac: Option<MacAddr>,
     /// Whether to ask in the node's own name: with an address in the subnet, or any that it has there; else,
     /// for IPv4, from 0.0.0.0 (RFC 5227 section 2.1.1). Some hosts answer only the one form (a router without
@@ -149,7 +149,7 @@ fn own_v4(link: &Link, ip: IpAddr) -> Option<Ipv4Addr> {
     own.max_by_key(|(near, _)| *near).map(|(_, own)| own)
 }
 
-/// What kind of packet was heard.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HeardKind {
     /// An ARP request, gratuitous ones among them.
@@ -165,11 +165,11 @@ pub enum HeardKind {
 /// A packet from another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// When it was read from the socket.
+    /// The time at which it was read from the socket.
     pub at: Instant,
-    /// Where it was heard.
+    /// The interface on which it was heard.
     pub interface: InterfaceName,
-    /// What kind of packet it is.
+    /// The kind of the packet.
     pub kind: HeardKind,
     /// It tells the whole segment of an address of its sender: gratuitous ARP, or an advertisement
     /// to all nodes (which answers a probe, too).
@@ -178,8 +178,8 @@ pub struct Heard {
     pub probe: bool,
     /// It answers a question that this node has asked there within the last 2 s.
     pub answer: bool,
-    /// Who says so: the MAC that has `sender_ip`, as the packet says. That the frame has another source proves
-    /// nothing: bonds and switches that answer for a host may send so, and neither RFC 826 nor Linux compares them.
+    /// The MAC of the host that has `sender_ip`, as the packet says. A frame with another source proves nothing:
+    /// bonds and switches that answer for a host may send so, and neither RFC 826 nor Linux compares them.
     pub sender_mac: MacAddr,
     /// The address that the sender says to have; unspecified in a probe.
     pub sender_ip: IpAddr,

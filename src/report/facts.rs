@@ -15,7 +15,7 @@ use crate::clock::{Instant, sleep_until};
 use crate::datapath::guard::Exposure;
 use crate::lease::{Fact, Story};
 
-/// What waits to be recorded. Full: further events are dropped; the log has them.
+/// Capacity of the channel to the recorder. Full: further events are dropped; the log has them.
 const WAITING: usize = 256;
 /// Notes of events that are remembered, so that repetitions are counted in the event they repeat. Each takes
 /// several KiB.
@@ -29,7 +29,7 @@ pub struct Reports {
     exposure: Option<Exposure>,
 }
 
-/// What the recorder's task is told.
+/// A message to the recorder's task.
 enum Told {
     Notice(Box<Notice>),
     Taken(Taken),
@@ -251,7 +251,7 @@ fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Not
     }
 }
 
-/// What users must know of host protection.
+/// The Event about a change of host protection.
 fn exposure_notice(exposure: Option<&Exposure>, here: &NodeName) -> Notice {
     let Some(Exposure { addresses, cause }) = exposure else {
         let note = "host protection works again".to_owned();

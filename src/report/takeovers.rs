@@ -1,6 +1,6 @@
-//! What becomes events when this node has taken addresses: one on each Service, as long as these are
-//! few, and one on the node that had them. A thousand services that fail over are told in a few
-//! events; logs, metrics and leases have each.
+//! Events about addresses that this node has taken: one on each Service, as long as these are few, and one on the
+//! node that had them. A thousand Services that fail over lead to a few Events; logs, metrics and Leases have
+//! each.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,11 +13,11 @@ use super::notice::Notice;
 use crate::clock::Instant;
 use crate::lease::{Cause, Fact, OwnerId, Story};
 
-/// For how long what was taken from one owner is gathered.
+/// Time during which addresses taken from one owner are gathered.
 const GATHER: Duration = Duration::from_secs(1);
-/// How many Services get events of their own meanwhile.
+/// The most Services with an Event of their own in that time.
 const EACH: usize = 10;
-/// How many services an event names.
+/// The most Services that an Event names.
 const NAMED: usize = 5;
 
 /// A claim that this node has taken and announces.
@@ -31,7 +31,7 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// What `fact` says of it.
+    /// Reads `fact`; `None` if it is about something else.
     pub(super) fn of(fact: &Fact) -> Option<Self> {
         let Fact::Serving { services, addresses, interface, story, took, .. } = fact else {
             return None;
@@ -46,11 +46,11 @@ impl Taken {
     }
 }
 
-/// What was taken a moment ago, by whom it was had.
+/// The claims taken a moment ago, by former owner and cause.
 #[derive(Debug, Default)]
 pub(super) struct Takeovers(BTreeMap<(Option<OwnerId>, Cause), Gathered>);
 
-/// What was taken from one owner for one cause.
+/// The claims taken from one owner for one cause.
 #[derive(Debug)]
 struct Gathered {
     until: Instant,
@@ -58,7 +58,7 @@ struct Gathered {
 }
 
 impl Takeovers {
-    /// When [`Self::tell`] is due.
+    /// The time at which [`Self::tell`] is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.0.values().map(|gathered| gathered.until).min()
     }
@@ -110,7 +110,7 @@ fn of_service(service: &str, taken: &Taken, here: &NodeName) -> Option<Notice> {
     Notice::of_named(service, reason, note)
 }
 
-/// What the last owner did.
+/// The end of the former ownership, in words.
 const fn why(cause: Cause) -> &'static str {
     match cause {
         Cause::Silence => "fell silent",

@@ -27,7 +27,7 @@ const STRANGERS: &str = "strangers";
 const WRITERS: &str = "writers";
 const SYSTEM: &str = "kube-system";
 
-/// What is read for the check, each by a right of its own; or why it may not be read.
+/// The objects that the check reads, each by a right of its own; or the reason for which it may not be read.
 #[derive(Clone, Debug)]
 pub(super) struct Announcers {
     sets: Result<Vec<DaemonSet>, String>,
@@ -51,7 +51,7 @@ pub(super) async fn read(cluster: &Cluster) -> Result<Announcers, PluginError> {
     })
 }
 
-/// Who else announces.
+/// Finds other programs that announce addresses of Services.
 pub(super) fn check(read: &Announcers) -> Vec<Finding> {
     let Announcers { sets, pods, cilium } = read;
     let of_set = |set: &DaemonSet| {
@@ -85,7 +85,7 @@ pub(super) fn check(read: &Announcers) -> Vec<Finding> {
     findings
 }
 
-/// Which load balancer these pods belong to.
+/// The load balancer that these pods belong to.
 fn known(labels: &BTreeMap<String, String>, spec: Option<&PodSpec>) -> Option<&'static str> {
     let label = |key: &str, value: &str| labels.get(key).is_some_and(|it| it == value);
     let speaker = label("component", "speaker") || label("app.kubernetes.io/component", "speaker");

@@ -32,19 +32,19 @@ use super::outcome::Outcome;
 use super::table::{Cell, Table, Tone};
 use super::{output, read};
 
-/// What a check found.
+/// A finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Finding {
     check: &'static str,
     level: Level,
     message: String,
-    /// What to do about it.
+    /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }
 
-/// How bad it is; the worst comes last.
+/// The severity of a finding; the worst comes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Level {
@@ -135,7 +135,7 @@ fn operator(operator: &Operator) -> Finding {
     }
 }
 
-/// What was read, or why this user may not read it. Other errors stay errors.
+/// The result of a read, or the reason for which this user may not read. Other errors stay errors.
 fn skip<T>(read: Result<T, PluginError>) -> Result<Result<T, String>, PluginError> {
     match read {
         Ok(value) => Ok(Ok(value)),
@@ -144,7 +144,7 @@ fn skip<T>(read: Result<T, PluginError>) -> Result<Result<T, String>, PluginErro
     }
 }
 
-/// What was read; nothing of a kind that the API server does not know.
+/// The objects of a list; none of a kind that the API server does not know.
 fn or_none<T>(read: Result<Vec<T>, PluginError>) -> Result<Vec<T>, PluginError> {
     match read {
         Err(PluginError::Refused { code: 404, .. }) => Ok(Vec::new()),

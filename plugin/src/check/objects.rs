@@ -116,7 +116,7 @@ pub(super) fn policies(policies: &[AnnouncementPolicy], view: &View<'_>) -> Vec<
     findings
 }
 
-/// What a condition with this status says.
+/// The message of a condition with this status.
 fn said<'a>(
     mut conditions: impl Iterator<Item = &'a Condition>,
     type_: &str,

@@ -15,7 +15,7 @@ const NAME: &str = "kube-proxy";
 /// The keys under which kubeadm and others keep the configuration.
 const KEYS: [&str; 2] = ["config.conf", "config"];
 
-/// What is read of it (kubeproxy.config.k8s.io/v1alpha1, `KubeProxyConfiguration`).
+/// The part of its configuration that is read (kubeproxy.config.k8s.io/v1alpha1, `KubeProxyConfiguration`).
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Configuration {
@@ -30,7 +30,7 @@ struct Ipvs {
     strict_arp: Option<bool>,
 }
 
-/// What was found: the configuration as text, nothing, or why it may not be read.
+/// The configuration as text, nothing, or the reason for which it may not be read.
 pub(super) type Found = Result<Option<String>, String>;
 
 pub(super) async fn configuration(cluster: &Cluster) -> Result<Found, PluginError> {

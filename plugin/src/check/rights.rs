@@ -1,5 +1,5 @@
-//! What the service accounts may do: each right that the roles in `deploy/base` give them is asked for by
-//! a `SubjectAccessReview`.
+//! The rights of the service accounts: each right that the roles in `deploy/base` give them is asked for by a
+//! `SubjectAccessReview`.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::authorization::v1::{
@@ -16,7 +16,7 @@ use super::super::error::PluginError;
 use super::{Finding, skip};
 
 const CHECK: &str = "rights";
-/// How many reviews are asked for at once.
+/// Number of reviews at once.
 const AT_ONCE: usize = 8;
 
 const ROLES: [(&str, &str); 2] = [
@@ -146,7 +146,7 @@ fn verdict(account: &str, all: usize, lacking: &[String]) -> Finding {
     Finding::fail(CHECK, text, "apply the roles of deploy/base")
 }
 
-/// What an account may not do of what it needs.
+/// The rights that an account needs and lacks.
 async fn lacking(
     cluster: &Cluster,
     account: &str,

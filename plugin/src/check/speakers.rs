@@ -26,9 +26,9 @@ const INTERFACES: &str = "interfaces";
 const MTU: &str = "mtu";
 const WAYS: &str = "rp_filter";
 
-/// How often the sessions are looked at.
+/// Interval between two looks at the sessions.
 const LOOK: Duration = Duration::from_millis(500);
-/// For how long at most.
+/// The longest time to look.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// The nodes whose sessions changed while they were looked at, for as long as one may go without: no

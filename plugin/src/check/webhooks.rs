@@ -34,14 +34,14 @@ pub(super) struct Webhook {
     match_conditions: Vec<Value>,
 }
 
-/// What is read for the check.
+/// The objects that the check reads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Webhooks {
     /// Webhooks, each with the name of its configuration.
     hooks: Vec<(String, Webhook)>,
     /// The labels of the namespaces of our leases; none where they are not known.
     namespaces: Vec<BTreeMap<String, String>>,
-    /// Why some of it may not be read.
+    /// The reasons for which some of it may not be read.
     unread: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ fn webhooks<K: Resource + Serialize>(
     Ok(all)
 }
 
-/// Which webhooks are called for our leases.
+/// Finds webhooks that are called for our Leases.
 pub(super) fn check(read: &Webhooks) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (configuration, hook) in &read.hooks {

@@ -27,7 +27,7 @@ use crate::net::rtnl::links::Links;
 use crate::net::rtnl::netlink::Netlink;
 use crate::net::rtnl::row::AddressRow;
 
-/// How often a refused address is tried again while it is served.
+/// Interval between attempts to add a refused address while it is served.
 const RETRY: Duration = Duration::from_secs(1);
 /// Plans in a row before the channels are looked at again.
 const PASSES: usize = 8;
@@ -36,12 +36,13 @@ const PASSES: usize = 8;
 const AT_ONCE: usize = 512;
 /// Changes at once, with nothing else in between: less than a millisecond.
 const TOGETHER: usize = 64;
-/// For how long more addresses may be added to what the kernel had at the last look.
+/// Time after a dump during which further addresses may be added without another.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long addresses of a link are left where they are after they were put behind the node's own: what sets that
-/// anew all the time gets its way.
+/// Pause after the addresses of a link were put behind the node's own: a program that sets those anew all the
+/// time gets its way.
 const REORDER_PAUSE: Duration = Duration::from_secs(1);
-/// How far a dump, in whole seconds of the kernel's own clock, may be from what was set.
+/// The greatest difference between a dump, in whole seconds of the kernel's own clock, and the lifetime that was
+/// set.
 const DUMP_SLACK: Duration = Duration::from_millis(200);
 
 /// The task's state.
@@ -53,12 +54,12 @@ pub struct Applier {
     disturbed: watch::Receiver<u64>,
     gate: Gate,
     view: watch::Sender<KernelView>,
-    /// What the kernel has, as of the last dump and with what this process has done since.
+    /// The addresses in the kernel: the last dump, and the changes of this process since.
     known: Option<(Instant, Kernel)>,
-    /// What this process last set.
+    /// The lifetimes that this process last set.
     records: BTreeMap<Place, Ours>,
     refused: BTreeMap<IpAddr, Refusal>,
-    /// When addresses of a link were last put behind the node's own.
+    /// The time at which the addresses of a link were last put behind the node's own.
     reordered: BTreeMap<u32, Instant>,
     /// The generation of what is served that the kernel was last brought in line with.
     applied: u64,
@@ -263,7 +264,7 @@ impl Applier {
         Ok(all_done)
     }
 
-    /// What may have been deleted has not vanished.
+    /// Forgets the addresses that may have been deleted here: they have not vanished.
     fn forget_deleted(&mut self, ops: &[AddressChange]) {
         for op in ops {
             if let AddressChange::Delete { place } = op {

@@ -1,4 +1,4 @@
-//! What to do to the kernel's addresses so that they agree with what is served.
+//! The changes after which the kernel's addresses agree with those to serve.
 //!
 //! * An address is added only where no link has it, with a lifetime that ends by
 //!   [`ServedVip::until`]. The kernel counts whole seconds and removes late, by 0.08 s in the median
@@ -74,16 +74,16 @@ pub struct Kernel {
 pub struct Refusal {
     /// The kernel's reason.
     pub reason: String,
-    /// When to try again.
+    /// The time of the next attempt.
     pub retry_at: Instant,
 }
 
-/// What to do now, and when to look again if nothing changes.
+/// The changes to make now, and the time of the next plan if nothing happens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What to do, in this order: yield first, then take, then order, then extend.
+    /// The changes, in this order: yield first, then take, then order, then extend.
     pub ops: Vec<AddressChange>,
-    /// When to plan anew.
+    /// The time of the next plan.
     pub wake: Option<Instant>,
 }
 
@@ -177,7 +177,7 @@ pub fn plan(
     Plan { ops: [deletes, adds, behind, refreshes].concat(), wake }
 }
 
-/// What the core is told of the kernel's addresses.
+/// The view of the kernel's addresses for the core.
 ///
 /// `applied` is the generation of [`Serving`] that the kernel was last brought in line with, `told` the one
 /// that it was last told.
@@ -576,7 +576,7 @@ mod tests {
         }
     }
 
-    /// What a kernel makes of it, `now` being the time at which it does.
+    /// The kernel after `ops`, which it carries out at `now`.
     fn carry_out(kernel: &mut Kernel, now: Instant, ops: &[AddressChange]) {
         for op in ops {
             match *op {

@@ -1,7 +1,8 @@
-//! Has links answer by ARP only for what they have, and makes that undone when Leasehold is uninstalled.
+//! ARP settings by which links answer only for their own addresses. They are set back when Leasehold is
+//! uninstalled.
 //!
-//! Who else sets sysctls may set theirs back, and a link that comes back from another namespace has the defaults:
-//! so they are looked at again when the links change, and now and then.
+//! Other programs may set their own values again, and a link that comes back from another namespace has the
+//! defaults: the settings are checked when the links change, and at an interval.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,16 +20,16 @@ use crate::net::rtnl::links::{Link, Links};
 use crate::net::rtnl::netlink::Netlink;
 use crate::net::rtnl::sysctl::ArpSettings;
 
-/// How often the settings of a link are looked at.
+/// Interval between checks of the settings of a link.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Why a link cannot be confined, or set back.
+/// A failure to confine a link, or to set it back.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
     /// Its settings cannot be read.
     #[error("cannot read arp_ignore and arp_announce")]
     Read(#[from] io::Error),
-    /// What they were cannot be kept.
+    /// The former settings cannot be kept.
     #[error(transparent)]
     Record(#[from] HostError),
     /// The kernel does not set them.
@@ -41,9 +42,9 @@ pub enum ConfineError {
 pub struct Confinement {
     netlink: Netlink,
     state: StateFolder,
-    /// When the settings of each were looked at.
+    /// The time of the last check of each link.
     looked: BTreeMap<u32, Instant>,
-    /// Those that were as they have to be when they were last looked at, …
+    /// The links whose settings were right at the last check, …
     confined: BTreeSet<u32>,
     /// … and those of which it was said that they cannot be.
     failed: BTreeSet<u32>,
@@ -68,7 +69,7 @@ impl Confinement {
         self.looked.clear();
     }
 
-    /// When the links that are confined are to be looked at again.
+    /// The time of the next check of the links that are confined.
     pub fn due(&self) -> Option<Instant> {
         self.looked.values().min().map(|looked| *looked + LOOK)
     }

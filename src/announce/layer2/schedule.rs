@@ -1,4 +1,4 @@
-//! When each address is announced.
+//! The schedule of announcements.
 //!
 //! * In a burst of 0, 0.1, 0.5, 1 and 2 s, or as many as the policy says, after it was seen in the kernel,
 //!   anew for each ownership and each time that the address comes back: a frame may be lost, a neighbour
@@ -37,7 +37,7 @@ struct Entry {
     mac: MacAddr,
     carrier: bool,
     announcements: Announcements,
-    /// How many repetitions of the burst are done.
+    /// The number of repetitions of the burst that are done.
     repeated: usize,
     due: Instant,
 }
@@ -56,9 +56,9 @@ pub struct Schedule {
     entries: BTreeMap<IpAddr, Entry>,
     /// The same, by the time at which each is due.
     times: BTreeSet<(Instant, IpAddr)>,
-    /// What goes at once.
+    /// The addresses that are announced at once.
     first: BTreeSet<IpAddr>,
-    /// When the next repetition may go.
+    /// The earliest time of the next repetition.
     pace: Instant,
 }
 
@@ -126,7 +126,7 @@ impl Schedule {
         }
     }
 
-    /// What to announce now, and where.
+    /// The announcements that are due now, each with its interface.
     pub fn due(&mut self, now: Instant) -> Vec<(IpAddr, InterfaceName)> {
         let mut due = Vec::new();
         for ip in std::mem::take(&mut self.first) {
@@ -148,7 +148,7 @@ impl Schedule {
         due
     }
 
-    /// When [`Schedule::due`] has something to say next.
+    /// The time at which [`Schedule::due`] has to be called next.
     pub fn next(&self) -> Option<Instant> {
         if !self.first.is_empty() {
             return Some(Instant::default());
@@ -202,7 +202,7 @@ mod tests {
 
     type Change = fn(&mut World);
 
-    /// What the schedule is told, for addresses 1 to `count`.
+    /// The inputs of the schedule, for addresses 1 to `count`.
     struct World {
         serving: Serving,
         kernel: KernelView,

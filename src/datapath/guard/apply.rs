@@ -24,14 +24,14 @@ use crate::net::nft::connection::{self, Nfnetlink};
 use crate::net::nft::error::NfnetlinkError;
 use crate::net::nft::news::News;
 
-/// How often what failed is tried again.
+/// Interval between attempts after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 /// The table is read at least this often, whatever the news have said.
 const RESYNC: Duration = Duration::from_secs(60);
 /// At most once in this time the table is read because of somebody else's change: it may be one of
 /// many.
 const REPAIR_PAUSE: Duration = Duration::from_secs(1);
-/// How often a transaction is tried at once: the table may have changed since it was read.
+/// Number of attempts of a transaction in a row: the table may have changed since it was read.
 const PASSES: usize = 2;
 
 /// The thread's state.
@@ -42,23 +42,24 @@ pub(super) struct Applier {
     guarded: watch::Sender<Guarded>,
     /// Opened when it is first needed, and anew where it has failed.
     connection: Option<Connection>,
-    /// What this process left in the table.
+    /// The elements that this process left in the table.
     left: Option<Elements>,
     /// The table, unless somebody else may have changed it.
     known: Option<Known>,
 }
 
-/// When the table is read because of somebody else's changes.
+/// Reads of the table because of changes by other processes.
 #[derive(Debug, Default)]
 struct Repairs {
-    /// Somebody has changed it since it was last read.
+    /// Another process has changed it since it was last read.
     changed: bool,
-    /// When it may be read again because of that.
+    /// The earliest time of the next read because of that.
     next: Instant,
 }
 
 impl Repairs {
-    /// Somebody has changed it; when to read it. However often that is said before, it is read once.
+    /// Notes a change by another process and returns the time of the read. Any number of changes before it lead
+    /// to one read.
     fn changed(&mut self, now: Instant) -> Instant {
         self.changed = true;
         self.next.max(now)
@@ -76,7 +77,7 @@ impl Repairs {
 #[derive(Debug)]
 struct Known {
     read: Instant,
-    /// What is left of lifetimes is counted from here.
+    /// The time from which the lifetimes are counted.
     since: Instant,
     table: Option<Table>,
 }
@@ -270,7 +271,7 @@ impl Applier {
     }
 }
 
-/// Why what should be protected is not.
+/// A failure to protect addresses.
 struct Failure {
     error: NfnetlinkError,
     exposed: BTreeSet<IpAddr>,

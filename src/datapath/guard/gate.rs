@@ -11,16 +11,16 @@ use crate::clock::Instant;
 use crate::datapath::guard::state::{Guarded, Wanted};
 use crate::net::rtnl::addresses::AddressChange;
 
-/// How long an addition waits: an address that nobody answers for is worse than one that leads to more
-/// than it should for a moment.
+/// The longest wait of an addition: an address that no node answers for is worse than one that leads to more than
+/// it should for a moment.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Where additions pass.
+/// The gate that additions pass.
 #[derive(Debug)]
 pub struct Gate {
     wanted: watch::Sender<Option<Wanted>>,
     guarded: watch::Receiver<Guarded>,
-    /// With which generation of what is wanted each address came.
+    /// The generation of the wanted addresses with which each address came.
     since: BTreeMap<IpAddr, u64>,
     waiting: Waiting,
 }
@@ -115,7 +115,7 @@ mod tests {
         AddressChange::Add { place: (2, ip(last)), seconds: NonZeroU32::MIN }
     }
 
-    /// What passes of the additions of two addresses, and when to look again.
+    /// The additions of two addresses that pass, and the time of the next look.
     fn held(
         waiting: &mut Waiting,
         millis: u64,

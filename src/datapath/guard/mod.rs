@@ -46,15 +46,15 @@ pub use ruleset::TABLE;
 pub use state::{Exposure, Guarded};
 
 const STACK: usize = 512 * 1024;
-/// How long the end of the process waits for the table's last change.
+/// The longest wait for the last change of the table when the process ends.
 const LAST: Duration = Duration::from_millis(500);
 
 /// The running guard.
 #[derive(Debug)]
 pub struct Guard {
-    /// What the cluster asks for, once it is known.
+    /// The state that the cluster's objects ask for, once it is known.
     pub desired: watch::Sender<Option<Arc<Desired>>>,
-    /// What is protected.
+    /// The addresses that are protected.
     pub guarded: watch::Receiver<Guarded>,
     /// Waits for the end of the thread, which comes with that of its gate.
     pub tasks: JoinSet<()>,

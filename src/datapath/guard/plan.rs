@@ -1,4 +1,4 @@
-//! What to do to the table so that it protects the addresses of this node.
+//! The change after which the table protects the addresses of this node.
 //!
 //! * An address is protected while it is served or left in the kernel, unless its policy says
 //!   otherwise.
@@ -13,17 +13,17 @@ use std::time::Duration;
 
 use crate::desired::{Reach, ServicePort};
 
-/// For how long an address is protected, if nobody renews that.
+/// Lifetime of the protection of an address, unless it is renewed.
 pub const LIFETIME: Duration = Duration::from_secs(20 * 60);
 /// It is renewed when this is left. No address on an interface has a longer lifetime.
 pub const RENEWAL: Duration = Duration::from_secs(10 * 60);
 
-/// What the table holds, or should.
+/// The elements of the table, as they are or as they should be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Elements {
     /// The protected addresses.
     pub addresses: BTreeSet<IpAddr>,
-    /// Which of their ports may be reached.
+    /// The ports of these addresses that may be reached.
     pub ports: BTreeSet<(IpAddr, ServicePort)>,
 }
 
@@ -40,17 +40,17 @@ pub struct Table {
     pub intact: bool,
     /// The protected addresses, and for how much longer.
     pub addresses: BTreeMap<IpAddr, Duration>,
-    /// Which of their ports may be reached.
+    /// The ports of these addresses that may be reached.
     pub ports: BTreeSet<(IpAddr, ServicePort)>,
 }
 
 impl Table {
-    /// What it holds.
+    /// The elements of the table.
     pub fn elements(&self) -> Elements {
         Elements { addresses: self.addresses.keys().copied().collect(), ports: self.ports.clone() }
     }
 
-    /// So much time has passed.
+    /// Shortens the lifetimes by the time that has passed.
     pub fn age(&mut self, passed: Duration) {
         for left in self.addresses.values_mut() {
             *left = left.saturating_sub(passed);
@@ -72,15 +72,15 @@ pub enum Change {
     Replace(Elements),
     /// Change its elements: what is in both is renewed.
     Update {
-        /// What goes.
+        /// The elements to remove.
         remove: Elements,
-        /// What comes.
+        /// The elements to add or renew.
         add: Elements,
     },
 }
 
 impl Change {
-    /// What becomes of `table` by it.
+    /// The table after the change.
     pub fn applied_to(&self, table: Option<Table>) -> Option<Table> {
         match self {
             Self::Delete => None,
@@ -99,17 +99,17 @@ impl Change {
     }
 }
 
-/// What to do now, and when to look again if nothing changes.
+/// The change to make now, and the time of the next plan if nothing happens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What to do.
+    /// The change, if one is needed.
     pub change: Option<Change>,
-    /// How long nothing has to be renewed, where there is nothing to do.
+    /// Without a change: the time during which nothing has to be renewed.
     pub rest: Option<Duration>,
 }
 
-/// What is to be protected of `addresses`, the served ones and those left in the kernel. `reach` is what
-/// the cluster's objects say, once they are known.
+/// The elements that protect `addresses`, the served ones and those left in the kernel. `reach` is the state of
+/// the cluster's objects, once it is known.
 pub fn wanted(
     addresses: &BTreeSet<IpAddr>,
     reach: Option<&BTreeMap<IpAddr, Reach>>,

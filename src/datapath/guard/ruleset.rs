@@ -111,7 +111,7 @@ impl Family {
         }
     }
 
-    /// Where the IP header has the destination.
+    /// The offset of the destination in the IP header.
     const fn destination(self) -> u32 {
         match self {
             Self::V4 => 16,
@@ -155,7 +155,7 @@ impl Family {
 /// One rule.
 struct Rule {
     chain: &'static str,
-    /// What it is for.
+    /// The purpose of the rule.
     comment: &'static str,
     expressions: Vec<ListAttribute<ExpressionAttribute>>,
 }
@@ -359,7 +359,7 @@ fn chain(name: &str, more: Vec<ChainAttribute>) -> (&'static str, NfTablesMessag
     ("a chain", NfTablesMessage::NewChain(ChainMessage { attributes }))
 }
 
-/// What makes a chain a base chain.
+/// The attributes that make a chain a base chain.
 fn hook() -> Vec<ChainAttribute> {
     vec![
         ChainAttribute::Type("filter".to_owned()),
@@ -451,7 +451,7 @@ mod tests {
 
     use super::*;
 
-    /// What the kernel would answer.
+    /// The answers of the kernel.
     fn answers() -> (NfTablesMessage, NfTablesMessage, Vec<NfTablesMessage>) {
         let mut table = table();
         table.attributes.push(TableAttribute::Flags(TableFlags::empty()));

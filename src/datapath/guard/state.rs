@@ -18,9 +18,9 @@ pub struct Guarded {
     pub generation: u64,
     /// The addresses for which all was done that could be.
     pub settled: BTreeSet<IpAddr>,
-    /// Those of them that are protected.
+    /// The settled addresses that are protected.
     pub protected: BTreeSet<IpAddr>,
-    /// Those that should be and are not.
+    /// The addresses that should be protected and are not.
     pub exposure: Option<Exposure>,
     /// The number of repairs after a change of the table by another process.
     pub repairs: u64,

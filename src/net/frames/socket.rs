@@ -25,10 +25,11 @@ const FRAME_MAX: usize = 512;
 /// doubles it, and counts a KiB or more for a frame.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// Where there are more, all are received from: a jump of a filter goes no further.
+/// The most interfaces that a filter names; with more, frames of all are received: a jump of a filter goes no
+/// further.
 const INTERFACES_MAX: usize = 255;
 
-/// Why there is no packet socket, or why a frame was not sent.
+/// A failure to open, read or write a packet socket.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
     /// The process may not open packet sockets.
@@ -48,7 +49,7 @@ pub enum PacketError {
     Receive(#[source] io::Error),
 }
 
-/// What a socket receives.
+/// The kind of frames that a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketKind {
     /// ARP packets.
@@ -67,7 +68,7 @@ impl PacketKind {
     }
 }
 
-/// Which of them.
+/// The part of these frames that a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sought {
     /// Questions and answers.
@@ -76,12 +77,12 @@ pub enum Sought {
     Answers,
 }
 
-/// What has come since that was last asked.
+/// The frames that arrived since the last call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrived {
-    /// How many frames were put into the queue.
+    /// The number of frames that were put into the queue.
     pub queued: u32,
-    /// How many were not, as it was full.
+    /// The number of frames that were dropped because the queue was full.
     pub dropped: u32,
 }
 
@@ -130,8 +131,8 @@ impl PacketSocket {
         self.socket.get_ref().attach_filter(&filter).map_err(PacketError::Filter)
     }
 
-    /// What has come since the last call. Who then receives that many frames has received everything
-    /// that had come before this call, however fast others come.
+    /// Counts the frames that arrived since the last call. A caller that then receives that many has received all
+    /// that arrived before this call, however fast others arrive.
     pub fn arrived(&self) -> Result<Arrived, PacketError> {
         let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         let mut length =
@@ -244,7 +245,7 @@ impl PacketSocket {
     }
 }
 
-/// Where a frame is received.
+/// Buffer for one frame.
 #[derive(Debug)]
 pub struct FrameBuffer(Room);
 

@@ -34,7 +34,7 @@ pub(super) const HEADER_LENGTH: usize = 4;
 /// One change of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What it is about, for the error.
+    /// The subject of the change, for the error.
     pub what: &'static str,
     /// `NLM_F_*` beside those of each request.
     pub flags: u16,

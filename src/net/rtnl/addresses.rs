@@ -1,17 +1,17 @@
 //! Changes of addresses with a lifetime and our mark, by rtnetlink.
 //!
-//! As many as there are go to the kernel in one datagram: with thousands of them a system call for each, and an
-//! answer to each, take longer than what the kernel does.
+//! All changes go to the kernel in one datagram: with thousands of them a system call for each, and an answer to
+//! each, take longer than the work of the kernel.
 //!
 //! An address is always a /32 or /128: removing the first address of a wider subnet would take the
 //! others of that subnet with it.
 //!
-//! What the node sends of itself should not bear it as the source. Of IPv6 addresses a deprecated one is never
-//! chosen; of the IPv4 addresses of a link, where nothing else decides, the first one of those that are visible
-//! beyond it (`inet_select_addr` in the kernel's `net/ipv4/devinet.c`, which does not look at lifetimes). A new
-//! address is put behind all that are visible as widely (`__inet_insert_ifa`): behind the node's own, unless
-//! that is set anew later. An address with the scope of a link or of a host would always be put before it, where
-//! whoever lists the addresses of a link finds it first.
+//! The node should not use our addresses as the source of its own packets. Of IPv6 addresses the kernel never
+//! chooses a deprecated one; of the IPv4 addresses of a link it chooses, where nothing else decides, the first
+//! one of those that are visible beyond the link (`inet_select_addr` in the kernel's `net/ipv4/devinet.c`, which
+//! does not look at lifetimes). A new address is put behind all that are visible as widely (`__inet_insert_ifa`):
+//! behind the node's own, unless that is set anew later. An address with the scope of a link or of a host would
+//! always be put before it, and would be the first in a list of the addresses of the link.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -45,7 +45,7 @@ pub enum AddressChange {
     Add {
         /// The place.
         place: Place,
-        /// For how many seconds.
+        /// The lifetime in seconds.
         seconds: NonZeroU32,
     },
     /// Set the lifetime of one that a dump has just shown with our mark. One of somebody else would get that
@@ -53,7 +53,7 @@ pub enum AddressChange {
     Refresh {
         /// The place.
         place: Place,
-        /// For how many seconds.
+        /// The lifetime in seconds.
         seconds: NonZeroU32,
     },
     /// Delete one that a dump has just shown with our mark.
@@ -66,13 +66,13 @@ pub enum AddressChange {
     PutBehind {
         /// The place.
         place: Place,
-        /// For how many seconds.
+        /// The lifetime in seconds.
         seconds: NonZeroU32,
     },
 }
 
 impl AddressChange {
-    /// Where it applies.
+    /// The place that the change is about.
     pub fn place(&self) -> Place {
         match self {
             Self::Add { place, .. }
@@ -104,7 +104,7 @@ impl AddressChange {
 pub(super) struct AddressSocket {
     socket: Socket,
     sequence: u32,
-    /// What it marks addresses by.
+    /// The mark that it writes.
     mark: Mark,
 }
 
@@ -115,8 +115,8 @@ impl AddressSocket {
         Ok(Self { socket, sequence: 1, mark })
     }
 
-    /// Has the kernel carry out `changes` in their order, whatever becomes of each. One of several requests has
-    /// failed if one of these has; the kernel carries out the others.
+    /// Sends `changes` to the kernel, which carries them out in their order and goes on after a refusal. A change
+    /// of several requests has failed if one of them has.
     pub(super) fn change(
         &mut self,
         changes: &[AddressChange],

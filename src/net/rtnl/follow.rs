@@ -18,7 +18,7 @@ use crate::net::rtnl::ways::Ways;
 /// decoded is not reported as lost.
 const RESYNC: Duration = Duration::from_secs(30);
 
-/// After how long that is done again where it failed, or changes came between.
+/// Delay before another attempt if the read failed, or changes came between its parts.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Keeps [`Links`] current from the kernel's events.
@@ -30,7 +30,7 @@ pub(crate) struct LinksTask {
     ways: Ways,
     links: watch::Sender<Links>,
     disturbed: watch::Sender<u64>,
-    /// When everything is read anew.
+    /// The time of the next complete read.
     resync: Instant,
 }
 
@@ -52,7 +52,7 @@ impl LinksTask {
         self.links.subscribe()
     }
 
-    /// How often the addresses with our mark had to be looked at, as [`Table::disturbed`] counts.
+    /// The number of times that the addresses with our mark had to be checked, as [`Table::disturbed`] counts.
     pub(crate) fn disturbed(&self) -> watch::Receiver<u64> {
         self.disturbed.subscribe()
     }
@@ -97,7 +97,7 @@ impl LinksTask {
         }
     }
 
-    /// What may be missing of a dump that changes came between, events have told.
+    /// Reads everything anew. Events tell of the changes that came between the parts of the dump.
     async fn read_everything(&mut self) -> Result<(), NetlinkError> {
         let (table, whole) = self.netlink.table().await?;
         if !whole {

@@ -12,15 +12,14 @@ use crate::net::rtnl::error::NetlinkError;
 use crate::net::rtnl::mark::Mark;
 use crate::net::rtnl::netlink::Netlink;
 
-/// What the kernel forgets is found out with this address on the loopback device, which has all of 127.0.0.0/8
-/// anyway.
+/// Address for the trial, on the loopback device, which has all of 127.0.0.0/8 anyway.
 const TRIAL: Ipv4Addr = Ipv4Addr::new(127, 76, 72, 76);
-/// For how many seconds it lasts where nobody deletes it.
+/// Lifetime of that address in seconds, if it is not deleted.
 const TRIAL_LASTS: u32 = 1;
 /// The loopback device is the first of each network namespace (`LOOPBACK_IFINDEX`).
 const LOOPBACK: u32 = 1;
 
-/// Why no address can be marked.
+/// A kernel that cannot mark addresses.
 #[derive(Debug, thiserror::Error)]
 pub enum MarkError {
     /// The kernel keeps neither.
@@ -40,7 +39,7 @@ pub enum MarkError {
     Unknown(#[from] NetlinkError),
 }
 
-/// Which marks the kernel keeps.
+/// The marks that a kernel keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Kept {
     protocol: bool,
@@ -48,7 +47,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// What one row of a dump shows of them.
+    /// The marks that one row of a dump has.
     fn shown_by(row: &AddressMessage) -> Self {
         let has = |wanted: fn(&AddressAttribute) -> bool| row.attributes.iter().any(wanted);
         Self {
@@ -78,7 +77,7 @@ pub(crate) async fn find(netlink: &Netlink, wanted: Option<Mark>) -> Result<Mark
     kept.choose(wanted)
 }
 
-/// What the kernel keeps of an address that is added with both.
+/// Adds an address with both marks, and returns those that the kernel keeps.
 async fn tried(netlink: &Netlink) -> Result<Kept, NetlinkError> {
     let added = match netlink.add(trial()).await {
         Ok(()) => true,

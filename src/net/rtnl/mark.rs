@@ -22,7 +22,7 @@ pub const PROTOCOL: u8 = 76;
 /// iproute2 prints it as `metric 1279806532`.
 pub const METRIC: u32 = u32::from_be_bytes(*b"LHLD");
 
-/// How an address is marked as ours.
+/// The attribute that marks an address as ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// By `IFA_PROTO`.

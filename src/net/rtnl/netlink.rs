@@ -31,7 +31,7 @@ use crate::net::rtnl::table::Table;
 
 /// Room for the events of a few thousand addresses that are refreshed at once.
 const RECEIVE_BUFFER: usize = 4 << 20;
-/// How often a dump is begun anew that changes came between.
+/// Number of attempts to read a dump without changes between its parts.
 const DUMPS: usize = 8;
 
 /// The stream of events of rtnetlink.
@@ -59,8 +59,8 @@ impl Netlink {
         Ok((Self { handle, addresses, dumps: Arc::default() }, connection))
     }
 
-    /// Has the kernel carry out `changes` in their order, whatever becomes of each. The kernel does so while
-    /// this waits: a microsecond or ten for each.
+    /// Sends `changes` to the kernel, which carries them out in their order and goes on after a refusal. The call
+    /// takes one to ten microseconds for each.
     pub fn change(
         &self,
         changes: &[AddressChange],

@@ -10,7 +10,7 @@ use std::io;
 use leasehold_crds::names::InterfaceName;
 use serde::{Deserialize, Serialize};
 
-/// How an interface answers and asks by ARP.
+/// The ARP settings of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArpSettings {
     /// `arp_ignore`.
@@ -20,7 +20,7 @@ pub struct ArpSettings {
 }
 
 impl ArpSettings {
-    /// Those of an interface, which any process may read.
+    /// Reads the settings of an interface, which any process may.
     pub fn of(interface: &InterfaceName) -> io::Result<Self> {
         // A name is one component of a path: it has no `/`; the kernel allows neither `.` nor `..`.
         let read = |setting| {

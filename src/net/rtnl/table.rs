@@ -18,7 +18,7 @@ use pnet_base::MacAddr;
 use crate::net::rtnl::links::{Link, LinkAddress, Links};
 use crate::net::rtnl::row::{AddressRow, parse_address};
 
-/// What an event means for the table, in the order of what has to be done.
+/// The consequence of an event, in the order of the work that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
     /// It was not about what the table holds.
@@ -37,11 +37,11 @@ pub struct Table {
     links: BTreeMap<u32, Link>,
     /// The node's own.
     addresses: BTreeMap<u32, BTreeMap<(IpAddr, u8), LinkAddress>>,
-    /// Those with our mark.
+    /// The addresses with our mark.
     ours: BTreeSet<(u32, IpAddr, u8)>,
-    /// How often one of those has gone or lost its end so far.
+    /// The number of times so far that one of them has gone or lost its end.
     lost: u64,
-    /// How often an IPv4 address of the node's own was added so far.
+    /// The number of times so far that an IPv4 address of the node's own was added.
     own_added: u64,
     gateways: BTreeMap<u32, BTreeSet<IpAddr>>,
     /// The metrics of default routes, by family and index.
@@ -122,8 +122,8 @@ impl Table {
         if removed.is_some() { Change::Applied } else { Change::Nothing }
     }
 
-    /// How often something has happened so far, whoever did it, for which the addresses with our mark have to be
-    /// looked at: one has gone or lost its end, or one of the node's own was added, and so put behind them.
+    /// The number of events so far, whoever caused them, after which the addresses with our mark have to be
+    /// checked: one has gone or lost its end, or one of the node's own was added, and so put behind them.
     pub fn disturbed(&self) -> u64 {
         self.lost + self.own_added
     }

@@ -1,4 +1,4 @@
-//! Which links lead out of the node.
+//! Links that lead out of the node.
 //!
 //! A node has links of its own making beside those to its network: bridges and veths to containers,
 //! tunnels, dummies. An address is announced there only if a policy names the interface. All others lead
@@ -10,10 +10,10 @@
 
 use crate::net::rtnl::links::{Link, Links};
 
-/// How deep links are stacked: a VLAN on a bridge on a bond is three.
+/// The greatest depth of stacked links: a VLAN on a bridge on a bond is three.
 const DEPTH: usize = 8;
 
-/// What a link is made of, by its kind (`IFLA_INFO_KIND`).
+/// The parts of which a link is made, by its kind (`IFLA_INFO_KIND`).
 enum Made {
     /// Hardware.
     Itself,

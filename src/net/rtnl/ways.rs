@@ -1,4 +1,4 @@
-//! By which link the kernel reaches the hosts of a subnet, and whether it answers them.
+//! Routes to the hosts of a subnet: the link by which the kernel reaches them, and whether it answers them.
 //!
 //! With two links in one subnet, or a route that leads elsewhere, what a host sends to one link is answered by
 //! another; and where reverse path filtering is strict (`rp_filter` of the link or of `all` is 1, the
@@ -16,7 +16,7 @@ use crate::net::rtnl::error::NetlinkError;
 use crate::net::rtnl::links::{Link, LinkAddress, Links};
 use crate::net::rtnl::netlink::Netlink;
 
-/// How many hosts of a subnet are asked for: one may have a route of its own.
+/// Number of hosts of a subnet for which the kernel is asked: a single one may have a route of its own.
 const HOSTS: usize = 3;
 /// Among how many of its first addresses they are looked for.
 const FIRST: usize = 16;
