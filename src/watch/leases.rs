@@ -12,7 +12,7 @@ use kube::runtime::watcher::{self, watcher};
 use leasehold_crds::lease::{Claim, LeaseName, Record, Stored};
 use tokio::sync::{mpsc, watch};
 
-use super::WATCH_SECONDS;
+use super::renewal::WATCH_SECONDS;
 use crate::api::leases::is_claim;
 use crate::api::pause::Pause;
 use crate::clock::Instant;

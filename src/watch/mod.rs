@@ -11,6 +11,7 @@
 
 mod leases;
 mod objects;
+mod renewal;
 
 use std::sync::Arc;
 
@@ -22,10 +23,6 @@ use crate::api::leases::Leases;
 use crate::lease::Event;
 use crate::report::gauges::Delivered;
 use crate::report::health::Health;
-
-/// For how long a watch lasts before it is renewed, which bounds how long a dead one goes
-/// unnoticed.
-const WATCH_SECONDS: u32 = 30;
 
 /// Starts all watches. The tasks end only when `events` is closed.
 pub fn start(

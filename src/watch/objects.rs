@@ -15,8 +15,8 @@ use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 
-use super::WATCH_SECONDS;
 use super::leases::Claims;
+use super::renewal::WATCH_SECONDS;
 use crate::api::watched::watched;
 use crate::clock::Instant;
 use crate::desired::{

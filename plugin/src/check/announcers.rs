@@ -19,7 +19,7 @@ use super::super::connect::Cluster;
 use super::super::error::PluginError;
 use super::super::output::listed;
 use super::super::read::{list, pages};
-use super::{Finding, or_none, skip};
+use super::finding::{Finding, or_none, skip};
 
 const CHECK: &str = "announcers";
 const HEARD: &str = "heard";
@@ -177,7 +177,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::super::fake::Answer;
-    use super::super::Level;
+    use super::super::finding::Level;
     use super::*;
 
     fn set(name: &str, labels: &serde_json::Value, image: &str) -> DaemonSet {

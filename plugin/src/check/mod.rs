@@ -1,11 +1,12 @@
-//! `check`: what keeps Leasehold from working well.
+//! `check`: problems of an installation.
 //!
 //! Each check is a pure function from objects to findings; `run` reads the objects and prints.
 //!
 //! | module | what |
 //! |---|---|
+//! | `finding` | a finding, its severity and remedy |
 //! | `objects` | definitions, pools, policies |
-//! | `rights` | what the service accounts may do, by the roles in `deploy/base` |
+//! | `rights` | rights of the service accounts, by the roles in `deploy/base` |
 //! | `proxy` | kube-proxy in IPVS mode |
 //! | `webhooks` | webhooks that would delay or refuse leases |
 //! | `nodes` | kernels, and addresses of Services that a kubelet has taken for its node's |
@@ -13,6 +14,7 @@
 //! | `announcers` | others that announce addresses, or write to our Services |
 
 mod announcers;
+mod finding;
 mod nodes;
 mod objects;
 mod proxy;
@@ -22,7 +24,8 @@ mod webhooks;
 
 use kube::Api;
 use leasehold::explain::{View, World};
-use serde::Serialize;
+
+use finding::{Finding, Level, skip};
 
 use super::args::FormatArguments;
 use super::connect::Cluster;
@@ -31,50 +34,6 @@ use super::operator::Operator;
 use super::outcome::Outcome;
 use super::table::{Cell, Table, Tone};
 use super::{output, read};
-
-/// A finding of a check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Finding {
-    check: &'static str,
-    level: Level,
-    message: String,
-    /// The remedy.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fix: Option<String>,
-}
-
-/// The severity of a finding; the worst comes last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum Level {
-    /// All is well.
-    Ok,
-    /// It could not be looked at.
-    Skipped,
-    /// Worth a look.
-    Warn,
-    /// It keeps Leasehold from working.
-    Fail,
-}
-
-impl Finding {
-    fn ok(check: &'static str, message: impl Into<String>) -> Self {
-        Self { check, level: Level::Ok, message: message.into(), fix: None }
-    }
-
-    fn skipped(check: &'static str, message: impl Into<String>) -> Self {
-        Self { check, level: Level::Skipped, message: message.into(), fix: None }
-    }
-
-    fn warn(check: &'static str, message: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { check, level: Level::Warn, message: message.into(), fix: Some(fix.into()) }
-    }
-
-    fn fail(check: &'static str, message: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { check, level: Level::Fail, message: message.into(), fix: Some(fix.into()) }
-    }
-}
 
 pub(super) async fn run(
     cluster: &Cluster,
@@ -132,23 +91,6 @@ fn operator(operator: &Operator) -> Finding {
             "check its pods: kubectl -n leasehold-system get pods -l \
              app.kubernetes.io/component=operator; until then, new Services get no addresses",
         ),
-    }
-}
-
-/// The result of a read, or the reason for which this user may not read. Other errors stay errors.
-fn skip<T>(read: Result<T, PluginError>) -> Result<Result<T, String>, PluginError> {
-    match read {
-        Ok(value) => Ok(Ok(value)),
-        Err(error @ PluginError::Refused { code: 401 | 403, .. }) => Ok(Err(error.to_string())),
-        Err(error) => Err(error),
-    }
-}
-
-/// The objects of a list; none of a kind that the API server does not know.
-fn or_none<T>(read: Result<Vec<T>, PluginError>) -> Result<Vec<T>, PluginError> {
-    match read {
-        Err(PluginError::Refused { code: 404, .. }) => Ok(Vec::new()),
-        read => read,
     }
 }
 

@@ -10,7 +10,7 @@ use leasehold_crds::IPAddressPool;
 use leasehold_crds::range::IpRange;
 
 use super::super::output::listed;
-use super::Finding;
+use super::finding::Finding;
 
 const KERNEL: &str = "kernel";
 const NODE_IP: &str = "node-ip";
@@ -123,7 +123,7 @@ mod tests {
     use leasehold_crds::lease::annotation;
     use serde_json::{Value, json};
 
-    use super::super::Level;
+    use super::super::finding::Level;
     use super::*;
 
     fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {

@@ -9,7 +9,7 @@ use leasehold_crds::pool::READY;
 use leasehold_crds::range::IpRange;
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 
-use super::Finding;
+use super::finding::Finding;
 
 const DEFINITIONS: &str = "definitions";
 const POOLS: &str = "pools";
@@ -130,7 +130,7 @@ fn said<'a>(
 mod tests {
     use serde_json::json;
 
-    use super::super::Level;
+    use super::super::finding::Level;
     use super::*;
 
     fn pool(name: &str, addresses: &[&str]) -> IPAddressPool {

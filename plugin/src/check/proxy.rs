@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::super::connect::Cluster;
 use super::super::error::PluginError;
-use super::{Finding, skip};
+use super::finding::{Finding, skip};
 
 const CHECK: &str = "kube-proxy";
 const NAMESPACE: &str = "kube-system";
@@ -81,7 +81,7 @@ pub(super) fn check(found: &Found) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
+    use super::super::finding::Level;
     use super::*;
 
     #[test]

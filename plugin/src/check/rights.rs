@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::super::connect::Cluster;
 use super::super::error::PluginError;
-use super::{Finding, skip};
+use super::finding::{Finding, skip};
 
 const CHECK: &str = "rights";
 /// Number of reviews at once.

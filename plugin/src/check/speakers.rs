@@ -19,7 +19,7 @@ use super::super::connect::Cluster;
 use super::super::error::PluginError;
 use super::super::output::listed;
 use super::super::read::list;
-use super::Finding;
+use super::finding::Finding;
 
 const SESSIONS: &str = "speakers";
 const INTERFACES: &str = "interfaces";
@@ -253,7 +253,7 @@ mod tests {
     use leasehold_crds::lease::annotation;
     use serde_json::{Value, json};
 
-    use super::super::Level;
+    use super::super::finding::Level;
     use super::*;
 
     fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {

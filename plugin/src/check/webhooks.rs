@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::super::connect::Cluster;
 use super::super::error::PluginError;
 use super::super::read::list;
-use super::{Finding, skip};
+use super::finding::{Finding, skip};
 
 const CHECK: &str = "webhooks";
 
@@ -147,7 +147,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::super::fake::Answer;
-    use super::super::Level;
+    use super::super::finding::Level;
     use super::*;
 
     fn hook(rule: serde_json::Value) -> Webhook {
