@@ -1,4 +1,4 @@
-//! Why a service did not get what it asked for, in words that say what to change.
+//! The reasons for which a service lacks an address that it requests, each with its remedy.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use leasehold::explain::first_of;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::range::Family;
 
-use super::Clash;
+use super::sharing::Clash;
 use super::unusable::Why;
 
 /// Why a service did not get what it asked for.

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use leasehold_crds::lease::LeaseName;
 use leasehold_crds::pool::Sharing;
-use leasehold_crds::range::IpRange;
+use leasehold_crds::range::{Family, IpRange};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
 use super::*;
+use crate::clock::Instant;
 
 fn address(v6: bool, low: u8) -> IpAddr {
     if v6 {
@@ -184,7 +186,7 @@ struct World {
     services: BTreeMap<ServiceKey, Service>,
     nodes: BTreeMap<IpAddr, String>,
     listed: BTreeMap<IpAddr, BTreeSet<LeaseName>>,
-    resting: BTreeMap<IpAddr, Rest>,
+    quarantine: BTreeMap<IpAddr, Freed>,
     /// Which rule a write broke.
     broken: Option<String>,
 }
@@ -230,21 +232,21 @@ impl World {
 
     fn plan(&self) -> Plan {
         plan(&State {
-            territory: &Territory::new(&self.pools, Unusable::default()),
+            pool_map: &PoolMap::new(&self.pools, Unusable::default()),
             namespaces: BTreeMap::new(),
             services: self.services.iter().collect(),
             nodes: &self.nodes,
-            settled: &Settled::default(),
+            occupancy: &Occupancy::default(),
             foreign: &BTreeMap::new(),
             departing: Vec::new(),
             listed: &self.listed.iter().flat_map(|(ip, it)| it.iter().map(|c| (*ip, c))).collect(),
-            resting: &self.resting,
+            quarantine: &self.quarantine,
         })
     }
 
     fn pool_allows_sharing(&self, ip: IpAddr) -> bool {
-        let territory = Territory::new(&self.pools, Unusable::default());
-        let rules = territory.owner(ip).map(|pool| &self.pools[pool].rules);
+        let pool_map = PoolMap::new(&self.pools, Unusable::default());
+        let rules = pool_map.owner(ip).map(|pool| &self.pools[pool].rules);
         rules.is_some_and(|rules| rules.sharing == Sharing::AnyNamespace)
     }
 
@@ -289,7 +291,7 @@ impl World {
             Step::Release(ip) => {
                 self.listed.remove(&ip);
             }
-            Step::Rested => self.resting.clear(),
+            Step::Rested => self.quarantine.clear(),
             Step::Write(writes) => {
                 let plan: Vec<_> = self.plan().services.into_iter().collect();
                 if !plan.is_empty() {
@@ -305,8 +307,8 @@ impl World {
     fn freed(&mut self, key: &ServiceKey, addresses: &[IpAddr]) {
         self.clock += 1;
         let since = Instant::from_secs(self.clock.unsigned_abs());
-        let rest = addresses.iter().map(|ip| (*ip, Rest { since, former: key.clone() }));
-        self.resting.extend(rest);
+        let rest = addresses.iter().map(|ip| (*ip, Freed { since, former: key.clone() }));
+        self.quarantine.extend(rest);
     }
 
     fn write(&mut self, key: &ServiceKey, decision: &Decision) {
@@ -409,12 +411,12 @@ proptest! {
         for step in steps {
             world.step(step);
             let plan = world.plan();
-            let territory = Territory::new(&world.pools, Unusable::default());
+            let pool_map = PoolMap::new(&world.pools, Unusable::default());
             for (key, decision) in &plan.services {
                 let service = &world.services[key];
                 let fresh = || decision.addresses.iter().filter(|ip| !service.present.contains(ip));
                 for ip in fresh() {
-                    let pool = territory.owner(*ip);
+                    let pool = pool_map.owner(*ip);
                     prop_assert_eq!(pool, decision.allocated_from.as_deref());
                     let rules = &world.pools[pool.unwrap()].rules;
                     let namespaces = &rules.scope.namespaces;
@@ -525,7 +527,7 @@ proptest! {
         let plan = world.settle();
         let held: BTreeSet<IpAddr> =
             world.services.values().flat_map(|service| service.present.clone()).collect();
-        let territory = Territory::new(&world.pools, Unusable::default());
+        let pool_map = PoolMap::new(&world.pools, Unusable::default());
         let free = |key: &ServiceKey, family| {
             let serves = |rules: &Rules| {
                 let namespaces = &rules.scope.namespaces;
@@ -534,7 +536,7 @@ proptest! {
                     && !rules.scope.closed
                     && (namespaces.is_empty() || namespaces.contains(&key.namespace))
             };
-            territory
+            pool_map
                 .domains()
                 .filter(|(_, domain)| serves(&domain.rules))
                 .flat_map(|(_, domain)| {

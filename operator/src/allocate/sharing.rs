@@ -1,4 +1,4 @@
-//! Which services may have one address together, and who looks for whom.
+//! Sharing: the terms on which services have one address together, and the addresses that can be joined.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,7 +8,8 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::pool::Sharing;
 use leasehold_crds::range::Family;
 
-use super::{Asked, Labels, ServiceKey};
+use super::scope::Labels;
+use super::types::{Asked, ServiceKey};
 
 /// A transport protocol of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

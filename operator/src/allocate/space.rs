@@ -1,4 +1,4 @@
-//! What is free while a plan is being made.
+//! The address space during one plan: held, leaving and free addresses.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -9,9 +9,14 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::pool::Sharing;
 use leasehold_crds::range::{Family, IpRange};
 
-use super::sharing::{Borders, Holding, Meeting, Party};
-use super::territory::{Domain, Rules};
-use super::{Apart, Clash, Failure, Lost, Service, ServiceKey, Settled, State, Usage, usage};
+use super::decision::Lost;
+use super::failure::Failure;
+use super::occupancy::Occupancy;
+use super::pool_map::{Domain, Rules};
+use super::sharing::{Apart, Borders, Clash, Holding, Meeting, Party};
+use super::state::{Service, State};
+use super::types::ServiceKey;
+use super::usage::Usage;
 
 /// The addresses during one plan. What is held stays in use until the plan is complete.
 pub(super) struct Space<'a> {
@@ -23,7 +28,7 @@ pub(super) struct Space<'a> {
     meeting: Meeting<'a>,
     cursors: BTreeMap<(&'a str, Family), Cursor<'a>>,
     /// What was freed of late, the earliest first.
-    resting: BTreeMap<(&'a str, Family), VecDeque<IpAddr>>,
+    quarantine: BTreeMap<(&'a str, Family), VecDeque<IpAddr>>,
     former: BTreeMap<&'a ServiceKey, Vec<IpAddr>>,
     /// The claims under which services have addresses that are not named after them.
     lent: BTreeSet<&'a LeaseName>,
@@ -41,10 +46,10 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn new(ranges: &'a [IpRange], settled: &'a Settled) -> Self {
+    fn new(ranges: &'a [IpRange], occupancy: &'a Occupancy) -> Self {
         let next = ranges.first().map(IpRange::first);
         let settled: Box<dyn Iterator<Item = IpAddr>> = match next {
-            Some(first) => Box::new(settled.from(first)),
+            Some(first) => Box::new(occupancy.from(first)),
             None => Box::new(std::iter::empty()),
         };
         Self { ranges, next, settled: settled.peekable(), releasing: None }
@@ -68,11 +73,6 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// `service` as one that may have an address together with others.
-pub(super) fn party<'a>(key: &'a ServiceKey, service: &'a Service) -> Party<'a> {
-    Party { key, terms: service.sharing.as_deref() }
-}
-
 impl<'a> Space<'a> {
     pub(super) fn new(state: &'a State<'a>) -> Self {
         let mut space = Self {
@@ -81,7 +81,7 @@ impl<'a> Space<'a> {
             leaving: BTreeMap::new(),
             meeting: Meeting::default(),
             cursors: BTreeMap::new(),
-            resting: BTreeMap::new(),
+            quarantine: BTreeMap::new(),
             former: BTreeMap::new(),
             lent: BTreeSet::new(),
         };
@@ -93,12 +93,12 @@ impl<'a> Space<'a> {
             let claim = service.claim.as_ref().filter(|claim| **claim != service.own_claim);
             space.lent.extend(claim.filter(|_| !service.present.is_empty()));
         }
-        let mut resting: Vec<_> = state.resting.iter().collect();
-        resting.sort_by_key(|(ip, rest)| (rest.since, **ip));
-        for (ip, rest) in resting {
-            space.former.entry(&rest.former).or_default().push(*ip);
-            if let Some(pool) = state.territory.owner(*ip) {
-                space.resting.entry((pool, Family::of(*ip))).or_default().push_back(*ip);
+        let mut quarantine: Vec<_> = state.quarantine.iter().collect();
+        quarantine.sort_by_key(|(ip, freed)| (freed.since, **ip));
+        for (ip, freed) in quarantine {
+            space.former.entry(&freed.former).or_default().push(*ip);
+            if let Some(pool) = state.pool_map.owner(*ip) {
+                space.quarantine.entry((pool, Family::of(*ip))).or_default().push_back(*ip);
             }
         }
         space
@@ -157,7 +157,7 @@ impl<'a> Space<'a> {
     /// The claim under which somebody has `ip`.
     pub(super) fn claim_of(&self, ip: IpAddr) -> Option<LeaseName> {
         let held = self.held.get(&ip).map(|holding| holding.claim.clone());
-        let settled = || self.state.settled.holder(ip);
+        let settled = || self.state.occupancy.holder(ip);
         held.or_else(|| settled().map(|key| LeaseName::claim(&key.namespace, &key.name)))
     }
 
@@ -198,7 +198,7 @@ impl<'a> Space<'a> {
     }
 
     fn borders(&self, ip: IpAddr) -> Borders<'a> {
-        match self.state.territory.holder(ip) {
+        match self.state.pool_map.holder(ip) {
             Some((pool, domain)) => Borders { pool: Some(pool), sharing: domain.rules.sharing },
             None => Borders { pool: None, sharing: Sharing::SameNamespace },
         }
@@ -221,7 +221,7 @@ impl<'a> Space<'a> {
         if let Some((owner, clash)) = holding.and_then(|holding| holding.clash(party, borders)) {
             return in_use(owner, clash);
         }
-        if let Some(owner) = self.state.settled.holder(ip) {
+        if let Some(owner) = self.state.occupancy.holder(ip) {
             return in_use(owner, Clash::NoKey);
         }
         if let Some(owner) = self.state.foreign.get(&ip).and_then(BTreeSet::last) {
@@ -230,10 +230,10 @@ impl<'a> Space<'a> {
         if let Some(node) = self.state.nodes.get(&ip) {
             return Some(Failure::OfNode { address: ip, node: node.clone() });
         }
-        if let Some(why) = self.state.territory.unusable(ip) {
+        if let Some(why) = self.state.pool_map.unusable(ip) {
             return Some(Failure::Unusable { address: ip, why });
         }
-        if let Some((pool, domain)) = self.state.territory.holder(ip)
+        if let Some((pool, domain)) = self.state.pool_map.holder(ip)
             && !domain.rules.offers(ip)
         {
             return Some(Failure::LeftOut { address: ip, pool: pool.to_owned() });
@@ -319,22 +319,22 @@ impl<'a> Space<'a> {
     }
 
     fn is_of(&self, ip: IpAddr, pool: &str, family: Family) -> bool {
-        Family::of(ip) == family && self.state.territory.owner(ip) == Some(pool)
+        Family::of(ip) == family && self.state.pool_map.owner(ip) == Some(pool)
     }
 
     /// The lowest address of `pool` that is free and did not become so of late; else the one that
     /// has been free for longest. It is not held yet.
     pub(super) fn vacant(&mut self, pool: &'a str, family: Family) -> Option<IpAddr> {
-        let domain = self.state.territory.domain(pool)?;
+        let domain = self.state.pool_map.domain(pool)?;
         let mut cursor = self
             .cursors
             .remove(&(pool, family))
-            .unwrap_or_else(|| Cursor::new(domain.ranges(family), self.state.settled));
+            .unwrap_or_else(|| Cursor::new(domain.ranges(family), self.state.occupancy));
         while let Some(ip) = cursor.next {
             if !cursor.is_settled(ip) && !self.is_used(ip, &domain.rules) {
                 if self.is_releasing(ip) {
                     cursor.releasing = cursor.releasing.or(Some(ip));
-                } else if !self.state.resting.contains_key(&ip) {
+                } else if !self.state.quarantine.contains_key(&ip) {
                     break;
                 }
             }
@@ -347,12 +347,12 @@ impl<'a> Space<'a> {
 
     fn rested(&mut self, pool: &'a str, domain: &Domain, family: Family) -> Option<IpAddr> {
         loop {
-            let ip = self.resting.get(&(pool, family))?.front().copied()?;
-            let usable = self.state.territory.unusable(ip).is_none();
+            let ip = self.quarantine.get(&(pool, family))?.front().copied()?;
+            let usable = self.state.pool_map.unusable(ip).is_none();
             if usable && !self.is_used(ip, &domain.rules) && !self.is_releasing(ip) {
                 return Some(ip);
             }
-            self.resting.get_mut(&(pool, family))?.pop_front();
+            self.quarantine.get_mut(&(pool, family))?.pop_front();
         }
     }
 
@@ -368,7 +368,7 @@ impl<'a> Space<'a> {
 
     /// Whether a service has `ip`.
     fn is_held(&self, ip: IpAddr) -> bool {
-        self.held.contains_key(&ip) || self.state.settled.holder(ip).is_some()
+        self.held.contains_key(&ip) || self.state.occupancy.holder(ip).is_some()
     }
 
     /// Whether `ip` stays in use, not only for the moment.
@@ -384,9 +384,17 @@ impl<'a> Space<'a> {
         self.leaving.contains_key(&ip) || self.state.listed.of(ip).next().is_some()
     }
 
-    /// How much of each pool is in use.
+    /// The usage of each pool.
     pub(super) fn usage(&self) -> BTreeMap<String, Usage> {
-        let held = self.held.keys().copied();
-        usage::usage(self.state, held, |ip| self.is_held(ip))
+        let State { pool_map, occupancy, nodes, foreign, .. } = self.state;
+        let mut tally = occupancy.tally().clone();
+        for ip in self.held.keys() {
+            tally.add(*ip, pool_map);
+        }
+        let nodes = nodes.keys().filter(|ip| !foreign.contains_key(ip));
+        for ip in nodes.chain(foreign.keys()).filter(|ip| !self.is_held(**ip)) {
+            tally.block(*ip, pool_map);
+        }
+        tally.usage(pool_map)
     }
 }

@@ -100,7 +100,7 @@ impl Index {
         let next = families.next();
         self.families = families;
         for key in &turned {
-            self.ledger.open_again(key, &self.territory);
+            self.ledger.open_again(key, &self.pool_map);
         }
         next
     }

@@ -31,7 +31,7 @@ use super::settled::{Ledger, Rest};
 use super::table::Table;
 use super::watch::{Change, Kind};
 use crate::allocate::{
-    self, Decision, Departing, Listed, Plan, ServiceKey, State, Territory, Unusable, plan,
+    self, Decision, Departing, Listed, Plan, PoolMap, ServiceKey, State, Unusable, plan,
 };
 use crate::clock::Instant;
 
@@ -85,7 +85,7 @@ pub struct Index {
     pool_gone: Option<Instant>,
     pub(super) rivals: Rivals,
     resting: Resting,
-    pub(super) territory: Territory,
+    pub(super) pool_map: PoolMap,
     pub(super) governing: Governing,
     pub(super) handed: Handed,
     /// The settled Services of which something is to be told, and when.
@@ -123,7 +123,7 @@ impl Index {
                 };
                 let changed = self.namespaces.apply(*event);
                 match one {
-                    Some(name) if changed => self.ledger.open_namespace(&name, &self.territory),
+                    Some(name) if changed => self.ledger.open_namespace(&name, &self.pool_map),
                     None if changed => self.open_all(),
                     _ => {}
                 }
@@ -338,10 +338,10 @@ impl Index {
     /// Pools have changed, or the subnets that nodes are in.
     fn update_territory(&mut self) {
         let pools = self.pools.iter().map(|(name, row)| (name.clone(), row.pool.clone()));
-        let territory = Territory::new(&pools.collect(), self.unusable.clone());
+        let pool_map = PoolMap::new(&pools.collect(), self.unusable.clone());
         // Not if only a status has changed.
-        if territory != self.territory {
-            self.territory = territory;
+        if pool_map != self.pool_map {
+            self.pool_map = pool_map;
             self.open_all();
         }
     }
@@ -379,7 +379,7 @@ impl Index {
     fn service_changed(&mut self, key: &ServiceKey) {
         let row = self.services.get(key).map(|row| (row, self.wish(row).is_some()));
         self.endpoints.note(key, row.is_some_and(|(_, ours)| ours), self.now);
-        self.ledger.service(key, row, self.pending.get(key), &self.territory);
+        self.ledger.service(key, row, self.pending.get(key), &self.pool_map);
     }
 
     fn claim_changed(&mut self, name: &LeaseName) {
@@ -391,9 +391,9 @@ impl Index {
         let exists = row.is_some();
         self.listed.set(name, addresses);
         for key in self.naming.set(name, self.claims.get(name)) {
-            self.ledger.open_again(&key, &self.territory);
+            self.ledger.open_again(&key, &self.pool_map);
         }
-        self.ledger.claim(name, exists, &self.territory);
+        self.ledger.claim(name, exists, &self.pool_map);
     }
 
     /// Everything is to be looked at.
@@ -468,7 +468,7 @@ impl Index {
             }
         }
         for (key, rest) in settled {
-            self.ledger.settle(key, rest, &self.territory);
+            self.ledger.settle(key, rest, &self.pool_map);
         }
         self.untold.extend(looks);
     }
@@ -481,7 +481,7 @@ impl Index {
         let due = self.untold.iter().filter(|(_, at)| **at <= now).take(room);
         for key in due.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.untold.remove(&key);
-            self.ledger.open_again(&key, &self.territory);
+            self.ledger.open_again(&key, &self.pool_map);
         }
     }
 
@@ -640,8 +640,8 @@ impl Index {
     }
 
     /// Which pool owns which addresses.
-    pub fn territory(&self) -> &Territory {
-        &self.territory
+    pub fn pool_map(&self) -> &PoolMap {
+        &self.pool_map
     }
 
     /// What a Service wants, as if its pending write were done.
@@ -689,15 +689,15 @@ impl Index {
             }
         }
         plan(&State {
-            territory: &self.territory,
+            pool_map: &self.pool_map,
             namespaces: self.namespaces.iter().map(|(k, row)| (k.as_str(), &row.labels)).collect(),
             services: services.into_iter().collect(),
             nodes: &self.node_addresses,
-            settled: self.ledger.space(),
+            occupancy: self.ledger.space(),
             foreign: self.ledger.foreign(),
             departing,
             listed: &self.listed,
-            resting: self.resting.addresses(),
+            quarantine: self.resting.addresses(),
         })
     }
 

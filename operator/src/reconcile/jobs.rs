@@ -113,8 +113,10 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
     for (key, version, row, decision) in index.decided(plan) {
         let untold;
         let decision = match decision {
-            Some(decision) if replacing && !decision.kept.is_empty() && !row.is_told_of_kept() => {
-                untold = Decision { kept: Vec::new(), ..decision.clone() };
+            Some(decision)
+                if replacing && !decision.retained.is_empty() && !row.is_told_of_kept() =>
+            {
+                untold = Decision { retained: Vec::new(), ..decision.clone() };
                 Some(&untold)
             }
             decision => decision,
@@ -136,7 +138,7 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
     for (name, row) in index.pools.iter() {
         let usage = plan.pools.get(name).copied().unwrap_or_default();
         let (overlaps, unusable) =
-            (index.territory().overlaps(name), index.territory().unusable_of(name));
+            (index.pool_map().overlaps(name), index.pool_map().unusable_of(name));
         if let Some(write) = row.write(name, usage, overlaps, unusable, time) {
             jobs.push(Job::Pool(name.clone(), Box::new(write)));
         }

@@ -86,7 +86,7 @@ impl<'a> Asked<'a> {
         let uids = self.services().filter_map(|key| index.services.get(key));
         let decisions = self.services().filter_map(|key| plan.services.get(key));
         let pools: Vec<&str> = decisions.filter_map(|it| it.allocated_from.as_deref()).collect();
-        let owners = || self.addresses().filter_map(|ip| index.territory().owner(ip));
+        let owners = || self.addresses().filter_map(|ip| index.pool_map().owner(ip));
         let mut known = owners().chain(before);
         let pool = known.find(|pool| pools.contains(pool)).or(pools.first().copied());
         (uids.map(|row| row.uid.clone()).collect(), pool.map(str::to_owned))

@@ -227,7 +227,7 @@ impl Index {
         // What others write to a status is no address of ours for that.
         let present = present.filter(|ip| {
             recorded
-                || self.territory().owner(*ip).is_some()
+                || self.pool_map().owner(*ip).is_some()
                 || self.listed().of(*ip).next().is_some()
         });
         // What we wrote last is newer than the list.

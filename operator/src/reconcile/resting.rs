@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::service::ServiceRow;
 use super::table::Table;
-use crate::allocate::{Rest, ServiceKey};
+use crate::allocate::{Freed, ServiceKey};
 use crate::clock::Instant;
 
 /// For how long a freed address is given out after all others.
@@ -15,11 +15,11 @@ const REST: Duration = Duration::from_secs(60);
 /// The addresses that were freed within the last minute, as far as this replica has seen.
 #[derive(Debug, Default)]
 pub(super) struct Resting {
-    addresses: BTreeMap<IpAddr, Rest>,
+    addresses: BTreeMap<IpAddr, Freed>,
 }
 
 impl Resting {
-    pub(super) fn addresses(&self) -> &BTreeMap<IpAddr, Rest> {
+    pub(super) fn addresses(&self) -> &BTreeMap<IpAddr, Freed> {
         &self.addresses
     }
 
@@ -33,7 +33,7 @@ impl Resting {
     ) {
         let after = services.get(key).map_or(&[][..], |row| &row.present);
         for ip in before.iter().filter(|ip| !after.contains(ip)) {
-            self.addresses.insert(*ip, Rest { since: now, former: key.clone() });
+            self.addresses.insert(*ip, Freed { since: now, former: key.clone() });
         }
     }
 

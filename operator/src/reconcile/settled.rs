@@ -12,7 +12,7 @@ use leasehold_crds::lease::LeaseName;
 
 use super::index::Pending;
 use super::service::ServiceRow;
-use crate::allocate::{ServiceKey, Settled, Territory};
+use crate::allocate::{Occupancy, PoolMap, ServiceKey};
 
 /// A Service that is settled.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Ledger {
     /// Those that are not of settled Services.
     claims: BTreeSet<LeaseName>,
     settled: BTreeMap<ServiceKey, Rest>,
-    space: Settled,
+    space: Occupancy,
     /// How many settled Services each policy governs.
     governed: BTreeMap<String, usize>,
     /// The addresses of Services that do not want them from us.
@@ -52,7 +52,7 @@ impl Ledger {
     }
 
     /// The addresses of the settled Services.
-    pub(super) fn space(&self) -> &Settled {
+    pub(super) fn space(&self) -> &Occupancy {
         &self.space
     }
 
@@ -77,12 +77,12 @@ impl Ledger {
     }
 
     /// Opens the Services of a namespace.
-    pub(super) fn open_namespace(&mut self, namespace: &str, territory: &Territory) {
+    pub(super) fn open_namespace(&mut self, namespace: &str, pool_map: &PoolMap) {
         let first = ServiceKey { namespace: namespace.to_owned(), name: String::new() };
         let keys = self.settled.range(first..).map(|(key, _)| key);
         let keys: Vec<_> = keys.take_while(|key| key.namespace == namespace).cloned().collect();
         for key in keys {
-            self.open_again(&key, territory);
+            self.open_again(&key, pool_map);
         }
     }
 
@@ -97,9 +97,9 @@ impl Ledger {
         key: &ServiceKey,
         row: Option<(&ServiceRow, bool)>,
         pending: Option<&Pending>,
-        territory: &Territory,
+        pool_map: &PoolMap,
     ) {
-        self.open_again(key, territory);
+        self.open_again(key, pool_map);
         self.open.remove(key);
         for ip in self.strangers.remove(key).unwrap_or_default() {
             if let Some(keys) = self.foreign.get_mut(&ip) {
@@ -124,7 +124,7 @@ impl Ledger {
         let addresses = pending.map_or(&[][..], |pending| &pending.addresses);
         for ip in row.present.iter().chain(addresses) {
             if let Some(holder) = self.space.holder(*ip).cloned() {
-                self.open_again(&holder, territory);
+                self.open_again(&holder, pool_map);
             }
         }
         for claim in row
@@ -132,13 +132,13 @@ impl Ledger {
             .into_iter()
             .chain(pending.and_then(|it| it.claims.as_ref()).map(|claims| &claims.claim))
         {
-            self.open_owner(claim, territory);
+            self.open_owner(claim, pool_map);
         }
     }
 
     /// The lease of a claim, or what is being written to it, has changed.
-    pub(super) fn claim(&mut self, name: &LeaseName, exists: bool, territory: &Territory) {
-        self.open_owner(name, territory);
+    pub(super) fn claim(&mut self, name: &LeaseName, exists: bool, pool_map: &PoolMap) {
+        self.open_owner(name, pool_map);
         if exists {
             self.claims.insert(name.clone());
         } else {
@@ -147,17 +147,17 @@ impl Ledger {
     }
 
     /// Opens the Service that `claim` is named after.
-    fn open_owner(&mut self, claim: &LeaseName, territory: &Territory) {
+    fn open_owner(&mut self, claim: &LeaseName, pool_map: &PoolMap) {
         if let Some((namespace, name)) = claim.service() {
             let key = ServiceKey { namespace: namespace.to_owned(), name: name.to_owned() };
-            self.open_again(&key, territory);
+            self.open_again(&key, pool_map);
         }
     }
 
     /// Opens a Service that is settled.
-    pub(super) fn open_again(&mut self, key: &ServiceKey, territory: &Territory) {
+    pub(super) fn open_again(&mut self, key: &ServiceKey, pool_map: &PoolMap) {
         let Some(rest) = self.settled.remove(key) else { return };
-        self.space.remove(&rest.addresses, territory);
+        self.space.remove(&rest.addresses, pool_map);
         if let Some(policy) = &rest.policy
             && let Some(count) = self.governed.get_mut(policy)
         {
@@ -171,10 +171,10 @@ impl Ledger {
     }
 
     /// Notes that nothing is to be done about a Service and its claim.
-    pub(super) fn settle(&mut self, key: ServiceKey, rest: Rest, territory: &Territory) {
+    pub(super) fn settle(&mut self, key: ServiceKey, rest: Rest, pool_map: &PoolMap) {
         self.open.remove(&key);
         self.claims.remove(&LeaseName::claim(&key.namespace, &key.name));
-        self.space.insert(&key, &rest.addresses, territory);
+        self.space.insert(&key, &rest.addresses, pool_map);
         if let Some(policy) = &rest.policy {
             *self.governed.entry(policy.clone()).or_default() += 1;
         }

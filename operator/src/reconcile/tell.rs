@@ -112,7 +112,7 @@ pub(super) fn says(
     contest: Option<Contest<'_>>,
 ) -> bool {
     let well = decision.failure.is_none() && decision.shortfall.is_none();
-    let plain = decision.kept.is_empty() && decision.apart.is_none();
+    let plain = decision.retained.is_empty() && decision.apart.is_none();
     if well && plain && contest.is_none() {
         // That of most Services: compared without writing it down.
         condition.status == "True"
@@ -310,10 +310,11 @@ fn refused(key: &ServiceKey, decision: &Decision) -> Option<String> {
 
 /// `192.0.2.1 is kept although no IPAddressPool contains it anymore; ...`, and how to change that.
 fn kept(key: &ServiceKey, decision: &Decision) -> Option<String> {
-    if decision.kept.is_empty() {
+    if decision.retained.is_empty() {
         return None;
     }
-    let why = decision.kept.iter().map(|kept| format!("{} {ALTHOUGH} {}", kept.address, kept.why));
+    let why =
+        decision.retained.iter().map(|kept| format!("{} {ALTHOUGH} {}", kept.address, kept.why));
     let why = why.collect::<Vec<_>>().join("; ");
     let ServiceKey { namespace, name } = key;
     Some(match &decision.stuck {

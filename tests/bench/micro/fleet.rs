@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::range::Family;
 use leasehold_operator::allocate::{
-    Labels, Listed, Plan, Pool, Request, Rules, Service, ServiceKey, Settled, Stack, State,
-    Territory, Unusable, plan,
+    Labels, Listed, Occupancy, Plan, Pool, PoolMap, Request, Rules, Service, ServiceKey, Stack,
+    State, Unusable, plan,
 };
 
 /// Pool, its first address, Services that have an address, and that have none.
@@ -19,8 +19,8 @@ pub const SIZES: [(&str, Ipv4Addr, u32, u32); 3] = [
 
 /// One pool, Services that have the lowest addresses of it, and others that have none.
 pub struct Fleet {
-    territory: Territory,
-    settled: Settled,
+    pool_map: PoolMap,
+    occupancy: Occupancy,
     listed: Listed,
     new: BTreeMap<ServiceKey, Service>,
 }
@@ -31,10 +31,10 @@ impl Fleet {
         let ranges = vec![pool.parse().expect("a range")];
         let pool = Pool { created: 0, ranges, rules: Rules::default() };
         let pools = BTreeMap::from([("lan".to_owned(), pool)]);
-        let territory = Territory::new(&pools, Unusable::default());
+        let pool_map = PoolMap::new(&pools, Unusable::default());
         let mut fleet = Self {
-            territory,
-            settled: Settled::default(),
+            pool_map,
+            occupancy: Occupancy::default(),
             listed: Listed::default(),
             new: BTreeMap::new(),
         };
@@ -42,7 +42,7 @@ impl Fleet {
             let key = key(number);
             let address = IpAddr::from(Ipv4Addr::from_bits(first.to_bits() + number));
             fleet.listed.set(&LeaseName::claim(&key.namespace, &key.name), [address]);
-            fleet.settled.insert(&key, &[address], &fleet.territory);
+            fleet.occupancy.insert(&key, &[address], &fleet.pool_map);
         }
         for number in settled..settled + new {
             let key = key(number);
@@ -67,17 +67,17 @@ impl Fleet {
     /// Each of the new ones gets an address.
     pub fn plan(&self) -> Plan {
         let nothing = BTreeMap::new();
-        let (foreign, resting) = (BTreeMap::new(), BTreeMap::new());
+        let (foreign, quarantine) = (BTreeMap::new(), BTreeMap::new());
         let plan = plan(&State {
-            territory: &self.territory,
+            pool_map: &self.pool_map,
             namespaces: BTreeMap::new(),
             services: self.new.iter().collect(),
-            settled: &self.settled,
+            occupancy: &self.occupancy,
             nodes: &nothing,
             foreign: &foreign,
             departing: Vec::new(),
             listed: &self.listed,
-            resting: &resting,
+            quarantine: &quarantine,
         });
         assert!(plan.services.values().all(|it| it.addresses.len() == 1), "no room");
         plan

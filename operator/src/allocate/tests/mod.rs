@@ -3,11 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::*;
+use leasehold_crds::lease::LeaseName;
+use leasehold_crds::range::Family;
 
-mod kept;
+use super::*;
+use crate::clock::Instant;
+
 mod pools;
-mod resting;
+mod quarantine;
+mod retained;
 mod sharing;
 
 /// A cluster in a few words.
@@ -19,7 +23,7 @@ struct Cluster {
     nodes: BTreeMap<IpAddr, String>,
     listed: BTreeMap<IpAddr, BTreeSet<LeaseName>>,
     foreign: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
-    resting: BTreeMap<IpAddr, Rest>,
+    quarantine: BTreeMap<IpAddr, Freed>,
     unusable: Unusable,
 }
 
@@ -172,22 +176,22 @@ impl Cluster {
 
     fn rests(mut self, address: &str, since: u64, former: &str) -> Self {
         let since = Instant::from_secs(since);
-        self.resting.insert(ip(address), Rest { since, former: key(former) });
+        self.quarantine.insert(ip(address), Freed { since, former: key(former) });
         self
     }
 
     fn plan(&self) -> Plan {
-        let territory = Territory::new(&self.pools, self.unusable.clone());
+        let pool_map = PoolMap::new(&self.pools, self.unusable.clone());
         plan(&State {
-            territory: &territory,
+            pool_map: &pool_map,
             namespaces: self.namespaces.iter().map(|(name, it)| (name.as_str(), it)).collect(),
             services: self.services.iter().collect(),
             nodes: &self.nodes,
-            settled: &Settled::default(),
+            occupancy: &Occupancy::default(),
             foreign: &self.foreign,
             departing: Vec::new(),
             listed: &self.listed.iter().flat_map(|(ip, it)| it.iter().map(|c| (*ip, c))).collect(),
-            resting: &self.resting,
+            quarantine: &self.quarantine,
         })
     }
 
@@ -419,7 +423,7 @@ fn a_service_keeps_what_it_has_while_its_request_cannot_be_understood() {
         (web(both).asks(&["172.16.0.1"]), "2001:db8::9 (lan) AddressNotInPool"),
     ] {
         assert_eq!(cluster.gets("web"), gets);
-        assert!(cluster.decision("web").kept.is_empty());
+        assert!(cluster.decision("web").retained.is_empty());
         assert_eq!(cluster.written().gets("web"), gets);
     }
     // Others have it by a better right all the same, and it is nobody else's meanwhile.
@@ -556,7 +560,7 @@ fn an_address_that_no_host_can_have_is_given_to_nobody_and_kept_by_who_has_it() 
     let has = cluster().service("web", V4).has(&["10.0.0.255"], Some("lan"));
     assert_eq!(has.gets("web"), "10.0.0.255 (lan)");
     assert_eq!(
-        has.decision("web").kept[0].why.to_string(),
+        has.decision("web").retained[0].why.to_string(),
         "no host can use it: it is the broadcast address of the nodes' subnet 10.0.0.0/24"
     );
     // Beside it the other one is free.

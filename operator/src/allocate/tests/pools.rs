@@ -117,7 +117,7 @@ fn a_disabled_pool_gives_out_nothing_and_takes_nothing_away() {
     }
     let has = cluster().service("web", V4).has(&["10.0.0.7"], Some("lan"));
     assert_eq!(has.gets("web"), "10.0.0.7 (lan)");
-    assert_eq!(has.decision("web").kept, []);
+    assert_eq!(has.decision("web").retained, []);
     let adopted = cluster().service("web", V4).has(&["10.0.0.7"], None);
     assert_eq!(adopted.gets("web"), "10.0.0.7 (lan)");
     let lacks = Cluster::default()

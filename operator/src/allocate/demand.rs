@@ -1,31 +1,13 @@
-//! What a service asks for.
-
-use std::net::IpAddr;
+//! The demand of a service: its request, checked against the pools.
 
 use leasehold_crds::range::Family;
 
+use super::failure::Failure;
 use super::families::ByFamily;
-use super::{Failure, Service, Territory};
+use super::pool_map::PoolMap;
+use super::state::Service;
 
-/// Something that a service asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked<T> {
-    /// What it asks for.
-    pub what: T,
-    /// The field or annotation in which it does.
-    pub place: &'static str,
-}
-
-/// Which addresses a service asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Request {
-    /// These.
-    pub addresses: Option<Asked<Vec<IpAddr>>>,
-    /// Some of this pool.
-    pub pool: Option<Asked<String>>,
-}
-
-/// A request that can be understood as things are.
+/// A request that is consistent with the pools as they are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Demand<'a> {
     pub(super) addresses: ByFamily,
@@ -33,8 +15,8 @@ pub(super) struct Demand<'a> {
 }
 
 impl<'a> Demand<'a> {
-    /// What `service` asks for.
-    pub(super) fn of(service: &'a Service, territory: &'a Territory) -> Result<Self, Failure> {
+    /// Checks the request of `service`.
+    pub(super) fn of(service: &'a Service, pool_map: &'a PoolMap) -> Result<Self, Failure> {
         let request = service.request.as_ref().map_err(Failure::clone)?;
         let mut demand = Self::default();
         for &ip in request.addresses.iter().flat_map(|asked| &asked.what) {
@@ -47,19 +29,19 @@ impl<'a> Demand<'a> {
                 return Err(Failure::TwoOfFamily(other, ip));
             }
         }
-        if let Some(contradiction) = two_pools(service, &demand.addresses, territory) {
+        if let Some(contradiction) = two_pools(service, &demand.addresses, pool_map) {
             return Err(contradiction);
         }
         let Some(asked) = &request.pool else { return Ok(demand) };
         let had_from = service.allocated_from.as_ref() == Some(&asked.what);
-        if territory.domain(&asked.what).is_none() && !had_from {
-            let pools = territory.domains().map(|(pool, _)| pool.to_owned()).collect();
+        if pool_map.domain(&asked.what).is_none() && !had_from {
+            let pools = pool_map.domains().map(|(pool, _)| pool.to_owned()).collect();
             let (pool, place) = (asked.what.clone(), asked.place);
             return Err(Failure::UnknownPool { pool, place, pools });
         }
         for ip in demand.addresses.iter() {
-            let owner = territory.owner(ip);
-            // What it has of the pool is no contradiction, even where the pool has lost it.
+            let owner = pool_map.owner(ip);
+            // An address that it has of the pool is no contradiction, even where the pool has lost it.
             if owner != Some(&asked.what) && !(had_from && service.present.contains(&ip)) {
                 return Err(Failure::NotInThatPool {
                     address: ip,
@@ -74,9 +56,10 @@ impl<'a> Demand<'a> {
     }
 }
 
-/// That a service asks for addresses of two pools; what it has already may be of another than before.
-fn two_pools(service: &Service, asked: &ByFamily, territory: &Territory) -> Option<Failure> {
-    let mut of_pools = asked.iter().filter_map(|ip| Some((ip, territory.owner(ip)?.to_owned())));
+/// The failure of a request for addresses of two pools. A service that has both addresses already may keep
+/// them: a pool may have lost one since.
+fn two_pools(service: &Service, asked: &ByFamily, pool_map: &PoolMap) -> Option<Failure> {
+    let mut of_pools = asked.iter().filter_map(|ip| Some((ip, pool_map.owner(ip)?.to_owned())));
     let ((first, first_pool), (second, second_pool)) = (of_pools.next()?, of_pools.next()?);
     let has_both = service.present.contains(&first) && service.present.contains(&second);
     (first_pool != second_pool && !has_both).then_some(Failure::TwoPools {

@@ -6,7 +6,7 @@ use super::*;
 
 /// Why a service keeps what.
 fn kept(cluster: &Cluster, name: &str) -> Vec<String> {
-    let kept = cluster.decision(name).kept;
+    let kept = cluster.decision(name).retained;
     kept.iter().map(|kept| format!("{} although {}", kept.address, kept.why)).collect()
 }
 

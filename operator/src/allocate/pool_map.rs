@@ -1,4 +1,4 @@
-//! Who owns which address where pools overlap.
+//! The pool map: the pool that owns each address, also where pools overlap.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use leasehold_crds::pool::Sharing;
 use leasehold_crds::range::{Family, IpRange};
 
+use super::scope::Scope;
+use super::types::Created;
 use super::unusable::{Unusable, Why};
-use super::{Created, Scope};
 
 /// A pool, as far as its entries can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,22 +17,22 @@ pub struct Pool {
     pub created: Created,
     /// The entries.
     pub ranges: Vec<IpRange>,
-    /// What it gives to whom.
+    /// The rules by which it gives them to services.
     pub rules: Rules,
 }
 
-/// What a pool gives to whom.
+/// The rules by which a pool gives addresses to services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Whether services that name neither an address nor a pool are served from here.
     pub auto_assign: bool,
-    /// Whether IPv4 addresses that end in `.0` or `.255` are left out.
+    /// Whether it excludes IPv4 addresses that end in `.0` or `.255`.
     pub avoid_buggy: bool,
-    /// Whether nothing more is given out.
+    /// Whether it gives out nothing more.
     pub disabled: bool,
-    /// Which services may share an address.
+    /// The services that may share an address.
     pub sharing: Sharing,
-    /// Which services it admits, and before which other pools.
+    /// The services that it admits, and its place among the pools.
     pub scope: Scope,
 }
 
@@ -48,13 +49,13 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Whether `ip`, one of the pool, is not left out.
+    /// Whether the pool does not exclude `ip`, which is one of its own.
     pub(super) fn offers(&self, ip: IpAddr) -> bool {
         !(self.avoid_buggy && is_buggy(ip))
     }
 }
 
-/// Whether some old equipment takes `ip` for the address of a network, or for broadcast.
+/// Whether some old equipment treats `ip` as a network or broadcast address.
 fn is_buggy(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V4(ip) if matches!(ip.octets(), [.., 0 | 255]))
 }
@@ -74,14 +75,14 @@ fn buggy(range: &IpRange) -> u128 {
 pub struct Overlap {
     /// The earlier pool.
     pub owner: String,
-    /// What both hold.
+    /// The addresses that both contain.
     pub shared: IpRange,
 }
 
-/// All pools without their overlaps: each address has at most one owner, the earliest pool (by
-/// creation, then by name) that lists it.
+/// All pools without their overlaps: each address has at most one owner, the earliest pool (by creation,
+/// then by name) that contains it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Territory {
+pub struct PoolMap {
     /// Disjoint ranges by their first address, with their owner.
     ranges: BTreeMap<IpAddr, (IpRange, String)>,
     pools: BTreeMap<String, Domain>,
@@ -90,20 +91,20 @@ pub struct Territory {
     unusable: Unusable,
 }
 
-/// What one pool owns.
+/// The addresses that one pool owns, and its rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Domain {
     pub(super) rules: Rules,
-    pub(super) overlaps: Vec<Overlap>,
-    /// What it owns that a host can have, ascending and disjoint.
+    overlaps: Vec<Overlap>,
+    /// The addresses that a host can use, ascending and disjoint.
     v4: Vec<IpRange>,
     v6: Vec<IpRange>,
-    /// What it owns beside that.
+    /// The other addresses that it owns.
     unusable: Vec<(IpRange, Why)>,
 }
 
 impl Domain {
-    /// What it owns of `family` that a host can have, ascending and disjoint.
+    /// The addresses of `family` that it owns and a host can use, ascending and disjoint.
     pub(super) fn ranges(&self, family: Family) -> &[IpRange] {
         match family {
             Family::V4 => &self.v4,
@@ -111,12 +112,12 @@ impl Domain {
         }
     }
 
-    /// The number of addresses of `family` that a host can have; saturates.
+    /// The number of addresses of `family` that a host can use; saturates.
     pub(super) fn size(&self, family: Family) -> u128 {
         self.ranges(family).iter().fold(0, |sum, range| sum.saturating_add(range.len()))
     }
 
-    /// The number of those that are not left out; saturates.
+    /// The number of those that it does not exclude; saturates.
     pub(super) fn offered(&self, family: Family) -> u128 {
         let left_out: u128 = match family {
             Family::V4 if self.rules.avoid_buggy => self.v4.iter().map(buggy).sum(),
@@ -126,20 +127,20 @@ impl Domain {
     }
 }
 
-impl Territory {
+impl PoolMap {
     /// Divides the addresses among `pools`.
     pub fn new(pools: &BTreeMap<String, Pool>, unusable: Unusable) -> Self {
-        let mut territory = Self { unusable, ..Self::default() };
+        let mut pool_map = Self { unusable, ..Self::default() };
         let mut by_age: Vec<_> = pools.iter().collect();
         by_age.sort_by_key(|(name, pool)| (pool.created, *name));
         for (name, pool) in by_age {
-            territory.settle(name, pool);
+            pool_map.add(name, pool);
         }
         let mut order: Vec<_> =
             pools.iter().map(|(name, pool)| (pool.rules.scope.rank(), name)).collect();
         order.sort();
-        territory.order = order.into_iter().map(|(_, name)| name.clone()).collect();
-        territory
+        pool_map.order = order.into_iter().map(|(_, name)| name.clone()).collect();
+        pool_map
     }
 
     /// The pool that owns `ip`.
@@ -148,29 +149,29 @@ impl Territory {
         range.contains(ip).then_some(owner)
     }
 
-    /// The pool that owns `ip`, and what it is.
+    /// The pool that owns `ip`, with its domain.
     pub(super) fn holder(&self, ip: IpAddr) -> Option<(&str, &Domain)> {
         let owner = self.owner(ip)?;
         Some((owner, self.pools.get(owner)?))
     }
 
-    /// Why no host can have `ip`, if none can.
+    /// The reason for which no host can use `ip`, if none can.
     pub(super) fn unusable(&self, ip: IpAddr) -> Option<Why> {
         self.unusable.why(ip)
     }
 
-    /// Whether a pool that owns `ip` gives it out.
+    /// Whether a pool that owns `ip` offers it.
     pub(super) fn offers(&self, ip: IpAddr) -> bool {
         self.unusable(ip).is_none()
             && self.holder(ip).is_some_and(|(_, domain)| domain.rules.offers(ip))
     }
 
-    /// What of `pool` no host can have, and why.
+    /// The ranges of `pool` that no host can use, with the reason.
     pub fn unusable_of(&self, pool: &str) -> &[(IpRange, Why)] {
         self.pools.get(pool).map_or(&[], |domain| &domain.unusable)
     }
 
-    /// What `pool` shares with earlier pools.
+    /// The parts of `pool` that belong to earlier pools.
     pub fn overlaps(&self, pool: &str) -> &[Overlap] {
         self.pools.get(pool).map_or(&[], |domain| &domain.overlaps)
     }
@@ -185,11 +186,13 @@ impl Territory {
         self.order.iter().filter_map(|name| Some((name.as_str(), self.pools.get(name)?)))
     }
 
+    /// The addresses and rules of one pool.
     pub(super) fn domain(&self, pool: &str) -> Option<&Domain> {
         self.pools.get(pool)
     }
 
-    fn settle(&mut self, name: &str, pool: &Pool) {
+    /// Adds a pool, without the addresses that earlier ones own.
+    fn add(&mut self, name: &str, pool: &Pool) {
         let mut domain = Domain { rules: pool.rules.clone(), ..Domain::default() };
         for entry in &pool.ranges {
             let mut free = vec![*entry];
@@ -225,7 +228,7 @@ impl Territory {
             .ranges
             .range(..=entry.last())
             .rev()
-            .map(|(_, settled)| settled)
+            .map(|(_, owned)| owned)
             .take_while(|(range, _)| range.overlaps(entry))
             .cloned()
             .collect();
@@ -248,13 +251,13 @@ mod tests {
             .collect()
     }
 
-    fn shown(territory: &Territory) -> Vec<String> {
-        territory.ranges.values().map(|(range, owner)| format!("{range} {owner}")).collect()
+    fn shown(pool_map: &PoolMap) -> Vec<String> {
+        pool_map.ranges.values().map(|(range, owner)| format!("{range} {owner}")).collect()
     }
 
     #[test]
     fn the_earlier_pool_owns_what_two_pools_list() {
-        let territory = Territory::new(
+        let pool_map = PoolMap::new(
             &pools(&[
                 ("early", 1, &["10.0.0.10-10.0.0.20", "10.0.0.40-10.0.0.50"]),
                 ("late", 2, &["10.0.0.0/26", "2001:db8::/64"]),
@@ -262,7 +265,7 @@ mod tests {
             Unusable::default(),
         );
         assert_eq!(
-            shown(&territory),
+            shown(&pool_map),
             [
                 "10.0.0.0-10.0.0.9 late",
                 "10.0.0.10-10.0.0.20 early",
@@ -272,34 +275,34 @@ mod tests {
                 "2001:db8::-2001:db8::ffff:ffff:ffff:ffff late",
             ]
         );
-        let shared = territory.overlaps("late").iter().map(|o| o.shared.to_string());
+        let shared = pool_map.overlaps("late").iter().map(|o| o.shared.to_string());
         assert_eq!(shared.collect::<Vec<_>>(), ["10.0.0.10-10.0.0.20", "10.0.0.40-10.0.0.50"]);
-        assert!(territory.overlaps("early").is_empty());
-        assert_eq!(territory.owner("10.0.0.20".parse().unwrap()), Some("early"));
-        assert_eq!(territory.owner("10.0.0.21".parse().unwrap()), Some("late"));
-        assert_eq!(territory.owner("10.0.0.64".parse().unwrap()), None);
+        assert!(pool_map.overlaps("early").is_empty());
+        assert_eq!(pool_map.owner("10.0.0.20".parse().unwrap()), Some("early"));
+        assert_eq!(pool_map.owner("10.0.0.21".parse().unwrap()), Some("late"));
+        assert_eq!(pool_map.owner("10.0.0.64".parse().unwrap()), None);
     }
 
     #[test]
     fn pools_of_one_age_go_by_name_and_repetition_within_a_pool_is_no_overlap() {
-        let territory = Territory::new(
+        let pool_map = PoolMap::new(
             &pools(&[
                 ("b", 1, &["10.0.0.0/30"]),
                 ("a", 1, &["10.0.0.0/31", "10.0.0.0/31", "10.0.0.1-10.0.0.1"]),
             ]),
             Unusable::default(),
         );
-        assert_eq!(shown(&territory), ["10.0.0.0-10.0.0.1 a", "10.0.0.2-10.0.0.3 b"]);
-        assert!(territory.overlaps("a").is_empty());
-        assert_eq!(territory.domain("a").unwrap().size(Family::V4), 2);
+        assert_eq!(shown(&pool_map), ["10.0.0.0-10.0.0.1 a", "10.0.0.2-10.0.0.3 b"]);
+        assert!(pool_map.overlaps("a").is_empty());
+        assert_eq!(pool_map.domain("a").unwrap().size(Family::V4), 2);
     }
 
     #[test]
     fn the_whole_of_ipv6_costs_nothing() {
-        let territory = Territory::new(&pools(&[("all", 1, &["::/0"])]), Unusable::default());
+        let pool_map = PoolMap::new(&pools(&[("all", 1, &["::/0"])]), Unusable::default());
         let reserved = 2 + (1 << 32) + (1 << 118) + (1 << 120);
-        assert_eq!(territory.domain("all").unwrap().size(Family::V6), u128::MAX - (reserved - 1));
-        assert_eq!(territory.owner("ffff::1".parse().unwrap()), Some("all"));
+        assert_eq!(pool_map.domain("all").unwrap().size(Family::V6), u128::MAX - (reserved - 1));
+        assert_eq!(pool_map.owner("ffff::1".parse().unwrap()), Some("all"));
     }
 
     #[test]
@@ -307,8 +310,8 @@ mod tests {
         let nodes = ["10.0.0.2/24", "10.0.0.3/24", "10.0.9.2/24"].map(|net| net.parse().unwrap());
         let unusable = Unusable::new(nodes.into_iter());
         let entries = ["10.0.0.0/29", "10.0.0.254-10.0.1.1", "127.0.0.1-128.0.0.1"];
-        let territory = Territory::new(&pools(&[("lan", 1, &entries)]), unusable);
-        let domain = territory.domain("lan").unwrap();
+        let pool_map = PoolMap::new(&pools(&[("lan", 1, &entries)]), unusable);
+        let domain = pool_map.domain("lan").unwrap();
         let shown = |ranges: &[IpRange]| ranges.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(
             shown(domain.ranges(Family::V4)),
@@ -320,8 +323,8 @@ mod tests {
             ]
         );
         assert_eq!(domain.offered(Family::V4), 12);
-        assert_eq!(territory.owner("10.0.0.255".parse().unwrap()), Some("lan"));
-        let said = territory.unusable_of("lan").iter().map(|(range, why)| format!("{range} {why}"));
+        assert_eq!(pool_map.owner("10.0.0.255".parse().unwrap()), Some("lan"));
+        let said = pool_map.unusable_of("lan").iter().map(|(range, why)| format!("{range} {why}"));
         assert_eq!(
             said.collect::<Vec<_>>(),
             [
