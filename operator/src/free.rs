@@ -15,7 +15,8 @@ use leasehold::api::client;
 
 use crate::client::{CallError, call};
 use crate::elect;
-use crate::reconcile::service::{ServiceRow, ServiceWrite};
+use crate::reconcile::service::ServiceRow;
+use crate::reconcile::service::write::ServiceWrite;
 use crate::reconcile::table::Row;
 use crate::reconcile::write;
 

@@ -10,7 +10,7 @@ use leasehold_crds::service::{ADDRESS_POOL, ADDRESSES, LOAD_BALANCER_CLASS, ingr
 use super::listed;
 use super::pools::{self, Moved};
 use crate::allocate::Asked;
-use crate::reconcile::wish::{POOL_PLACES, asked};
+use crate::reconcile::service::request::{POOL_PLACES, asked};
 
 /// What annotations of MetalLB begin with.
 const ANNOTATIONS: [&str; 2] = ["metallb.io/", "metallb.universe.tf/"];

@@ -3,14 +3,18 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-/// What a condition is to say.
+/// The content of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
+    /// Its type.
     pub type_: &'static str,
+    /// Whether its status is `True`.
     pub status: bool,
+    /// Its reason.
     pub reason: &'static str,
+    /// Its message.
     pub message: String,
-    /// The generation of the object that it is about, for objects that have one.
+    /// The generation of the object, for kinds that have one.
     pub generation: Option<i64>,
 }
 
@@ -18,7 +22,7 @@ const fn status(verdict: &Verdict) -> &'static str {
     if verdict.status { "True" } else { "False" }
 }
 
-/// The condition that says `verdict` and follows `old`.
+/// The condition with this content that replaces `old`.
 pub(super) fn dated(verdict: Verdict, old: Option<&Condition>, now: Timestamp) -> Condition {
     let status = status(&verdict);
     let last_transition_time = match old {
@@ -35,7 +39,7 @@ pub(super) fn dated(verdict: Verdict, old: Option<&Condition>, now: Timestamp) -
     }
 }
 
-/// Whether `condition` says `verdict` already.
+/// Whether `condition` has this content already.
 pub(super) fn says(condition: &Condition, verdict: &Verdict) -> bool {
     condition.type_ == verdict.type_
         && condition.status == status(verdict)
@@ -44,11 +48,16 @@ pub(super) fn says(condition: &Condition, verdict: &Verdict) -> bool {
         && condition.observed_generation == verdict.generation
 }
 
-/// Whether two conditions say the same, whenever they came to.
-pub(super) fn same(a: &Condition, b: &Condition) -> bool {
+/// Whether two conditions have the same content, whatever their times of transition.
+fn same(a: &Condition, b: &Condition) -> bool {
     a.type_ == b.type_
         && a.status == b.status
         && a.reason == b.reason
         && a.message == b.message
         && a.observed_generation == b.observed_generation
+}
+
+/// Whether two lists of conditions have the same content, in any order.
+pub(super) fn all_same(a: &[Condition], b: &[Condition]) -> bool {
+    a.len() == b.len() && a.iter().all(|a| b.iter().any(|b| same(a, b)))
 }

@@ -1,4 +1,4 @@
-//! Which Services have an endpoint that serves.
+//! Endpoints: the Services that have one that serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,25 +10,27 @@ use leasehold::desired::{Slice, SliceFacts, Slices};
 use crate::allocate::ServiceKey;
 use crate::clock::Instant;
 
-/// For how long a Service has no endpoint before anybody is told: pods start, and are replaced.
+/// The time for which a Service has no endpoint before that is reported: pods start, and are replaced.
 const ABSENCE: Duration = Duration::from_secs(2);
 
-/// Which Services have endpoints.
+/// The EndpointSlices, and the Services that have endpoints.
 #[derive(Debug, Default)]
 pub struct Endpoints {
     slices: Slices,
     listing: Slices,
     listed: bool,
-    /// How many slices of each Service have an endpoint that serves.
+    /// The number of slices of each Service that have an endpoint that serves.
     serving: BTreeMap<ServiceKey, usize>,
-    /// The Services of ours that have none, and since when.
+    /// Our Services that have none, with the time since which they have none.
     absent: BTreeMap<ServiceKey, Instant>,
 }
 
-/// What a change of slices means.
+/// The Services that a change of slices concerns.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Concerned {
+    /// All of them: the slices were listed anew.
     All,
+    /// Those that gained or lost their endpoints.
     These(BTreeSet<ServiceKey>),
 }
 
@@ -43,7 +45,7 @@ impl Endpoints {
         self.listed
     }
 
-    /// Takes a change in; returns the Services that have endpoints now, or none any more.
+    /// Takes in a change; returns the Services that gained or lost their endpoints.
     pub(super) fn apply(&mut self, event: Event<Slice>) -> Concerned {
         match event {
             Event::Init => self.listing.clear(),
@@ -70,7 +72,7 @@ impl Endpoints {
         Concerned::These(BTreeSet::new())
     }
 
-    /// Replaces what is kept of a slice; returns the Services that have endpoints by that, or none any more.
+    /// Replaces the facts of a slice; returns the Services that gained or lost their endpoints by that.
     fn replace(&mut self, slice: &Slice, facts: Option<&SliceFacts>) -> BTreeSet<ServiceKey> {
         let key = format!("{}/{}", slice.namespace().unwrap_or_default(), slice.name_any());
         let before = self.slices.get(&key).map(|slice| (slice.service(), slice.serves()));
@@ -103,7 +105,7 @@ impl Endpoints {
         self.serving.contains_key(service)
     }
 
-    /// Notes a Service as it is at `now`, if it is one of ours.
+    /// Notes at `now` whether a Service is one of ours.
     pub(super) fn note(&mut self, service: &ServiceKey, ours: bool, now: Instant) {
         if !ours || self.serves(service) {
             self.absent.remove(service);
@@ -112,18 +114,18 @@ impl Endpoints {
         }
     }
 
-    /// From when on it is to be told that a Service has no endpoint, if it has none.
-    pub(super) fn told_at(&self, service: &ServiceKey) -> Option<Instant> {
+    /// The time from which it is reported that a Service has no endpoint, if it has none.
+    pub(super) fn reported_at(&self, service: &ServiceKey) -> Option<Instant> {
         self.absent.get(service).map(|since| *since + ABSENCE)
     }
 
-    /// When something is to be told next, after `now`.
+    /// The time of the next report after `now`.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         self.absent.values().map(|since| *since + ABSENCE).filter(|at| *at > now).min()
     }
 }
 
-/// The Service that is named so in a slice.
+/// The Service that a slice names so.
 fn service_of(name: &str) -> Option<ServiceKey> {
     let (namespace, name) = name.split_once('/')?;
     Some(ServiceKey { namespace: namespace.to_owned(), name: name.to_owned() })

@@ -22,14 +22,15 @@ use leasehold::report::ask::Questions;
 use leasehold_crds::lease::LeaseName;
 use tokio::sync::{Mutex, watch};
 
-use super::index::{Index, Pending};
-use super::jobs::{Job, Target, jobs};
-use super::lists::Listing;
-use super::service::ServiceWrite;
-use super::tell::SILENT;
+use super::index::Index;
+use super::index::outstanding::{Listing, Pending};
+use super::job::{Job, Target};
+use super::jobs::jobs;
+use super::service::events::SILENT;
+use super::service::write::ServiceWrite;
 use super::watch::{Change, Kind, changes};
 use super::write::{Done, Writer};
-use crate::allocate::Usage;
+use crate::allocate::{ServiceKey, Usage};
 use crate::client::CallError;
 use crate::clock::{self, Instant, sleep_until};
 use crate::elect::Tenure;
@@ -40,12 +41,12 @@ use crate::report::status::{ClusterStatus, Moves};
 
 /// Calls at a time.
 const MAX_IN_FLIGHT: usize = 16;
-/// Of these, writes that only tell who announces a Service.
-const MAX_TELLING: usize = 4;
+/// The number of these that may change nothing but the condition about announcement.
+const MAX_REPORTING: usize = 4;
 /// Events that wait to be published; more are dropped, the conditions say the same.
 const MAX_NOTICES: usize = 512;
-/// Events that tell that nobody announces a Service, within [`SILENT_TIME`]: a policy, or the end of all
-/// speakers, silences thousands at once. The conditions tell it of each.
+/// The number of events within [`SILENT_TIME`] that report a Service that no node announces: a policy, or the
+/// end of all speakers, silences thousands at once. The condition of each reports it.
 const MAX_SILENT: usize = 10;
 const SILENT_TIME: Duration = Duration::from_secs(60);
 /// The least time from a change to the plan that takes it into account.
@@ -60,7 +61,7 @@ const STATUS_PAUSE: Duration = Duration::from_millis(300);
 /// The pause after a session was deleted or found to be needed.
 const SESSION_PAUSE: Duration = Duration::from_secs(30);
 
-/// What the loop works with.
+/// The environment of the loop.
 #[derive(Clone)]
 pub struct Context {
     /// Where to write, and what to watch.
@@ -77,13 +78,13 @@ pub struct Context {
     pub questions: Arc<Mutex<Questions<ClusterStatus>>>,
 }
 
-/// How far the work on one target is.
+/// The progress of the work on one target.
 #[derive(Debug, Default)]
 struct Progress {
     in_flight: bool,
-    /// What is being written to a Service.
+    /// The write to a Service that is under way.
     sent: Option<Box<ServiceWrite>>,
-    /// A plan wanted something else meanwhile.
+    /// Whether a plan wanted another write meanwhile.
     superseded: bool,
     failures: u32,
     not_before: Instant,
@@ -97,22 +98,22 @@ struct Leader<'a> {
     progress: BTreeMap<Target, Progress>,
     queue: VecDeque<Job>,
     in_flight: FuturesUnordered<BoxFuture<'static, Done>>,
-    /// How many of them only tell who announces a Service.
-    telling: usize,
+    /// The number of them that change nothing but the condition about announcement.
+    reporting: usize,
     notices: FuturesUnordered<BoxFuture<'static, ()>>,
     /// The watches that fail, with the time of the last failure.
     troubles: BTreeMap<Kind, Instant>,
-    /// When the next plan is due.
+    /// The time of the next plan.
     plan_at: Instant,
-    /// What is queued was planned before something changed.
+    /// Whether the queue was planned before a change.
     stale: bool,
-    /// When the last plan was complete, and what it took.
+    /// The time at which the last plan was complete, and its cost.
     planned_at: Instant,
     plan_cost: Duration,
-    /// How much of each pool was in use then.
+    /// The usage of each pool in the last plan.
     usage: BTreeMap<String, Usage>,
     moves: Moves,
-    /// When events were last published that tell that nobody announces a Service.
+    /// The times of the last events about Services that no node announces.
     silent: VecDeque<Instant>,
 }
 
@@ -137,7 +138,7 @@ pub async fn lead(
         progress: BTreeMap::new(),
         queue: VecDeque::new(),
         in_flight: FuturesUnordered::new(),
-        telling: 0,
+        reporting: 0,
         notices: FuturesUnordered::new(),
         troubles: BTreeMap::new(),
         plan_at: clock::now(),
@@ -172,7 +173,7 @@ pub async fn lead(
             }
         }
         questions.forget_stale(BootTime::now());
-        if leader.index.services.is_listed() {
+        if leader.index.tables().services().is_listed() {
             services_listed.send_replace(true);
         }
     }
@@ -186,14 +187,14 @@ impl Leader<'_> {
         ClusterStatus::of(&self.index, &self.usage, &self.moves, role, clock::now())
     }
 
-    /// Remembers who owns what now, for people.
+    /// Remembers the owner of a claim, or of all, for people.
     fn note_owner(&mut self, name: Option<&LeaseName>) {
         let at = clock::time_of_day();
-        match name.map(|name| (name, self.index.claims.get(name))) {
+        match name.map(|name| (name, self.index.tables().claims().get(name))) {
             Some((name, Some(row))) => self.moves.note(at, name, row),
             Some((name, None)) => self.moves.forget(name),
             None => {
-                for (name, row) in self.index.claims.iter() {
+                for (name, row) in self.index.tables().claims().iter() {
                     self.moves.note(at, name, row);
                 }
             }
@@ -215,7 +216,7 @@ impl Leader<'_> {
                 self.plan_by(clock::now() + QUIET);
                 let again = self.troubles.insert(*kind, clock::now()).is_some();
                 // A watch that was renewed at a bad moment works at the next try.
-                if !again && !self.index.missing().contains(&kind.name()) {
+                if !again && !self.index.tables().missing().contains(&kind.name()) {
                     return;
                 }
                 if self.context.health.trouble(kind.name(), Some(trouble.clone())) {
@@ -249,7 +250,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Something changed: plan anew, and hold back what was planned before.
+    /// Notes a change: plans anew, and holds back the queue.
     fn changed(&mut self) {
         if !self.stale {
             self.stale = true;
@@ -278,7 +279,7 @@ impl Leader<'_> {
         for kind in quiet.map(|(kind, _)| *kind).collect::<Vec<_>>() {
             self.recovered(kind);
         }
-        let missing = self.index.missing();
+        let missing = self.index.tables().missing();
         if !missing.is_empty() {
             self.context.health.role(Role::Listing(missing));
             return;
@@ -294,29 +295,30 @@ impl Leader<'_> {
         }
         self.index.forget(begin);
         self.index.open_due(begin);
-        let replaced = self.index.replaced_by().filter(|at| begin < *at);
-        // What is merely told waits: plans for it alone cost a tenth of the time.
+        let replaced = self.index.tables().replaced_by().filter(|at| begin < *at);
+        // Mere reports wait: plans for them alone cost a tenth of the time.
         let rested = begin + self.plan_cost * 8;
-        let told = self.index.told_at(begin).map(|at| at.max(rested));
+        let reported = self.index.reported_at(begin).map(|at| at.max(rested));
         let weighed = self.index.weigh_families(begin);
-        let contested = self.index.rivals.next(begin);
-        for at in replaced.into_iter().chain(told).chain(weighed).chain(contested) {
+        let contested = self.index.rivals().next(begin);
+        for at in replaced.into_iter().chain(reported).chain(weighed).chain(contested) {
             self.plan_by(at);
         }
         let plan = self.index.plan();
         let jobs = jobs(&self.index, &plan, begin, clock::time_of_day());
-        self.index.settle(&plan, &jobs, begin);
+        let busy = jobs.iter().map(Job::target).collect();
+        self.index.settle(&plan, &busy, begin);
         self.queue = jobs.into();
-        self.context.metrics.show(&plan, self.index.settled(), self.index.malformed());
-        let pools = self.index.pools.iter();
+        self.context.metrics.show(&plan, self.index.settled(), self.index.tables().malformed());
+        let pools = self.index.tables().pools().iter();
         self.context.metrics.rules(pools.map(|(name, row)| {
             let rules = &row.pool.rules;
             (name.as_str(), rules.auto_assign, rules.disabled)
         }));
-        let sessions = self.index.sessions.iter();
+        let sessions = self.index.tables().sessions().iter();
         let unsteady = sessions.filter(|(_, row)| row.record.fences >= UNSTEADY);
         self.context.metrics.unsteady(unsteady.count());
-        self.context.metrics.contested(self.index.rivals.contested());
+        self.context.metrics.contested(self.index.rivals().contested());
         self.usage.clone_from(&plan.pools);
         self.postpone(begin);
         self.planned_at = clock::now();
@@ -324,7 +326,8 @@ impl Leader<'_> {
         self.context.metrics.reconciled.observe(self.plan_cost.as_secs_f64());
     }
 
-    /// Takes out of the queue what is under way or has to wait, and plans again when that is over.
+    /// Takes out of the queue the jobs whose targets are busy or have to wait, and plans again when that is
+    /// over.
     fn postpone(&mut self, now: Instant) {
         let (progress, mut again) = (&mut self.progress, self.plan_at);
         self.queue.retain(|job| match progress.get_mut(&job.target()) {
@@ -353,12 +356,12 @@ impl Leader<'_> {
                 return;
             }
             let Some(job) = self.queue.front() else { return };
-            if job.only_tells() {
+            if job.only_reports() {
                 // Those are last in the queue.
-                if self.telling >= MAX_TELLING {
+                if self.reporting >= MAX_REPORTING {
                     return;
                 }
-                self.telling += 1;
+                self.reporting += 1;
             }
             let Some(job) = self.queue.pop_front() else { return };
             tracing::debug!(kind = job.target().kind(), name = job.target().name(), "writing");
@@ -393,7 +396,7 @@ impl Leader<'_> {
     fn finished(&mut self, done: Done) {
         let Done { job, result, service, claim } = done;
         let target = job.target();
-        self.telling -= usize::from(job.only_tells());
+        self.reporting -= usize::from(job.only_reports());
         let outcome = match &result {
             Ok(()) => "done",
             Err(CallError::Conflict) => "conflict",
@@ -419,7 +422,7 @@ impl Leader<'_> {
             self.changed();
         }
         match result {
-            Ok(()) => self.tell(&job),
+            Ok(()) => self.publish_outcome(&job),
             Err(CallError::Conflict) => self.changed(),
             Err(error) => {
                 tracing::warn!(kind = target.kind(), name = target.name(), %error, "a write failed");
@@ -428,7 +431,7 @@ impl Leader<'_> {
         }
     }
 
-    /// How long the target is left alone.
+    /// The pause before the next job about the target.
     fn pause(&self, job: &Job, result: &Result<(), CallError>) -> Duration {
         const FIRST: Duration = Duration::from_millis(20);
         const LONGEST: Duration = Duration::from_secs(10);
@@ -454,7 +457,7 @@ impl Leader<'_> {
 
     fn service_finished(
         &mut self,
-        key: &crate::allocate::ServiceKey,
+        key: &ServiceKey,
         write: &ServiceWrite,
         result: &Result<(), CallError>,
         seen: Option<k8s_openapi::api::core::v1::Service>,
@@ -497,8 +500,8 @@ impl Leader<'_> {
         self.changed();
     }
 
-    /// Tells people and metrics what was done.
-    fn tell(&mut self, job: &Job) {
+    /// Publishes the events and metrics of a job that was done.
+    fn publish_outcome(&mut self, job: &Job) {
         match job {
             Job::Service { key, write, .. } => {
                 if write.assigns {
@@ -507,13 +510,13 @@ impl Leader<'_> {
                 if let Some(reason) = write.failure {
                     self.context.metrics.failures.get_or_create(&ReasonLabel { reason }).inc();
                 }
-                if let Some(row) = self.index.services.get(key) {
+                if let Some(row) = self.index.tables().services().get(key) {
                     let reference = row.reference(key);
                     self.publish(&key.to_string(), &write.notices, &reference);
                 }
             }
             Job::Pool(name, write) => {
-                if let Some(row) = self.index.pools.get(name) {
+                if let Some(row) = self.index.tables().pools().get(name) {
                     let reference = row.reference().clone();
                     self.publish(name, &write.notices, &reference);
                 }
@@ -529,7 +532,7 @@ impl Leader<'_> {
         reference: &k8s_openapi::api::core::v1::ObjectReference,
     ) {
         for notice in notices {
-            if notice.reason == SILENT && !self.may_tell_of_silence() {
+            if notice.reason == SILENT && !self.may_report_silence() {
                 continue;
             }
             tracing::info!(object, reason = notice.reason, "{}", notice.note);
@@ -541,7 +544,7 @@ impl Leader<'_> {
         }
     }
 
-    fn may_tell_of_silence(&mut self) -> bool {
+    fn may_report_silence(&mut self) -> bool {
         let now = clock::now();
         while self.silent.front().is_some_and(|at| *at + SILENT_TIME <= now) {
             self.silent.pop_front();

@@ -1,5 +1,4 @@
-//! Nodes, claims and sessions: which addresses are not free, and which leases have had their day.
-//! Namespaces: their labels.
+//! Nodes, Namespaces, claims and sessions: the rows of objects that the operator reads but writes no status to.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,21 +10,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use leasehold::desired::NodeObject;
 use leasehold_crds::lease::{Claim, LeaseName, Session, SessionId, Stored};
+use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::table::Row;
 use crate::allocate::{Labels, ServiceKey};
 
-/// What is kept of a Node.
+/// The row of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRow {
-    /// All that are IP addresses.
+    /// Its IP addresses.
     pub addresses: Vec<IpAddr>,
-    /// What decides whether it may announce.
+    /// The facts that decide whether it may announce.
     pub facts: NodeObject,
 }
 
 impl NodeRow {
-    /// Whether it announces nothing at all, where its speaker has this session.
+    /// Whether it may announce nothing, if its speaker has this session.
     pub fn is_excluded(&self, session: Option<&SessionRow>) -> bool {
         if session.is_some_and(|session| session.record.ignores_exclude_label) {
             self.facts.is_out_of_service()
@@ -51,7 +51,7 @@ impl Row for NodeRow {
     }
 }
 
-/// What is kept of a Namespace.
+/// The row of a Namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceRow {
     /// Its labels.
@@ -71,24 +71,32 @@ impl Row for NamespaceRow {
     }
 }
 
-/// What is kept of a claim.
+/// The row of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRow {
     /// The uid of the lease.
     pub uid: Arc<str>,
     /// The service that it is named after; none if it is named after an address.
     pub service: Option<ServiceKey>,
-    /// When the present holder acquired it, for people.
+    /// The time at which the present holder acquired it, for people.
     pub acquired: Option<Timestamp>,
-    /// What it says.
+    /// Its content.
     pub record: Claim,
 }
 
+/// The owner of a claim, and the interface that carries its addresses.
+pub(super) type Announcer<'a> = (&'a NodeName, Option<&'a InterfaceName>);
+
 impl ClaimRow {
-    /// Whether it says so: somebody else's lease may bear a name of two parts, and somebody may have
-    /// edited ours.
+    /// Whether its content shows that it is one of ours: a foreign lease may have a name of two parts, and
+    /// ours may have been edited.
     pub fn is_marked(&self) -> bool {
         self.service.is_none() || !self.record.services.is_empty() || self.record.session.is_some()
+    }
+
+    /// The owner, and the interface that carries the addresses, whether the session is live or not.
+    pub(super) fn announcer(&self) -> Option<Announcer<'_>> {
+        Some((self.record.holder.as_ref()?, self.record.interface.as_ref()))
     }
 
     /// The session under which it is held; none while it is released.
@@ -101,7 +109,7 @@ impl Row for ClaimRow {
     type Key = LeaseName;
     type Object = Lease;
 
-    /// Leases that are no claims are not kept.
+    /// Reads claims only.
     fn read(lease: &Lease) -> Option<Self> {
         let Stored { name, uid, acquired, record, .. } = Stored::<Claim>::from_lease(lease)?;
         if !name.is_claim() {
@@ -119,16 +127,16 @@ impl Row for ClaimRow {
     }
 }
 
-/// What is kept of a session.
+/// The row of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
-    /// Under which number it lives; none once it has ended.
+    /// Its identity while it is live; none once it has ended.
     pub live: Option<SessionId>,
     /// The uid of the lease.
     pub uid: Arc<str>,
-    /// What it says.
+    /// Its content.
     pub record: Session,
-    /// L.
+    /// The lease duration L.
     pub duration: Duration,
     /// The addresses of the node's interfaces.
     pub addresses: Vec<IpAddr>,

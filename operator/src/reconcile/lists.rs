@@ -1,62 +1,38 @@
-//! Which addresses the claims list: the operator alone puts an address on a list, and only one that no
-//! other list bears.
+//! The lists of claims: the operator alone puts an address on a list, and only one that no other list has.
 //!
 //! Services that share an address record one claim, and all of them have to lose an address before it
 //! goes off the list. An address that changes its claim goes off the old list, which must not be valid then; on record, in
 //! the Service's status and annotation; and on the new list. So however old a speaker's view of the
-//! Services is, no two valid claims list one address. What is taken from a Service that lives on while
-//! its claim is valid is marked there as withdrawn, or the owner would take it for a record that
-//! somebody removed; and the owner takes it off, once its kernel does not have it any more.
+//! Services is, no two valid claims list one address. An address that is taken from an existing Service
+//! while its claim is valid is marked there as withdrawn: else the owner would treat the missing record as
+//! removed by another tool. The owner takes it off once its kernel does not have it any more.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use leasehold_crds::addresses::AddressSet;
-use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::service::Claims;
 
 use super::index::Index;
+use super::job::ListWrite;
 use super::leases::ClaimRow;
 use crate::allocate::{Plan, ServiceKey};
 
-/// For how many seconds a claim that nobody holds yet says it is renewed: for people, as in those
-/// that are held.
+/// The duration of a claim without an owner, in seconds: for people, as in claims that have one.
 const DURATION_SECONDS: i32 = 5;
 
-/// What a lease is to list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListWrite {
-    /// The lease as it was seen; none where there is none.
-    pub base: Option<Stored<Claim>>,
-    /// What it says afterwards.
-    pub record: Claim,
-    /// The session that must be over, by a read that is not from a cache, before anything is taken off:
-    /// the claim is held under it.
-    pub over: Option<(LeaseName, SessionId)>,
-}
-
-/// A list that is being written, or was, and has not been seen since.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listing {
-    /// The version that the write replaces; none for a new lease.
-    pub version: Option<u64>,
-    /// What it lists.
-    pub addresses: AddressSet,
-    /// Whether its outcome is not known.
-    pub unanswered: bool,
-}
-
-/// What one Service says about a claim.
+/// The content of one Service about a claim.
 struct Mention<'a> {
     claim: LeaseName,
     key: &'a ServiceKey,
-    /// What it has or may have: not to be taken off.
+    /// The addresses that it has or may have: not to be taken off.
     had: AddressSet,
-    /// What it keeps of that, if the claim stays on its record.
+    /// Those of them that it keeps, if the claim stays on its record.
     stays: Option<AddressSet>,
 }
 
-/// What the Services say about one claim.
+/// The content of all Services about one claim.
 #[derive(Clone, Copy)]
 struct Asked<'a>(&'a [Mention<'a>]);
 
@@ -69,21 +45,21 @@ impl<'a> Asked<'a> {
         self.services().next().is_none()
     }
 
-    /// Those on whose record it is, and stays.
+    /// The Services on whose record it is, and stays.
     fn services(self) -> impl Iterator<Item = &'a ServiceKey> {
         self.0.iter().filter(|mention| mention.stays.is_some()).map(|mention| mention.key)
     }
 
-    /// What the lease says of them beside their names: their uids, and their pool. Where they differ on it,
-    /// because one has asked for another pool than has the address, it is the one that has the address, or
-    /// what the lease said `before`: the pool decides which policy governs all of them.
+    /// The uids and the pool of these Services, for the lease. Where their pools differ, because one requests
+    /// another than that of the address, it is the one of the address, or the one in the lease `before`: the
+    /// pool decides which policy governs all of them.
     fn describe(
         self,
         index: &Index,
         plan: &Plan,
         before: Option<&str>,
     ) -> (Vec<String>, Option<String>) {
-        let uids = self.services().filter_map(|key| index.services.get(key));
+        let uids = self.services().filter_map(|key| index.tables().services().get(key));
         let decisions = self.services().filter_map(|key| plan.services.get(key));
         let pools: Vec<&str> = decisions.filter_map(|it| it.allocated_from.as_deref()).collect();
         let owners = || self.addresses().filter_map(|ip| index.pool_map().owner(ip));
@@ -102,7 +78,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The lists that differ from what is on record.
+/// The lists that differ from the records of the Services.
 pub(super) fn lists(index: &Index, plan: &Plan) -> Vec<(LeaseName, ListWrite)> {
     let mentions = mentions(index, plan);
     let of = |group: &[Mention<'_>], is: fn(&LeaseName, &LeaseName) -> bool, name: &LeaseName| {
@@ -133,7 +109,7 @@ pub(super) fn lists(index: &Index, plan: &Plan) -> Vec<(LeaseName, ListWrite)> {
     writes
 }
 
-/// In the order of the claims; of one claim in the order of the Services.
+/// The content of all open Services about claims, in the order of the claims, then of the Services.
 fn mentions<'a>(index: &'a Index, plan: &'a Plan) -> Vec<Mention<'a>> {
     let mut mentions = Vec::new();
     for (key, _, row, decision) in index.decided(plan) {
@@ -146,7 +122,7 @@ fn mentions<'a>(index: &'a Index, plan: &'a Plan) -> Vec<Mention<'a>> {
             Some(claims.split(decision.addresses.iter().copied()))
         });
         let mut has = row.claims().map(|it| it.split(present)).unwrap_or_default();
-        // What has merely vanished from its record it still has, if it is to keep it.
+        // An address that merely vanished from its record is still its own, if it is to keep it.
         for (claim, _, addresses) in listed {
             let stays = keeps.as_ref().and_then(|keeps| keeps.get(claim));
             let stay = |ip: &IpAddr| stays.is_some_and(|stays| stays.contains(ip));
@@ -213,11 +189,11 @@ fn relist(
 ) -> Option<ListWrite> {
     let old = &row.record;
     let lost = |ip: &IpAddr| !asked.had(*ip);
-    let takes_off = old.addresses.iter().any(lost) && !index.is_valid(row);
+    let takes_off = old.addresses.iter().any(lost) && !index.tables().is_valid(row);
     let mut record = old.clone();
     record.addresses.extend(free(index, name, asked, &old.addresses));
-    // Where no service lives that could still want it nothing has to be said.
-    if takes_off || index.may_stand(row) {
+    // Where no Service exists that could still have it, nothing has to be marked.
+    if takes_off || index.tables().may_stand(row) {
         record.withdrawn = old.addresses.iter().filter(|ip| lost(ip)).copied().collect();
     }
     record.withdrawn.retain(lost);
@@ -230,7 +206,7 @@ fn relist(
             record.services = asked.services().map(ToString::to_string).collect();
         }
     }
-    // What was taken off may be forgotten with the next change.
+    // An address that was taken off may be forgotten with the next change.
     let withdraws = record.withdrawn.iter().any(|ip| !old.withdrawn.contains(ip))
         || old.addresses.intersection(&old.withdrawn).any(|ip| !record.withdrawn.contains(ip));
     let changed = withdraws

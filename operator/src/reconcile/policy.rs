@@ -7,15 +7,14 @@ use leasehold_crds::AnnouncementPolicy;
 use leasehold_crds::policy::{ACCEPTED, AnnouncementPolicyStatus, EFFECTIVE, Policy, PolicyError};
 use serde_json::json;
 
-use super::condition::{self, Verdict};
-use super::pool::all_same;
+use super::condition::{self, Verdict, all_same};
 use super::table::Row;
 use leasehold::api::causes;
 
-/// What is kept of a policy.
+/// The row of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyRow {
-    /// The policy, with what it selects.
+    /// The policy, without the metadata that changes with each write.
     pub object: AnnouncementPolicy,
 }
 
@@ -37,8 +36,7 @@ impl Row for PolicyRow {
 }
 
 impl PolicyRow {
-    /// The body of the server-side apply that makes the status say what is known; `None` if it does
-    /// already.
+    /// The body of the server-side apply that brings the status up to date; `None` if it is already.
     pub fn write(
         &self,
         name: &str,
@@ -72,7 +70,7 @@ impl PolicyRow {
         }))
     }
 
-    /// Whether everything that it names and selects is there.
+    /// The condition for names and selectors that match nothing.
     fn effective(&self, services: usize, unmatched: &[String]) -> Verdict {
         let mut missing = unmatched.to_vec();
         if services == 0 {

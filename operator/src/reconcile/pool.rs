@@ -12,13 +12,12 @@ use leasehold_crds::range::IpRange;
 use leasehold_crds::selector;
 use serde_json::json;
 
-use super::condition::{self, Verdict};
-use super::service::created;
-use super::table::Row;
+use super::condition::{self, Verdict, all_same};
+use super::table::{Row, created};
 use crate::allocate::{Labels, Overlap, Pool, Rules, Scope, Usage, Why};
 use crate::report::events::Notice;
 
-/// How many parts of a pool are named at most.
+/// The largest number of parts of a pool that a condition names.
 const SHOWN: usize = 8;
 
 /// The reason of `Ready` while entries cannot be used, and of the event that tells of it.
@@ -26,17 +25,17 @@ const INVALID_ADDRESSES: &str = "InvalidAddresses";
 /// The reason of `Ready` while selectors cannot be read, and of the event that tells of it.
 const INVALID_SELECTOR: &str = "InvalidSelector";
 
-/// What is kept of a pool.
+/// The row of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolRow {
-    /// The pool, with the entries that can be used.
+    /// The pool, with its valid entries.
     pub pool: Pool,
     /// Its labels.
     pub labels: Labels,
     generation: Option<i64>,
-    /// What is wrong with entries.
+    /// The errors of entries.
     errors: Vec<String>,
-    /// What is wrong with selectors.
+    /// The errors of selectors.
     unreadable: Vec<String>,
     status: Option<IPAddressPoolStatus>,
     reference: ObjectReference,
@@ -87,7 +86,7 @@ impl Row for PoolRow {
     }
 }
 
-/// Whom a pool admits; what is wrong with its selectors is added to `errors`.
+/// The services that a pool admits; errors in its selectors are added to `errors`.
 fn scope(allocation: &ServiceAllocation, errors: &mut Vec<String>) -> Scope {
     let before = errors.len();
     let mut read = |field: &str, selectors: &[LabelSelector]| -> Vec<Selector> {
@@ -118,12 +117,12 @@ fn scope(allocation: &ServiceAllocation, errors: &mut Vec<String>) -> Scope {
 pub struct PoolWrite {
     /// The body of the server-side apply.
     pub patch: serde_json::Value,
-    /// What people are told when it is done.
+    /// The events to publish when it is done.
     pub notices: Vec<Notice>,
 }
 
 impl PoolRow {
-    /// The write that makes the status say what is known; `None` if it does already.
+    /// The write that brings the status up to date; `None` if it is already.
     pub fn write(
         &self,
         name: &str,
@@ -231,7 +230,7 @@ fn capped(count: u128) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Whether two statuses say the same.
+/// Whether two statuses have the same content.
 fn says(a: &IPAddressPoolStatus, b: &IPAddressPoolStatus) -> bool {
     let conditions = |status: &IPAddressPoolStatus| -> Vec<Condition> { status.conditions.clone() };
     let counts = |status: &IPAddressPoolStatus| {
@@ -239,9 +238,4 @@ fn says(a: &IPAddressPoolStatus, b: &IPAddressPoolStatus) -> bool {
         (v4, status.assigned_ipv6, status.available_ipv6)
     };
     counts(a) == counts(b) && all_same(&conditions(a), &conditions(b))
-}
-
-/// Whether the conditions say the same, in whichever order.
-pub(super) fn all_same(a: &[Condition], b: &[Condition]) -> bool {
-    a.len() == b.len() && a.iter().all(|a| b.iter().any(|b| condition::same(a, b)))
 }

@@ -1,4 +1,4 @@
-//! One kind of object as the watches, and the answers to own writes, tell it.
+//! A table of the objects of one kind, as the watches and the answers to own writes show them.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,15 @@ use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 
-/// What is kept of an object.
+use crate::allocate::Created;
+
+/// The part of an object that the operator needs.
 pub trait Row: PartialEq {
-    /// The name under which it is kept.
+    /// The key of its row.
     type Key: Ord + Clone;
     /// The object.
     type Object;
-    /// Reads the object; `None` if nothing about it matters.
+    /// Reads the object; `None` if the operator needs nothing of it.
     fn read(object: &Self::Object) -> Option<Self>
     where
         Self: Sized;
@@ -50,7 +52,7 @@ impl<R: Row> Table<R> {
         self.listed
     }
 
-    /// How many objects could not be read so far.
+    /// The number of objects that could not be read so far.
     pub fn malformed(&self) -> u64 {
         self.malformed
     }
@@ -153,7 +155,7 @@ impl<R: Row> Table<R> {
         changed
     }
 
-    /// The key and, if it matters, the row of an object.
+    /// The key and, if the operator needs it, the row of an object.
     fn parse(
         &mut self,
         object: DeserializeGuard<R::Object>,
@@ -181,6 +183,11 @@ impl<R: Row> Table<R> {
             }
         }
     }
+}
+
+/// The creation time of an object.
+pub(super) fn created(meta: &ObjectMeta) -> Created {
+    meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond())
 }
 
 #[cfg(test)]

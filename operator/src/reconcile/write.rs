@@ -8,9 +8,8 @@ use leasehold_crds::lease::{LeaseName, new_lease};
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde_json::Value;
 
-use super::jobs::{Job, Revision};
+use super::job::{Job, ListWrite, Revision};
 use super::leases::SessionRow;
-use super::lists::ListWrite;
 use super::table::Row;
 use crate::allocate::ServiceKey;
 use crate::client::{CallError, call};
@@ -31,11 +30,11 @@ pub struct Writer {
 /// A job that has ended.
 #[derive(Debug)]
 pub struct Done {
-    /// What it was.
+    /// The job.
     pub job: Job,
-    /// How it ended.
+    /// Its result.
     pub result: Result<(), CallError>,
-    /// The Service as it was seen last: in the answer, or read after a failure.
+    /// The Service as last seen: in the answer, or read after a failure.
     pub service: Option<Box<Service>>,
     /// The claim in the answer.
     pub claim: Option<Box<Lease>>,
@@ -86,8 +85,8 @@ impl Writer {
 
     async fn list(&self, name: &LeaseName, write: &ListWrite) -> Result<Lease, CallError> {
         if let Some((session, id)) = &write.over {
-            // What is over now stays over: numbers never fall. And the claim has not changed since it
-            // was held under that session, or the write is refused.
+            // A session that is over stays over: its numbers never fall. And the claim has not changed
+            // since it was held under that session, or the write is refused.
             let sessions: Api<Lease> = Api::namespaced(self.client.clone(), &self.sessions);
             let read = call(sessions.get_opt(session.as_str())).await?;
             let read = read.as_ref().and_then(SessionRow::read);

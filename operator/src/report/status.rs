@@ -178,19 +178,19 @@ impl ClusterStatus {
 
 fn nodes(index: &Index, now: Instant) -> BTreeMap<String, Node> {
     let mut nodes: BTreeMap<String, Node> =
-        index.nodes.iter().map(|(name, _)| (name.clone(), Node::default())).collect();
-    for (name, session) in index.sessions.iter() {
+        index.tables().nodes().iter().map(|(name, _)| (name.clone(), Node::default())).collect();
+    for (name, session) in index.tables().sessions().iter() {
         let known = nodes.contains_key(name.as_str());
         let node = nodes.entry(name.to_string()).or_default();
         node.lives = session.live.is_some();
-        node.age = index.session_age(name, now).map(millis);
+        node.age = index.tables().session_age(name, now).map(millis);
         node.remarks.extend((!known).then_some("no such Node"));
         node.remarks.extend(session.record.drain.then_some("drained by annotation"));
         node.remarks.extend(session.record.restarting.then_some("speaker restarts"));
     }
-    for (name, row) in index.nodes.iter() {
+    for (name, row) in index.tables().nodes().iter() {
         if let Some(node) = nodes.get_mut(name) {
-            let session = name.parse().ok().and_then(|name| index.sessions.get(&name));
+            let session = name.parse().ok().and_then(|name| index.tables().sessions().get(&name));
             node.remarks.extend(row.is_excluded(session).then_some("excluded"));
         }
     }
@@ -198,14 +198,15 @@ fn nodes(index: &Index, now: Instant) -> BTreeMap<String, Node> {
 }
 
 fn services(index: &Index) -> Vec<Service> {
-    let wanted = index.services.iter().filter(|(_, row)| index.wish(row).is_some());
+    let wanted =
+        index.tables().services().iter().filter(|(_, row)| index.tables().request(row).is_some());
     let rows = wanted.map(|(key, row)| {
         let claims = row
             .claims()
             .into_iter()
             .flat_map(|claims| std::iter::once(&claims.claim).chain(&claims.by_address));
-        let owners = claims.filter_map(|name| index.claims.get(name)).map(|claim| {
-            let valid = index.is_valid(claim);
+        let owners = claims.filter_map(|name| index.tables().claims().get(name)).map(|claim| {
+            let valid = index.tables().is_valid(claim);
             Owner {
                 addresses: claim
                     .record
@@ -224,7 +225,7 @@ fn services(index: &Index) -> Vec<Service> {
         Service {
             service: key.to_string(),
             addresses: row.present.clone(),
-            pool: index.wish(row).and_then(|wish| wish.allocated_from.clone()),
+            pool: index.tables().request(row).and_then(|request| request.allocated_from.clone()),
             owners: owners.collect(),
             trouble: row.trouble(),
         }

@@ -68,7 +68,7 @@ impl Scene {
 #[test]
 fn who_announces_a_service_is_told_a_second_after_it_has_changed() {
     let mut scene = Scene::new();
-    assert_eq!(scene.index.told_at(START), Some(after(1000)));
+    assert_eq!(scene.index.reported_at(START), Some(after(1000)));
     assert_eq!(scene.told(after(999)), None);
     let says = "Announced: node-1 announces 10.0.0.1";
     assert_eq!(scene.told(after(1000)), Some((says.to_owned(), vec![])));
@@ -120,7 +120,7 @@ fn that_nobody_owns_an_address_is_told_also_while_nodes_change_all_the_time() {
     for second in 4..=8 {
         scene.node("node-2", second % 2 == 0, after(second * 1000));
         told = told.or(scene.told(after(second * 1000 + 1)));
-        let next = scene.index.told_at(after(second * 1000 + 1));
+        let next = scene.index.reported_at(after(second * 1000 + 1));
         assert!(told.is_some() || next.is_some_and(|at| at <= after(8000)), "{second}: {next:?}");
     }
     let (says, _) = told.unwrap();
@@ -165,7 +165,8 @@ fn what_is_settled_and_unowned_is_looked_at_again_when_nodes_or_sessions_change(
     let settle = |scene: &mut Scene, now| {
         let plan = scene.index.plan();
         let jobs = jobs(&scene.index, &plan, now, Timestamp::UNIX_EPOCH);
-        scene.index.settle(&plan, &jobs, now);
+        let busy = jobs.iter().map(Job::target).collect();
+        scene.index.settle(&plan, &busy, now);
         scene.index.settled()
     };
     // The claim has to list what it governs, and for whom.
@@ -186,7 +187,10 @@ fn what_is_settled_and_unowned_is_looked_at_again_when_nodes_or_sessions_change(
     scene.told(after(4000));
     assert_eq!(settle(&mut scene, after(4000)), 1);
     scene.session("node-2", 1, true, after(5000));
-    assert_eq!((scene.index.settled(), scene.index.told_at(after(5000))), (1, Some(after(6000))));
+    assert_eq!(
+        (scene.index.settled(), scene.index.reported_at(after(5000))),
+        (1, Some(after(6000)))
+    );
     scene.told(after(7000));
     assert_eq!(settle(&mut scene, after(7000)), 1);
     scene.node("node-2", true, after(8000));

@@ -10,17 +10,18 @@ use leasehold_crds::service::Claims;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::index::{Index, Pending};
-use super::jobs::{Job, jobs};
-use super::lists::Listing;
+use super::index::Index;
+use super::index::outstanding::{Listing, Pending};
+use super::job::Job;
+use super::jobs::jobs;
 use super::watch::Change;
 use crate::allocate::ServiceKey;
 use crate::clock::Instant;
 
 mod announcing;
 mod families;
-mod kept;
 mod record;
+mod retained;
 mod rivals;
 mod settled;
 mod sharing;
@@ -94,7 +95,7 @@ impl World {
         observed(slices.into()).into_iter().map(Change::Slice).for_each(&mut take);
         observed(self.claims).into_iter().map(Change::Claim).for_each(&mut take);
         observed(self.sessions).into_iter().map(Change::Session).for_each(&mut take);
-        assert!(index.missing().is_empty());
+        assert!(index.tables().missing().is_empty());
         index
     }
 }
@@ -684,7 +685,7 @@ fn a_service_that_stays_without_an_endpoint_says_so_and_one_whose_pods_are_repla
         index.apply(Change::Slice(applied(slice("shop", version, serve))), after(at))
     };
     assert!(pods(&mut index, 2, false, 10));
-    assert_eq!(index.told_at(after(11)), Some(after(12)));
+    assert_eq!(index.reported_at(after(11)), Some(after(12)));
     assert!(service_jobs_at(&index, after(11)).is_empty());
     assert!(pods(&mut index, 3, true, 11));
     assert!(service_jobs_at(&index, after(99)).is_empty());

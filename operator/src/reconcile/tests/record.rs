@@ -289,7 +289,7 @@ impl Edited {
                     let notices: Vec<_> = write.notices.iter().map(|it| it.reason).collect();
                     assert!(notices.is_empty(), "{notices:?} after {story:#?}");
                     let pending = Pending {
-                        version: self.index.services.version(&key("shop")).unwrap(),
+                        version: self.index.tables().services().version(&key("shop")).unwrap(),
                         addresses: write.addresses.clone(),
                         allocated_from: write.allocated_from.clone(),
                         claims: write.claims.clone(),
@@ -300,7 +300,7 @@ impl Edited {
                 Job::List(name, write) => {
                     let withdrawn = &write.record.withdrawn;
                     assert!(withdrawn.iter().next().is_none(), "{withdrawn:?} after {story:#?}");
-                    let version = self.index.claims.version(&name);
+                    let version = self.index.tables().claims().version(&name);
                     let addresses = write.record.addresses;
                     let listing = Listing { version, addresses, unanswered: false };
                     self.index.list_sent(&name, listing);
@@ -314,7 +314,9 @@ impl Edited {
     fn end(&mut self, is_lost: bool) {
         if let Some(patch) = self.sent.take() {
             let pending = self.index.pending().get(&key("shop")).map(|it| it.version);
-            if pending.is_some() && pending == self.index.services.version(&key("shop")) && !is_lost
+            if pending.is_some()
+                && pending == self.index.tables().services().version(&key("shop"))
+                && !is_lost
             {
                 self.shop = patched(self.shop.clone(), &patch, 0);
                 self.apply("service");
@@ -325,7 +327,7 @@ impl Edited {
         let name = "web.shop".parse().unwrap();
         let listed = self.index.listings().get(&name).map(|listing| listing.version);
         if let Some(version) = listed {
-            if version == self.index.claims.version(&name) && !is_lost {
+            if version == self.index.tables().claims().version(&name) && !is_lost {
                 self.lease = listing("web.shop", &["shop"], "10.0.0.2", 0);
                 self.apply("claim");
             } else {

@@ -204,11 +204,11 @@ fn a_rival_is_named_once_and_answered_more_and_more_slowly() {
         (&condition["status"], &condition["reason"]),
         (&json!("True"), &json!("OtherWriter"))
     );
-    assert_eq!(index.rivals.contested(), 1);
+    assert_eq!(index.rivals().contested(), 1);
 
     // It is put right within half a minute of the end, and a minute later the condition says so no more.
     let end = at(1000);
-    let due = index.rivals.next(end).unwrap();
+    let due = index.rivals().next(end).unwrap();
     assert!(due <= end + Duration::from_secs(30));
     assert!(carry_out(&mut index, version + 1, due).is_some());
     // Nor does anybody announce it, which is told now that it stands.
@@ -216,10 +216,10 @@ fn a_rival_is_named_once_and_answered_more_and_more_slowly() {
     assert!(notices[0].starts_with("NotAnnounced"), "{notices:?}");
     assert!(carry_out(&mut index, version + 3, due).is_none());
     let over = due + Duration::from_secs(60);
-    assert_eq!(index.rivals.next(due), Some(over));
+    assert_eq!(index.rivals().next(due), Some(over));
     index.forget(over);
     let (shop, notices) = carry_out(&mut index, version + 3, over).unwrap();
     assert_eq!(shop["status"]["conditions"][0]["message"], "10.0.0.0 from pool lan");
     assert!(notices.is_empty(), "{notices:?}");
-    assert_eq!(index.rivals.contested(), 0);
+    assert_eq!(index.rivals().contested(), 0);
 }

@@ -218,7 +218,8 @@ impl Twins {
         let jobs_of = |index, plan| jobs(index, plan, LATER, Timestamp::UNIX_EPOCH);
         let (found, expected) = (jobs_of(&self.settling, &part), jobs_of(&self.whole, &whole));
         assert_eq!(found, expected);
-        self.settling.settle(&part, &found, LATER);
+        let busy = found.iter().map(Job::target).collect();
+        self.settling.settle(&part, &busy, LATER);
         found
     }
 

@@ -191,7 +191,7 @@ fn the_pool_of_a_shared_claim_is_the_one_that_has_the_address_whatever_one_of_it
     let mut index =
         World { services: users.to_vec(), pools: pools.clone(), ..World::default() }.index();
     let pool_of_claim = |index: &Index| {
-        let claim = index.claims.get(&"web.a".parse().unwrap()).unwrap();
+        let claim = index.tables().claims().get(&"web.a".parse().unwrap()).unwrap();
         claim.record.pool.clone()
     };
     let (_, patch, _) = service_jobs(&index).remove(0);

@@ -1,4 +1,4 @@
-//! Which policy governs which Service, and what of the policies matches nothing.
+//! Governance: the policy of each Service, and the names and selectors of policies that match nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,47 +7,29 @@ use leasehold_crds::policy::{
     AnnouncementMode, AnnouncementPolicySpec, Governance, Policies, Policy, PoolLabels,
 };
 
-use super::leases::{NodeRow, SessionRow};
-use super::policy::PolicyRow;
-use super::pool::PoolRow;
-use super::table::Table;
-use crate::allocate::Labels;
+use super::tables::Tables;
+use crate::allocate::{self, Decision, Labels};
+use crate::reconcile::leases::NodeRow;
+use crate::reconcile::service::conditions::Silence;
 
-/// The policies, with what they are told apart by.
+/// The policies, with the inputs by which changes are recognised.
 #[derive(Debug, Default)]
 pub(super) struct Governing {
     /// The policies without their status.
     specs: Vec<(String, AnnouncementPolicySpec)>,
     pools: PoolLabels,
     policies: Policies,
-    /// Those that no node may follow.
+    /// The policies that select no node that may announce.
     deserted: BTreeSet<String>,
-    /// What of each matches nothing.
+    /// The names and selectors of each that match nothing.
     unmatched: BTreeMap<String, Vec<String>>,
 }
 
-/// Why nobody announces a Service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Silence<'a> {
-    /// There are policies, and none matches it.
-    NoPolicy,
-    /// The policy says `mode: None`.
-    Mode(&'a str),
-    /// The policy selects no node that may announce.
-    NoNode(&'a str),
-    /// It has no endpoint, and no policy has it announced all the same.
-    NoEndpoint,
-}
-
 impl Governing {
-    /// Takes over what is known; returns whether Services may be governed otherwise now.
-    pub(super) fn update(
-        &mut self,
-        policies: &Table<PolicyRow>,
-        pools: &Table<PoolRow>,
-        nodes: &Table<NodeRow>,
-        sessions: &Table<SessionRow>,
-    ) -> bool {
+    /// Takes over the tables; returns whether Services may be governed otherwise now.
+    pub(super) fn update(&mut self, tables: &Tables) -> bool {
+        let (policies, pools) = (tables.policies(), tables.pools());
+        let (nodes, sessions) = (tables.nodes(), tables.sessions());
         let specs: Vec<_> =
             policies.iter().map(|(name, row)| (name.clone(), row.object.spec.clone())).collect();
         let pools: PoolLabels =
@@ -82,15 +64,24 @@ impl Governing {
         changed || moved
     }
 
-    /// What governs a Service with these labels whose addresses are from `pool`.
+    /// The governance of a Service by its labels and the pool of its addresses.
     pub(super) fn governs(&self, labels: &Labels, pool: &str) -> Governance<'_> {
         self.policies.govern(labels, Some(pool))
     }
 
-    /// Why nobody announces what `governance` governs, whatever its endpoints.
+    /// The governance of a Service that makes `request` and has an address.
+    pub(super) fn of(
+        &self,
+        request: Option<&allocate::Service>,
+        decision: &Decision,
+    ) -> Option<Governance<'_>> {
+        Some(self.governs(&request?.labels, decision.allocated_from.as_deref()?))
+    }
+
+    /// The reason for which no node may announce a Service under `governance`, whatever its endpoints.
     pub(super) fn silence<'a>(&'a self, governance: Governance<'a>) -> Option<Silence<'a>> {
         match governance {
-            // Who announces it goes on.
+            // The owner goes on announcing it.
             Governance::Default | Governance::Unreadable(_) => None,
             Governance::None => Some(Silence::NoPolicy),
             Governance::Policy(policy) if policy.mode == AnnouncementMode::None => {
@@ -102,13 +93,13 @@ impl Governing {
         }
     }
 
-    /// What of a policy matches nothing.
+    /// The names and selectors of a policy that match nothing.
     pub(super) fn unmatched(&self, name: &str) -> &[String] {
         self.unmatched.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
-/// Whether a policy has Services announced that have no endpoint.
+/// Whether a policy announces Services without endpoints.
 pub(super) const fn announces_without_endpoints(governance: Governance<'_>) -> bool {
     matches!(governance.policy(), Some(Policy { announce_without_endpoints: true, .. }))
 }

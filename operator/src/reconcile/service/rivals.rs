@@ -1,10 +1,10 @@
-//! Others who undo what we write to Services, again and again, and how patient we are with them.
+//! Rivals: other controllers that repeatedly revert our writes to Services, and the back-off against them.
 //!
-//! What somebody has changed is put right at once: most who do it do it once, or now and then. A rival,
-//! another controller that is sure that the Service is its own, is told by what it does: it answers each
-//! write with the same again, and is content with that. Against a rival the pauses grow, from nothing to
-//! [`LONGEST`]; they get shorter as what was written stands, and end [`LEFT_ALONE`] after the last
-//! change. Each such Service says who its rival is, once.
+//! A change by another client is reverted at once: most clients write once, or now and then. A rival, a
+//! controller that treats the Service as its own, is recognised by its behaviour: it answers each write with
+//! the same state again, and then stops. Against a rival the pauses grow, from none to [`LONGEST`]; they
+//! get shorter while our write stands, and end [`LEFT_ALONE`] after the last change. The condition of such
+//! a Service names the rival, and one event does.
 //!
 //! ```text
 //! written ──► stands ──► undone ── due? ──► written again
@@ -23,98 +23,98 @@ use super::managers::Rival;
 use crate::allocate::ServiceKey;
 use crate::clock::Instant;
 
-/// How long a write has to stand to make up for one that was undone.
+/// The time that a write has to stand to make up for one that was undone.
 const STEP: Duration = Duration::from_secs(5);
-/// How many writes may be undone to a state that is known, one right after the other, before the first
+/// The number of writes that may be undone to a known state, one right after the other, before the first
 /// pause.
 const FREE: u32 = 8;
 /// The first pause; each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
-/// The longest pause: within this what a rival has changed is put right.
-pub(super) const LONGEST: Duration = Duration::from_secs(30);
-/// How many pauses there are, up to the longest.
+/// The longest pause: a rival's change is reverted within this.
+pub(in crate::reconcile) const LONGEST: Duration = Duration::from_secs(30);
+/// The number of pauses up to the longest.
 const PAUSES: u32 = 6;
-/// The least time between two writes to a Service that many have been undone of, whoever does it.
+/// The least time between two writes to a Service of which many were undone, by any client.
 const SPACING: Duration = Duration::from_millis(20);
-/// How often a rival may undo what is written, however slowly, before that is told.
+/// The number of writes that a rival may undo, however slowly, before that is reported.
 const MANY: u32 = 10;
 /// After this time without a change a Service is no longer contested.
 const LEFT_ALONE: Duration = Duration::from_secs(60);
-/// How many rivals of one Service are named.
+/// The largest number of rivals of one Service that are named.
 const NAMED: usize = 4;
 
-/// How the fields that we write read.
+/// Hashes of the fields that we write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    /// With all that they say.
-    pub(super) whole: u64,
-    /// Without what conditions say: what tells the states apart that others leave behind.
-    pub(super) shape: u64,
+pub(in crate::reconcile) struct Mark {
+    /// With their whole content.
+    pub(in crate::reconcile) whole: u64,
+    /// Without the content of conditions: distinguishes the states that others leave behind.
+    pub(in crate::reconcile) shape: u64,
 }
 
-/// What a write gives a Service.
+/// The addresses, pool and claims that a write gives a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Given {
-    pub(super) addresses: Vec<IpAddr>,
-    pub(super) allocated_from: Option<String>,
-    pub(super) claims: Option<Claims>,
+pub(in crate::reconcile) struct Given {
+    pub(in crate::reconcile) addresses: Vec<IpAddr>,
+    pub(in crate::reconcile) allocated_from: Option<String>,
+    pub(in crate::reconcile) claims: Option<Claims>,
 }
 
-/// The last write to a Service, and what became of those before.
+/// The last write to a Service, and the fate of those before.
 #[derive(Debug)]
 struct Bout {
     given: Given,
-    /// How it reads as it was written.
+    /// The hash of the state as written.
     ours: u64,
     written: Instant,
-    /// Since when it is undone.
+    /// The time since which it is undone.
     undone: Option<Instant>,
-    /// What others made of the last two writes at first, the latest first.
+    /// The states to which others first changed the last two writes, the latest first.
     shapes: [Option<u64>; 2],
-    /// How many times in a row that was the same as after the write before, and as after the one before
-    /// that: a rival may write in two steps.
+    /// The number of times in a row that this state was that after the write before, and that after the
+    /// one before: a rival may write in two steps.
     streaks: [u32; 2],
-    /// What others made of what they had undone already.
+    /// The state to which others changed a write that they had undone already.
     further: Option<u64>,
-    /// Whoever undid it was not content with that: no rival is there who waits for an answer.
+    /// Whether the writer that undid it wrote again without waiting for our answer: that is no rival.
     restless: bool,
-    /// What undone writes have to be made up for by standing.
+    /// The time for which writes have to stand to make up for undone ones.
     debt: Duration,
-    /// How many writes were undone.
+    /// The number of undone writes.
     rounds: u32,
-    /// How many of them in a row to a state that is known.
+    /// The number of those in a row that were undone to a known state.
     again: u32,
     by: BTreeSet<Rival>,
     contested: bool,
-    told: bool,
-    /// When somebody last wrote to it, we or others.
+    reported: bool,
+    /// The time of the last write by any client.
     touched: Instant,
 }
 
 /// A Service that a rival writes to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Contest<'a> {
-    /// Who it is, as far as the API server tells.
-    pub(super) by: &'a BTreeSet<Rival>,
-    /// Whether an event has told of it.
-    pub(super) told: bool,
+pub(in crate::reconcile) struct Contest<'a> {
+    /// The rivals, as far as the API server records them.
+    pub(in crate::reconcile) by: &'a BTreeSet<Rival>,
+    /// Whether an event has reported it.
+    pub(in crate::reconcile) reported: bool,
 }
 
-/// The Services that were written of late.
+/// The Services that were written recently.
 #[derive(Debug, Default)]
-pub(super) struct Rivals {
+pub(in crate::reconcile) struct Rivals {
     bouts: BTreeMap<ServiceKey, Bout>,
 }
 
 impl Rivals {
-    /// A write was carried out at `now`, after which the Service reads as `mark`. Returns whether it
-    /// put right what others had changed. `told`: an event tells of the contest.
-    pub(super) fn written(
+    /// Notes a write that was carried out at `now`, with the hash of the state after it. Returns whether it
+    /// reverted a change of others. `reported`: an event reports the contest.
+    pub(in crate::reconcile) fn written(
         &mut self,
         key: &ServiceKey,
         given: Given,
         mark: Mark,
-        told: bool,
+        reported: bool,
         now: Instant,
     ) -> bool {
         let bout = self.bouts.entry(key.clone()).or_insert_with(|| Bout {
@@ -131,18 +131,18 @@ impl Rivals {
             again: 0,
             by: BTreeSet::new(),
             contested: false,
-            told: false,
+            reported: false,
             touched: now,
         });
         let restored = bout.undone.take().is_some() && bout.given == given;
-        bout.told |= told;
+        bout.reported |= reported;
         bout.restless = false;
         (bout.given, bout.ours, bout.written, bout.touched) = (given, mark.whole, now, now);
         restored
     }
 
-    /// Somebody else has written to a Service at `now`, which reads as `mark` since.
-    pub(super) fn changed(
+    /// Notes that another client has written to a Service at `now`, with the hash of the state after it.
+    pub(in crate::reconcile) fn changed(
         &mut self,
         key: &ServiceKey,
         mark: Mark,
@@ -168,44 +168,48 @@ impl Rivals {
         bout.contested |= !bout.pause().is_zero() || bout.again >= MANY;
     }
 
-    /// A Service has gone, or is not ours any more.
-    pub(super) fn drop(&mut self, key: &ServiceKey) {
+    /// Forgets a Service that is gone, or not ours any more.
+    pub(in crate::reconcile) fn drop(&mut self, key: &ServiceKey) {
         self.bouts.remove(key);
     }
 
-    /// Whether a write that gives a Service this is to wait for a while at `now`: it was written, and a
-    /// rival has undone it.
-    pub(super) fn holds_back(&self, key: &ServiceKey, given: &Given, now: Instant) -> bool {
+    /// Whether such a write has to wait at `now`, because the same write was undone by a rival.
+    pub(in crate::reconcile) fn holds_back(
+        &self,
+        key: &ServiceKey,
+        given: &Given,
+        now: Instant,
+    ) -> bool {
         let bout = self.bouts.get(key).filter(|bout| bout.given == *given);
         bout.and_then(Bout::due).is_some_and(|due| due > now)
     }
 
-    /// Whether a rival writes to a Service, and which.
-    pub(super) fn contest(&self, key: &ServiceKey) -> Option<Contest<'_>> {
+    /// The contest with rivals about a Service, if there is one.
+    pub(in crate::reconcile) fn contest(&self, key: &ServiceKey) -> Option<Contest<'_>> {
         let bout = self.bouts.get(key).filter(|bout| bout.contested)?;
-        Some(Contest { by: &bout.by, told: bout.told })
+        Some(Contest { by: &bout.by, reported: bout.reported })
     }
 
-    /// How many Services rivals write to.
-    pub(super) fn contested(&self) -> usize {
+    /// The number of Services to which rivals write.
+    pub(in crate::reconcile) fn contested(&self) -> usize {
         self.bouts.values().filter(|bout| bout.contested).count()
     }
 
-    /// When something is to be done about one of them next, after `now`.
-    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+    /// The time of the next write that is due, or of the next end of a contest, after `now`.
+    pub(in crate::reconcile) fn next(&self, now: Instant) -> Option<Instant> {
         let end = |bout: &Bout| bout.contested.then(|| bout.touched + LEFT_ALONE);
         let times = self.bouts.values().flat_map(|bout| [bout.due(), end(bout)]).flatten();
         times.filter(|at| *at > now).min()
     }
 
-    /// Forgets at `now` those that were left alone for long enough.
-    pub(super) fn forget(&mut self, now: Instant) {
+    /// Forgets at `now` the Services to which no client has written for long enough.
+    pub(in crate::reconcile) fn forget(&mut self, now: Instant) {
         self.bouts.retain(|_, bout| bout.touched + LEFT_ALONE > now);
     }
 }
 
 impl Bout {
-    /// What was written is undone at `now`, and reads as `shape`.
+    /// Notes that the write is undone at `now`, to the state `shape`.
     fn undo(&mut self, shape: u64, now: Instant) {
         let [latest, earlier] = self.shapes;
         let [mut once, mut twice] = self.streaks;
@@ -223,7 +227,7 @@ impl Bout {
         }
     }
 
-    /// When it may be written again; none while it stands.
+    /// The time from which it may be written again; none while it stands.
     fn due(&self) -> Option<Instant> {
         self.undone?;
         let spacing = if self.rounds > FREE { SPACING } else { Duration::ZERO };
@@ -231,6 +235,7 @@ impl Bout {
         Some(self.written + pause.max(spacing))
     }
 
+    /// The pause after a write, by the debt.
     fn pause(&self) -> Duration {
         let mut level = FREE;
         let mut pause = Duration::ZERO;
@@ -440,7 +445,7 @@ mod tests {
         assert!(world.undone());
         assert!(world.rivals.holds_back(&key(), &given("10.0.0.0"), world.now));
         assert!(!world.rivals.holds_back(&key(), &given("10.0.0.1"), world.now));
-        assert!(world.rivals.contest(&key()).unwrap().told);
+        assert!(world.rivals.contest(&key()).unwrap().reported);
         world.undo(OURS.whole);
         assert!(!world.undone(), "it was put right by who had undone it");
     }

@@ -1,4 +1,4 @@
-//! What people are told about a Service: in its condition, and by events where that is news.
+//! The conditions of a Service: its addresses, and the node that announces them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,72 +6,102 @@ use std::net::IpAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use leasehold::explain::{self, OTHER_WRITER};
 
-use super::announcing::Part;
-use super::condition::{self, Verdict};
-use super::governing::Silence;
+use leasehold_crds::addresses::AddressSet;
+use leasehold_crds::service::{ALLOCATED, ANNOUNCED};
+
 use super::managers::Rival;
 use super::rivals::{Contest, LONGEST};
-use super::service::{ALLOCATED, ANNOUNCED};
-use crate::allocate::{Decision, Failure, Lost, ServiceKey};
-use crate::report::events::Notice;
+use crate::allocate::{Decision, Failure, ServiceKey};
+use crate::reconcile::condition::{self, Verdict};
+use crate::reconcile::leases::Announcer;
 
-/// The reason of the condition while all is well, and of the event that tells of it.
+/// The reason of the condition while all is well, and of the event that reports it.
 pub(super) const ASSIGNED: &str = "AddressAssigned";
-/// The reason of the condition, and of the event, while an address is kept that no pool would give
-/// out any more.
-pub(super) const KEPT: &str = "AddressKept";
+/// The reason of the condition, and of the event, while an address is retained that no pool offers any more.
+pub(super) const RETAINED: &str = "AddressKept";
 
-/// The reason of the condition, and of the event, while somebody else undoes again and again what we
-/// write.
+/// The reason of the condition, and of the event, while a rival repeatedly reverts our writes.
 pub(super) const CONTESTED: &str = OTHER_WRITER;
 
 /// The reason of the condition while all addresses are announced.
 const ALL_ANNOUNCED: &str = "Announced";
-/// The reason of the condition while nobody owns an address that somebody is to have.
-const NO_OWNER: &str = "NoOwner";
+/// The reason of the condition while an address has no owner.
+pub(super) const NO_OWNER: &str = "NoOwner";
 /// The reason of the condition while an owner announces an address and does not answer its clients.
-const NOT_ANSWERED: &str = "ClientsNotAnswered";
-/// The reason of the event that tells that nobody announces.
-pub(super) const SILENT: &str = "NotAnnounced";
-/// The reason of the condition while that is so for want of an endpoint.
+pub(super) const NOT_ANSWERED: &str = "ClientsNotAnswered";
+/// The reason of the condition while no node announces the Service because it has no endpoint.
 pub(super) const NO_ENDPOINT: &str = "NoEndpoint";
 
-/// What is said of each such address.
+/// The words about each retained address.
 const ALTHOUGH: &str = "is kept although";
 
-/// Whether a condition says that an address is kept that no pool would give out any more.
-pub(super) fn is_of_kept(condition: &Condition) -> bool {
+/// The content of the condition about announcement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// There is no such condition.
+    Nothing,
+    /// The present content stays: more is known later.
+    Later,
+    /// This content.
+    Now(Verdict),
+}
+
+/// Some addresses of a Service, with their owner or the reason for which they have none.
+pub(in crate::reconcile) struct Part<'a> {
+    pub(in crate::reconcile) addresses: &'a AddressSet,
+    pub(in crate::reconcile) by: Result<Announcer<'a>, String>,
+    /// The reason for which the owner does not answer clients, if it reports one.
+    pub(in crate::reconcile) unanswered: Option<String>,
+    /// The policy that cannot be read, so that no other node takes the addresses.
+    pub(in crate::reconcile) unreadable: Option<&'a str>,
+}
+
+/// The reason for which no node may announce a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence<'a> {
+    /// There are policies, and none matches it.
+    NoPolicy,
+    /// The policy has `mode: None`.
+    Mode(&'a str),
+    /// The policy selects no node that may announce.
+    NoNode(&'a str),
+    /// It has no endpoint, and no policy announces it nevertheless.
+    NoEndpoint,
+}
+
+/// Whether a condition reports an address that no pool offers any more.
+pub(super) fn is_of_retained(condition: &Condition) -> bool {
     condition.message.contains(ALTHOUGH)
 }
 
-/// What the condition says.
+/// The content of the condition about allocation.
 pub(super) fn verdict(
     key: &ServiceKey,
     decision: &Decision,
     contest: Option<Contest<'_>>,
 ) -> Verdict {
-    let kept = kept(key, decision);
+    let retained = retained(key, decision);
     let contested = contest.map(contested);
     let (status, reason, text) = match (&decision.failure, &decision.shortfall) {
         (Some(failure), _) => (false, failure.reason(), refused(key, decision)),
         (None, Some(shortfall)) => {
-            (true, ASSIGNED, Some(format!("{}; {shortfall}", Said(decision))))
+            (true, ASSIGNED, Some(format!("{}; {shortfall}", Assignment(decision))))
         }
-        (None, None) => (true, ASSIGNED, Some(Said(decision).to_string())),
+        (None, None) => (true, ASSIGNED, Some(Assignment(decision).to_string())),
     };
-    let reason = match (status, &kept, &contested) {
+    let reason = match (status, &retained, &contested) {
         (true, _, Some(_)) => CONTESTED,
-        (true, Some(_), None) => KEPT,
+        (true, Some(_), None) => RETAINED,
         _ => reason,
     };
     let apart = decision.apart.as_ref().map(ToString::to_string);
-    let parts = text.into_iter().chain(kept).chain(apart).chain(contested);
+    let parts = text.into_iter().chain(retained).chain(apart).chain(contested);
     let message = parts.collect::<Vec<_>>().join("; ");
     Verdict { type_: ALLOCATED, status, reason, message, generation: None }
 }
 
-/// Who undoes what we write, and what to do about it.
-fn contested(contest: Contest<'_>) -> String {
+/// The rivals, and the advice against them.
+pub(super) fn contested(contest: Contest<'_>) -> String {
     let names = contest.by.iter().map(ToString::to_string).collect::<Vec<_>>();
     let who = match names.as_slice() {
         [] => "a client that metadata.managedFields does not name repeatedly reverts".to_owned(),
@@ -94,17 +124,7 @@ fn contested(contest: Contest<'_>) -> String {
     )
 }
 
-/// The event that tells of a rival, once.
-pub(super) fn of_contest(contest: Contest<'_>) -> Option<Notice> {
-    (!contest.told).then(|| Notice {
-        warning: true,
-        reason: CONTESTED,
-        action: "Restore",
-        note: contested(contest),
-    })
-}
-
-/// Whether `condition` says so already.
+/// Whether `condition` has the content of [`verdict`] already.
 pub(super) fn says(
     condition: &Condition,
     key: &ServiceKey,
@@ -114,25 +134,25 @@ pub(super) fn says(
     let well = decision.failure.is_none() && decision.shortfall.is_none();
     let plain = decision.retained.is_empty() && decision.apart.is_none();
     if well && plain && contest.is_none() {
-        // That of most Services: compared without writing it down.
+        // As for most Services: compared without an allocation.
         condition.status == "True"
             && condition.reason == ASSIGNED
-            && is_written(&condition.message, &Said(decision))
+            && is_written(&condition.message, &Assignment(decision))
     } else {
         condition::says(condition, &verdict(key, decision, contest))
     }
 }
 
-/// Whether `condition` says something that is true for longer than what keeps the Service from an address now:
-/// of many that wait for one, all see that it is about to be free, and one gets it.
+/// Whether the failure in `condition` lasts longer than the one that keeps the Service from an address now:
+/// of many Services that wait for an address, all see that it is about to be free, and one gets it.
 pub(super) fn outlasts(condition: &Condition, decision: &Decision) -> bool {
     condition.reason == Failure::EXHAUSTED
         && decision.addresses.is_empty()
         && decision.failure.as_ref().is_some_and(Failure::passes)
 }
 
-/// What the condition says of a Service that nobody announces.
-pub(super) fn silence(silence: Silence<'_>) -> Verdict {
+/// The content of the condition of a Service that no node may announce.
+pub(in crate::reconcile) fn silence(silence: Silence<'_>) -> Verdict {
     let (reason, why) = match silence {
         Silence::NoPolicy => (
             "NoPolicy",
@@ -153,18 +173,19 @@ pub(super) fn silence(silence: Silence<'_>) -> Verdict {
     not_announced(reason, format!("no node announces the addresses: {why}"))
 }
 
+/// The content for a Service that is not announced.
 const fn not_announced(reason: &'static str, message: String) -> Verdict {
     Verdict { type_: ANNOUNCED, status: false, reason, message, generation: None }
 }
 
-/// What the condition says of a Service that has no address: that for `decision`'s failure.
-pub(super) fn nothing_to_announce(decision: &Decision) -> Option<Verdict> {
+/// The content of the condition of a Service without an address: the failure of `decision`.
+pub(in crate::reconcile) fn nothing_to_announce(decision: &Decision) -> Option<Verdict> {
     let failure = decision.failure.as_ref().filter(|failure| !failure.passes())?;
     Some(not_announced(failure.reason(), format!("the Service has no address: {failure}")))
 }
 
-/// What the condition says of who announces the addresses.
-pub(super) fn announced(parts: &[Part<'_>]) -> Verdict {
+/// The content of the condition of a Service with these owners.
+pub(in crate::reconcile) fn announced(parts: &[Part<'_>]) -> Verdict {
     let text = |part: &Part<'_>| {
         let addresses = part.addresses.iter().copied().collect::<Vec<_>>();
         let addresses = list(&addresses);
@@ -193,85 +214,15 @@ pub(super) fn announced(parts: &[Part<'_>]) -> Verdict {
     not_announced(NO_OWNER, message)
 }
 
-/// The event for what the condition says now and `before`: none for a reason that it gave already, or
-/// that another event tells.
-pub(super) fn of_announcement(
-    verdict: &Verdict,
-    decision: &Decision,
-    before: Option<&Condition>,
-) -> Option<Notice> {
-    let same = before.is_some_and(|it| it.status == "False" && it.reason == verdict.reason);
-    let news = !verdict.status && !same && !decision.addresses.is_empty();
-    news.then(|| Notice {
-        warning: [NO_OWNER, NOT_ANSWERED].contains(&verdict.reason),
-        reason: SILENT,
-        action: "Announce",
-        note: verdict.message.clone(),
-    })
-}
-
-/// The events for the change from what a Service had, and its condition says, to `decision`.
-pub(super) fn notices(
-    key: &ServiceKey,
-    had: &[IpAddr],
-    decision: &Decision,
-    condition: Option<&Condition>,
-    said_already: bool,
-) -> Vec<Notice> {
-    let mut notices: Vec<Notice> = addresses(had, decision).into_iter().collect();
-    let passes = decision.failure.as_ref().is_none_or(Failure::passes);
-    if let Some(note) = refused(key, decision).filter(|_| !said_already && !passes) {
-        notices.push(Notice {
-            warning: true,
-            reason: "AllocationFailed",
-            action: "Allocate",
-            note,
-        });
-    }
-    let told = |note: &String| condition.is_some_and(|old| old.message.contains(note));
-    if let Some(note) = kept(key, decision).filter(|note| !told(note)) {
-        notices.push(Notice { warning: true, reason: KEPT, action: "Allocate", note });
-    }
-    notices
-}
-
-/// The event for a Service that is no longer ours.
-pub(super) fn released(present: &[IpAddr]) -> Option<Notice> {
-    (!present.is_empty()).then(|| Notice {
-        warning: false,
-        reason: "AddressReleased",
-        action: "Release",
-        note: format!("released {}: Leasehold no longer serves this Service", list(present)),
-    })
-}
-
-fn addresses(had: &[IpAddr], decision: &Decision) -> Option<Notice> {
-    let lost: Vec<IpAddr> =
-        had.iter().filter(|ip| !decision.addresses.contains(ip)).copied().collect();
-    if lost.is_empty() && decision.addresses.iter().all(|ip| had.contains(ip)) {
-        return None;
-    }
-    let (reason, action, mut note) = match (decision.addresses.is_empty(), lost.is_empty()) {
-        (true, _) => ("AddressReleased", "Release", format!("released {}", list(had))),
-        (false, true) => (ASSIGNED, "Allocate", Said(decision).to_string()),
-        (false, false) => {
-            (ASSIGNED, "Allocate", format!("{}, instead of {}", Said(decision), list(&lost)))
-        }
-    };
-    for Lost { address, owner, clash } in &decision.lost {
-        note = format!("{note}; {address} belongs to Service {owner}{clash}");
-    }
-    Some(Notice { warning: false, reason, action, note })
-}
-
-fn list(addresses: &[IpAddr]) -> String {
+/// The addresses, separated by commas.
+pub(super) fn list(addresses: &[IpAddr]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// `192.0.2.1, 2001:db8::1 from pool lan`
-struct Said<'a>(&'a Decision);
+pub(super) struct Assignment<'a>(pub(super) &'a Decision);
 
-impl fmt::Display for Said<'_> {
+impl fmt::Display for Assignment<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, address) in self.0.addresses.iter().enumerate() {
             let comma = if number == 0 { "" } else { ", " };
@@ -281,9 +232,9 @@ impl fmt::Display for Said<'_> {
     }
 }
 
-/// Whether `text` is what `value` is written as.
+/// Whether `value` is formatted as `text`.
 fn is_written(text: &str, value: &impl fmt::Display) -> bool {
-    /// What is left of the text.
+    /// The rest of the text.
     struct Rest<'a>(&'a str);
     impl fmt::Write for Rest<'_> {
         fn write_str(&mut self, part: &str) -> fmt::Result {
@@ -295,8 +246,8 @@ fn is_written(text: &str, value: &impl fmt::Display) -> bool {
     fmt::write(&mut rest, format_args!("{value}")).is_ok() && rest.0.is_empty()
 }
 
-/// `no address for web/shop: ...`, or what it has meanwhile.
-fn refused(key: &ServiceKey, decision: &Decision) -> Option<String> {
+/// `no address for web/shop: ...`, or the addresses that it has meanwhile.
+pub(super) fn refused(key: &ServiceKey, decision: &Decision) -> Option<String> {
     let failure = decision.failure.as_ref()?;
     Some(if decision.addresses.is_empty() {
         format!("no address for {key}: {failure}")
@@ -308,13 +259,12 @@ fn refused(key: &ServiceKey, decision: &Decision) -> Option<String> {
     })
 }
 
-/// `192.0.2.1 is kept although no IPAddressPool contains it anymore; ...`, and how to change that.
-fn kept(key: &ServiceKey, decision: &Decision) -> Option<String> {
+/// `192.0.2.1 is kept although no IPAddressPool contains it anymore; ...`, and the command that replaces it.
+pub(super) fn retained(key: &ServiceKey, decision: &Decision) -> Option<String> {
     if decision.retained.is_empty() {
         return None;
     }
-    let why =
-        decision.retained.iter().map(|kept| format!("{} {ALTHOUGH} {}", kept.address, kept.why));
+    let why = decision.retained.iter().map(|one| format!("{} {ALTHOUGH} {}", one.address, one.why));
     let why = why.collect::<Vec<_>>().join("; ");
     let ServiceKey { namespace, name } = key;
     Some(match &decision.stuck {

@@ -1,4 +1,4 @@
-//! What a Service asks for, read from its spec and its annotations.
+//! The request of a Service, read from its spec and its annotations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,24 +12,25 @@ use leasehold_crds::service::{ADDRESS_POOL, ADDRESSES, Claims, REASSIGN, SHARED_
 use crate::allocate::{
     self, Asked, Failure, Port, Protocol, Request, ServiceKey, Stack, Terms, Traffic,
 };
+use crate::reconcile::table::created;
 
-/// Annotations of one meaning, ours first, then those that Services bring along from MetalLB; the
-/// first that is there counts.
+/// Annotations of one meaning, ours first, then those that Services have from MetalLB; the first that is
+/// present counts.
 pub type Places = [&'static str; 3];
 
 const ADDRESSES_PLACES: Places =
     [ADDRESSES, "metallb.io/loadBalancerIPs", "metallb.universe.tf/loadBalancerIPs"];
-/// Where a Service asks for a pool.
+/// The annotations that request a pool.
 pub const POOL_PLACES: Places =
     [ADDRESS_POOL, "metallb.io/address-pool", "metallb.universe.tf/address-pool"];
 const KEY_PLACES: Places =
     [SHARED_ADDRESS, "metallb.io/allow-shared-ip", "metallb.universe.tf/allow-shared-ip"];
 
-/// The field that asks for an address.
+/// The field that requests an address.
 const FIELD: &str = "spec.loadBalancerIP";
 
-/// What `service` wants, given what its status says.
-pub(super) fn wish(
+/// The request of `service`, given the content of its status.
+pub(super) fn read(
     service: &Service,
     spec: &ServiceSpec,
     key: &ServiceKey,
@@ -49,11 +50,11 @@ pub(super) fn wish(
     }
     let prefers = spec.ip_family_policy.as_deref() == Some("PreferDualStack");
     allocate::Service {
-        created: super::service::created(&service.metadata),
+        created: created(&service.metadata),
         labels: service.labels().clone(),
         families,
         stack: if prefers { Stack::Any } else { Stack::All },
-        request: request(annotations, spec.load_balancer_ip.as_deref()),
+        request: addresses_and_pool(annotations, spec.load_balancer_ip.as_deref()),
         sharing: terms(annotations, spec).map(Box::new),
         reassign: annotations.get(REASSIGN).is_some_and(|text| text.trim() != "false"),
         present: present.to_vec(),
@@ -63,12 +64,12 @@ pub(super) fn wish(
     }
 }
 
-/// The claims on record; anything else that somebody wrote there is none.
+/// The claims on record; an annotation with any other content is none.
 pub(super) fn recorded_claims(service: &Service) -> Option<Claims> {
     Claims::of(service).filter(|claims| claims.claim.is_claim())
 }
 
-/// What is asked for in the first of these places that is there.
+/// The value of the first of these annotations that is present.
 pub fn asked(annotations: &BTreeMap<String, String>, places: Places) -> Option<Asked<String>> {
     places.into_iter().find_map(|place| {
         let text = annotations.get(place)?.trim();
@@ -76,7 +77,8 @@ pub fn asked(annotations: &BTreeMap<String, String>, places: Places) -> Option<A
     })
 }
 
-fn request(
+/// The requested addresses and pool.
+fn addresses_and_pool(
     annotations: &BTreeMap<String, String>,
     field: Option<&str>,
 ) -> Result<Request, Failure> {
@@ -85,7 +87,7 @@ fn request(
     Ok(Request { addresses, pool })
 }
 
-/// The addresses that an annotation asks for, else the field.
+/// The addresses that an annotation requests, else the field.
 fn addresses(
     annotation: Option<Asked<String>>,
     field: Option<&str>,
@@ -108,6 +110,7 @@ fn addresses(
     }
 }
 
+/// The terms on which the Service shares an address.
 fn terms(annotations: &BTreeMap<String, String>, spec: &ServiceSpec) -> Option<Terms> {
     let key = asked(annotations, KEY_PLACES)?;
     let ports: BTreeSet<Port> = spec
@@ -139,8 +142,8 @@ mod tests {
     }
 
     /// `addresses (place) pool (place)`, or the failure.
-    fn read(pairs: &[(&str, &str)], field: Option<&str>) -> String {
-        match request(&annotations(pairs), field) {
+    fn shown(pairs: &[(&str, &str)], field: Option<&str>) -> String {
+        match addresses_and_pool(&annotations(pairs), field) {
             Ok(Request { addresses, pool }) => {
                 let addresses =
                     addresses.map(|asked| format!("{:?} ({})", asked.what, asked.place));
@@ -213,7 +216,7 @@ mod tests {
                  metallb.io/loadBalancerIPs: remove one of the two",
             ),
         ] {
-            assert_eq!(read(pairs, field), expected, "{pairs:?} {field:?}");
+            assert_eq!(shown(pairs, field), expected, "{pairs:?} {field:?}");
         }
     }
 

@@ -1,43 +1,44 @@
-//! Which Services and claims something may have to be done about; the others are settled.
+//! The ledger of Services and claims: open ones, which may need work, and settled ones.
 //!
-//! A Service is settled when it is written as it was decided, its claim lists what it has, and nobody
-//! else has or had a part in either. It is open again as soon as something about it, its claim, its
+//! A Service is settled when it is written as it was decided, its claim lists its addresses, and no other
+//! object has or had a part in either. It is open again as soon as something about it, its claim, its
 //! namespace, the pools or the policies changes, or another Service names its address or its claim. So
-//! what follows from a change is found by looking at what is open.
+//! all consequences of a change are found among the open ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use leasehold_crds::lease::LeaseName;
 
-use super::index::Pending;
-use super::service::ServiceRow;
+use super::outstanding::Pending;
 use crate::allocate::{Occupancy, PoolMap, ServiceKey};
+use crate::clock::Instant;
+use crate::reconcile::service::ServiceRow;
 
 /// A Service that is settled.
 #[derive(Debug)]
-pub(super) struct Rest {
-    /// What it has.
+pub(super) struct Settled {
+    /// Its addresses.
     pub(super) addresses: Vec<IpAddr>,
     /// The policy that governs it.
     pub(super) policy: Option<String>,
-    /// Nobody owns its claim.
+    /// Whether its claim has no owner.
     pub(super) unowned: bool,
 }
 
-/// What is open, and what is settled.
+/// The open and the settled Services and claims.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     open: BTreeSet<ServiceKey>,
-    /// Those that are not of settled Services.
+    /// The open claims: those that are not of settled Services.
     claims: BTreeSet<LeaseName>,
-    settled: BTreeMap<ServiceKey, Rest>,
-    space: Occupancy,
-    /// How many settled Services each policy governs.
+    settled: BTreeMap<ServiceKey, Settled>,
+    /// The addresses of the settled Services.
+    occupancy: Occupancy,
+    /// The number of settled Services that each policy governs.
     governed: BTreeMap<String, usize>,
-    /// The addresses of Services that do not want them from us.
-    foreign: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
-    strangers: BTreeMap<ServiceKey, Vec<IpAddr>>,
+    /// The settled Services whose conditions are to be looked at again, with the time.
+    looks: BTreeMap<ServiceKey, Instant>,
 }
 
 impl Ledger {
@@ -52,26 +53,21 @@ impl Ledger {
     }
 
     /// The addresses of the settled Services.
-    pub(super) fn space(&self) -> &Occupancy {
-        &self.space
+    pub(super) fn occupancy(&self) -> &Occupancy {
+        &self.occupancy
     }
 
-    /// How many Services are settled.
+    /// The number of settled Services.
     pub(super) fn count(&self) -> usize {
         self.settled.len()
     }
 
-    /// How many settled Services each policy governs.
+    /// The number of settled Services that each policy governs.
     pub(super) fn governed(&self) -> &BTreeMap<String, usize> {
         &self.governed
     }
 
-    /// The addresses of Services that do not want them from us.
-    pub(super) fn foreign(&self) -> &BTreeMap<IpAddr, BTreeSet<ServiceKey>> {
-        &self.foreign
-    }
-
-    /// Opens everything, and forgets it: all Services and claims are to be told anew.
+    /// Forgets all Services and claims, before each is noted again.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -86,12 +82,13 @@ impl Ledger {
         }
     }
 
-    /// The settled Services that nobody announces.
+    /// The settled Services whose claims have no owner.
     pub(super) fn unowned(&self) -> impl Iterator<Item = &ServiceKey> {
-        self.settled.iter().filter(|(_, rest)| rest.unowned).map(|(key, _)| key)
+        self.settled.iter().filter(|(_, settled)| settled.unowned).map(|(key, _)| key)
     }
 
-    /// A Service is `row` now, and `pending` is being written to it.
+    /// Notes that a Service is `row` now, with whether it makes a request to us, and that `pending` is being
+    /// written to it.
     pub(super) fn service(
         &mut self,
         key: &ServiceKey,
@@ -101,29 +98,15 @@ impl Ledger {
     ) {
         self.open_again(key, pool_map);
         self.open.remove(key);
-        for ip in self.strangers.remove(key).unwrap_or_default() {
-            if let Some(keys) = self.foreign.get_mut(&ip) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.foreign.remove(&ip);
-                }
-            }
-        }
-        let Some((row, wanted)) = row else { return };
-        let ours = wanted || row.marked;
-        if !ours && !row.present.is_empty() {
-            for ip in &row.present {
-                self.foreign.entry(*ip).or_default().insert(key.clone());
-            }
-            self.strangers.insert(key.clone(), row.present.clone());
-        }
+        let Some((row, requests)) = row else { return };
+        let ours = requests || row.marked;
         if !ours && row.claim().is_none() {
             return;
         }
         self.open.insert(key.clone());
         let addresses = pending.map_or(&[][..], |pending| &pending.addresses);
         for ip in row.present.iter().chain(addresses) {
-            if let Some(holder) = self.space.holder(*ip).cloned() {
+            if let Some(holder) = self.occupancy.holder(*ip).cloned() {
                 self.open_again(&holder, pool_map);
             }
         }
@@ -136,7 +119,7 @@ impl Ledger {
         }
     }
 
-    /// The lease of a claim, or what is being written to it, has changed.
+    /// Notes that the lease of a claim, or the write to it, has changed.
     pub(super) fn claim(&mut self, name: &LeaseName, exists: bool, pool_map: &PoolMap) {
         self.open_owner(name, pool_map);
         if exists {
@@ -156,9 +139,9 @@ impl Ledger {
 
     /// Opens a Service that is settled.
     pub(super) fn open_again(&mut self, key: &ServiceKey, pool_map: &PoolMap) {
-        let Some(rest) = self.settled.remove(key) else { return };
-        self.space.remove(&rest.addresses, pool_map);
-        if let Some(policy) = &rest.policy
+        let Some(settled) = self.settled.remove(key) else { return };
+        self.occupancy.remove(&settled.addresses, pool_map);
+        if let Some(policy) = &settled.policy
             && let Some(count) = self.governed.get_mut(policy)
         {
             *count = count.saturating_sub(1);
@@ -170,14 +153,38 @@ impl Ledger {
         self.open.insert(key.clone());
     }
 
-    /// Notes that nothing is to be done about a Service and its claim.
-    pub(super) fn settle(&mut self, key: ServiceKey, rest: Rest, pool_map: &PoolMap) {
+    /// Settles a Service and its claim.
+    pub(super) fn settle(&mut self, key: ServiceKey, settled: Settled, pool_map: &PoolMap) {
         self.open.remove(&key);
         self.claims.remove(&LeaseName::claim(&key.namespace, &key.name));
-        self.space.insert(&key, &rest.addresses, pool_map);
-        if let Some(policy) = &rest.policy {
+        self.occupancy.insert(&key, &settled.addresses, pool_map);
+        if let Some(policy) = &settled.policy {
             *self.governed.entry(policy.clone()).or_default() += 1;
         }
-        self.settled.insert(key, rest);
+        self.settled.insert(key, settled);
+    }
+
+    /// Has the condition of a Service be looked at again at `at`.
+    pub(super) fn look_at(&mut self, key: ServiceKey, at: Instant) {
+        self.looks.insert(key, at);
+    }
+
+    /// As [`Ledger::look_at`], unless that is to be earlier already.
+    pub(super) fn look_by(&mut self, key: ServiceKey, at: Instant) {
+        self.looks.entry(key).and_modify(|before| *before = at.min(*before)).or_insert(at);
+    }
+
+    /// The time of the earliest such look.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.looks.values().min().copied()
+    }
+
+    /// Opens the settled Services to look at by `now`, at most `room`.
+    pub(super) fn open_due(&mut self, now: Instant, room: usize, pool_map: &PoolMap) {
+        let due = self.looks.iter().filter(|(_, at)| **at <= now).take(room);
+        for key in due.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            self.looks.remove(&key);
+            self.open_again(&key, pool_map);
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Who wrote what of a Service, as the API server notes in `metadata.managedFields`
+//! Field managers: the writers of the fields of a Service, as the API server records them in
+//! `metadata.managedFields`
 //! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>).
 
 use std::fmt;
@@ -13,10 +14,10 @@ pub(super) const INGRESS: [&str; 3] = ["f:status", "f:loadBalancer", "f:ingress"
 
 /// A field manager other than the operator.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Rival {
-    /// Its name: of a program that gives none, how its User-Agent begins.
+pub(in crate::reconcile) struct Rival {
+    /// Its name; of a program that gives none, the first part of its User-Agent.
     manager: String,
-    /// By which subresource it writes, where it uses one.
+    /// The subresource by which it writes, if any.
     subresource: Option<String>,
 }
 
@@ -30,7 +31,7 @@ impl fmt::Display for Rival {
 }
 
 impl Rival {
-    /// What to do about it, so that it lets a Service be.
+    /// The advice that stops it from writing to a Service.
     pub(super) fn advice(&self) -> &'static str {
         let manager = self.manager.to_ascii_lowercase();
         let is = |names: &[&str]| names.iter().any(|name| manager.starts_with(name));
@@ -53,15 +54,15 @@ impl Rival {
     }
 }
 
-/// Whether the field at `path` is as we wrote it: the API server takes it away from us as soon as
-/// anybody else changes it.
+/// Whether the field at `path` is as we wrote it: the API server takes the ownership of it away from us as
+/// soon as another client changes it.
 pub(super) fn wrote(service: &Service, path: &[&str]) -> bool {
     entries(service).any(|entry| is_ours(entry) && has(entry, path))
 }
 
-/// Who changed last what we write: who owns the addresses in the status instead of us, else who has
-/// written since we did. None where the API server does not tell: it notes what somebody sets, not what
-/// somebody removes.
+/// The last other writer of the fields that we write: the manager that owns the addresses in the status
+/// instead of us, else one that has written since we did. None where the API server does not record it: it
+/// records the fields that a client sets, not those that it removes.
 pub(super) fn rival(service: &Service) -> Option<Rival> {
     let latest = |entries: &mut dyn Iterator<Item = &ManagedFieldsEntry>| {
         let entry = entries.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
