@@ -12,15 +12,19 @@
 //! | [`read`] | from files and from the cluster |
 //! | [`addresses`] | the entries of a pool |
 //! | [`pools`] | pools |
-//! | [`services`] | whether the pools hold what Services have, and allow what they share |
-//! | [`policies`] | which advertisements make which policy |
-//! | [`spec`] | what a policy says |
+//! | [`services`] | whether the pools contain the addresses of Services, and allow their sharing |
+//! | [`policies`] | policies from advertisements |
+//! | [`spec`] | the spec of a policy |
 //! | [`names`] | names for objects that have none |
-//! | [`mod@print`] | what people and `kubectl` read |
+//! | [`notes`] | objects with notes, and the words of these |
+//! | [`outcome`] | the result |
+//! | [`mod@print`] | YAML for `kubectl`, and a summary for people |
 
 pub mod addresses;
 pub mod metallb;
 pub mod names;
+pub mod notes;
+pub mod outcome;
 pub mod policies;
 pub mod pools;
 pub mod print;
@@ -32,39 +36,15 @@ mod tests;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
-use serde_json::Value;
 
+use self::metallb::{Inputs, Object, OtherKind};
+use self::notes::are;
+use self::outcome::Outcome;
 use crate::config::MigrateArguments;
-use metallb::{Inputs, Object, OtherKind};
-use services::Tally;
-
-/// An object as it is printed, with what is to be said of it.
-#[derive(Clone, Debug)]
-pub struct Printed<T> {
-    /// The object.
-    pub object: T,
-    /// What has no equivalent, or is not as it was.
-    pub notes: Vec<String>,
-}
-
-/// What becomes of MetalLB's objects.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// The pools.
-    pub pools: Vec<Printed<IPAddressPool>>,
-    /// The policies, in the order in which they are tried.
-    pub policies: Vec<Printed<AnnouncementPolicy>>,
-    /// What concerns none of them.
-    pub notes: Vec<String>,
-    /// Which Services were looked at.
-    pub tally: Tally,
-}
 
 /// Reads, converts and prints.
 pub async fn run(arguments: &MigrateArguments, kubeconfig: Option<&Path>) -> anyhow::Result<()> {
@@ -81,7 +61,7 @@ pub async fn run(arguments: &MigrateArguments, kubeconfig: Option<&Path>) -> any
         .context("cannot write to standard error")
 }
 
-/// Makes our objects of MetalLB's.
+/// Converts MetalLB's objects to ours.
 pub fn convert(inputs: &Inputs) -> Outcome {
     let mut notes = Vec::new();
     let theirs = once_each(&inputs.pools, &mut notes);
@@ -104,16 +84,16 @@ pub fn convert(inputs: &Inputs) -> Outcome {
     Outcome { pools, policies, notes, tally }
 }
 
-/// What is not known without Services.
+/// The note on an input without Services.
 const NO_SERVICES: &str = "no Service of type LoadBalancer was read: whether the pools contain the \
     addresses of Services was not checked";
 
-/// What is otherwise where no interfaces are named.
+/// The note on advertisements without interfaces.
 const ONE_INTERFACE: &str = "if an L2Advertisement names no interfaces, MetalLB answers on all of \
     them. In Leasehold, only the interface whose subnet contains an address carries it: for a pool \
     outside of the nodes' subnets, set spec.interfaces in its AnnouncementPolicy";
 
-/// Why nothing of BGP is moved.
+/// The reason for which no object of BGP is moved.
 const NO_BGP: &str = "Leasehold announces addresses with ARP and NDP, and does not support BGP";
 
 /// The objects by namespace and name, each once.
@@ -133,6 +113,7 @@ fn once_each<'a, S>(objects: &'a [Object<S>], notes: &mut Vec<String>) -> Vec<&'
     by_key.into_values().collect()
 }
 
+/// The note on objects of another kind.
 fn skipped(OtherKind { group, kind }: &OtherKind, names: &BTreeSet<String>) -> String {
     let reason = match (group.as_str(), kind.as_str()) {
         (metallb::GROUP, "BGPPeer" | "Community" | "BFDProfile") => NO_BGP,
@@ -147,28 +128,4 @@ fn skipped(OtherKind { group, kind }: &OtherKind, names: &BTreeSet<String>) -> S
     let names = names.iter().map(|name| format!("{kind} {name}"));
     let names: Vec<String> = names.collect();
     format!("{} not moved: {reason}", are(&names))
-}
-
-/// `a, b and c are`, or `a is`.
-fn are<T: fmt::Display>(items: &[T]) -> String {
-    format!("{} {}", listed(items), if items.len() == 1 { "is" } else { "are" })
-}
-
-/// `a, b and c`.
-fn listed<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
-    let mut items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
-    match items.pop() {
-        Some(last) if !items.is_empty() => format!("{} and {last}", items.join(", ")),
-        last => last.unwrap_or_default(),
-    }
-}
-
-/// Says of each field that it is not known.
-fn unknown_fields(
-    of: &str,
-    fields: &BTreeMap<String, Value>,
-) -> impl Iterator<Item = String> + use<> {
-    let fields: Vec<String> =
-        fields.keys().map(|field| format!("{of}.{field} is unknown and omitted")).collect();
-    fields.into_iter()
 }

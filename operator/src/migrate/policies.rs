@@ -16,9 +16,9 @@ use leasehold_crds::selector;
 
 use super::metallb::{AdvertisementSpec, Object};
 use super::names::Names;
+use super::notes::{Printed, listed};
 use super::pools::Moved;
 use super::spec::{self, Source};
-use super::{Printed, listed};
 
 /// The name of the policy of the pools that are not to be announced.
 const NOT_ANNOUNCED: &str = "not-announced";

@@ -14,7 +14,7 @@ use leasehold_crds::selector;
 use super::addresses::{self, Entry};
 use super::metallb::{AllocationSpec, Object, PoolSpec};
 use super::names::Names;
-use super::{Printed, listed, unknown_fields};
+use super::notes::{Printed, listed, unknown_fields};
 
 /// How many entries a pool holds at most (`IPAddressPool.spec.addresses`).
 const MOST_ENTRIES: usize = 64;

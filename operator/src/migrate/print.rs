@@ -8,7 +8,8 @@ use leasehold_crds::pool::IPAddressPoolSpec;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Outcome, Printed};
+use super::notes::Printed;
+use super::outcome::Outcome;
 
 /// The columns of a comment.
 const COLUMNS: usize = 96;

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use leasehold_crds::service::{ADDRESS_POOL, ADDRESSES, LOAD_BALANCER_CLASS, ingress_ips};
 
-use super::listed;
+use super::notes::{Printed, listed};
 use super::pools::{self, Moved};
 use crate::allocate::Asked;
 use crate::reconcile::service::request::{POOL_PLACES, asked};
@@ -70,10 +70,7 @@ pub fn apply(services: &[Service], pools: &mut [Moved], notes: &mut Vec<String>)
     tally
 }
 
-fn holding(
-    pools: &mut [Moved],
-    ip: IpAddr,
-) -> Option<&mut super::Printed<leasehold_crds::IPAddressPool>> {
+fn holding(pools: &mut [Moved], ip: IpAddr) -> Option<&mut Printed<leasehold_crds::IPAddressPool>> {
     pools.iter_mut().find_map(|pool| pool.holding(ip))
 }
 

@@ -10,7 +10,7 @@ use leasehold_crds::policy::{AnnouncementPolicySpec, DEFAULT_PRIORITY, Policy, P
 
 use super::metallb::{AdvertisementSpec, Object};
 use super::names::Names;
-use super::{Printed, listed, unknown_fields};
+use super::notes::{Printed, listed, unknown_fields};
 
 /// How many entries each list of a policy has at most.
 const MOST: usize = 64;

@@ -10,9 +10,11 @@ use leasehold_crds::pool::Sharing;
 use leasehold_crds::range::IpRange;
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::metallb::Inputs;
+use super::notes::Printed;
+use super::services::Tally;
 use super::*;
 
 mod announcements;
