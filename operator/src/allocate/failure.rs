@@ -9,7 +9,7 @@ use leasehold_crds::range::Family;
 use super::sharing::Clash;
 use super::unusable::Why;
 
-/// Why a service did not get what it asked for.
+/// The reason for which a service lacks an address that it requests.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// There is no pool at all.
@@ -84,7 +84,7 @@ pub enum Failure {
     NotAdmitted {
         /// The pool.
         pool: String,
-        /// Whom it serves, as a predicate.
+        /// The services that it serves, as a predicate.
         scope: String,
     },
     /// Whether a pool serves the service depends on a namespace that was not seen yet.
@@ -147,7 +147,7 @@ pub enum Failure {
     Unusable {
         /// The requested address.
         address: IpAddr,
-        /// Why not.
+        /// The reason.
         why: Why,
     },
     /// Another service has the requested address.
@@ -157,7 +157,7 @@ pub enum Failure {
         address: IpAddr,
         /// Its owner, as `namespace/name`.
         owner: String,
-        /// Why the two do not share it.
+        /// The reason for which the two do not share it.
         clash: Clash,
     },
     /// The requested addresses belong to services that do not share with each other.
@@ -235,7 +235,7 @@ pub enum Failure {
     TwoRequests {
         /// The field.
         field: &'static str,
-        /// What it asks for.
+        /// The requested address.
         address: IpAddr,
         /// The annotation.
         annotation: &'static str,
@@ -247,7 +247,7 @@ pub enum Failure {
     Malformed {
         /// The field or annotation.
         place: &'static str,
-        /// What stands there.
+        /// The invalid entry.
         entry: String,
     },
 }

@@ -1,16 +1,16 @@
-//! Which claims list which addresses.
+//! The lists of claims, by address and by claim.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use leasehold_crds::lease::LeaseName;
 
-/// Under which claims each address is listed, or may be.
+/// The claims that list each address, or may.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// In the order of the names.
+    /// The claims of each address, in the order of the names.
     claims: BTreeMap<IpAddr, Vec<LeaseName>>,
-    /// Ascending.
+    /// The addresses of each claim, ascending.
     addresses: BTreeMap<LeaseName, Vec<IpAddr>>,
 }
 
@@ -29,7 +29,7 @@ impl<'a> FromIterator<(IpAddr, &'a LeaseName)> for Listed {
 }
 
 impl Listed {
-    /// Says what `claim` lists, ascending, instead of what it did.
+    /// Replaces the addresses that `claim` lists; they are ascending.
     pub fn set(&mut self, claim: &LeaseName, addresses: impl IntoIterator<Item = IpAddr>) {
         for ip in self.addresses.remove(claim).unwrap_or_default() {
             if let Some(claims) = self.claims.get_mut(&ip) {

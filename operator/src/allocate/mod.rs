@@ -29,21 +29,20 @@
 //!
 //! The rules, in this order:
 //!
-//! 1. A service keeps what it has as long as it still fits what it asks for; pools may change or go, and a
-//!    request that cannot be understood asks for nothing.
-//!    Where two have the same address and may not share it, because they never could or because
-//!    ports, selectors or policies have changed since, the one that the allocator gave it to keeps it,
-//!    then the elder: who was created first. The younger is served anew, and waits if it asks for this
+//! 1. A service retains its addresses as long as they fit its request; pools may change or go, and an
+//!    invalid request asks for nothing. Where two services have the same address and may not share it, because
+//!    they never could or because ports, selectors or policies have changed since, the one to which the
+//!    allocator gave it retains it, then the older one. The other is served anew, and waits if it requests this
 //!    very address.
-//! 2. Services that lack an address are served by age. Those that name addresses get these or
-//!    nothing. Those with a sharing key join an address that others of their key have. The others get
-//!    an address of the first pool that has room for all families: pools that are pinned to some
-//!    services before general ones, then by priority, then by name. Within a pool it is the lowest
-//!    free address, but one that was freed of late comes last, unless it was the service's own.
-//! 3. Never given out: an address that no host can have, an address of a node, one that another service has or is just losing without
-//!    leave to share it, and one that another claim still lists.
-//! 4. All addresses of a service are under one claim, and an address stays under its claim as long as
-//!    any service has it.
+//! 2. Services that lack an address are served by age. Those that request addresses get these or nothing.
+//!    Those with a sharing key join an address that others of their key have. The others get an address of
+//!    the first pool that has room for all families: pools that are pinned to some services before general
+//!    ones, then by priority, then by name. Within a pool it is the lowest free address; one in quarantine
+//!    comes last, unless it was the service's own.
+//! 3. Never given out are: an address that no host can use, an address of a node, one that another service has
+//!    or is just losing and does not share, and one that another claim still lists.
+//! 4. All addresses of a service are under one claim, and an address stays under its claim as long as any
+//!    service has it.
 
 mod applicant;
 mod decision;

@@ -60,7 +60,7 @@ fn is_buggy(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V4(ip) if matches!(ip.octets(), [.., 0 | 255]))
 }
 
-/// How many addresses of `range` end in `.0` or `.255`.
+/// The number of addresses of `range` that end in `.0` or `.255`.
 fn buggy(range: &IpRange) -> u128 {
     let (IpAddr::V4(first), IpAddr::V4(last)) = (range.first(), range.last()) else { return 0 };
     let (first, last) = (u128::from(first.to_bits()), u128::from(last.to_bits()));

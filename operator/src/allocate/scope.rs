@@ -1,4 +1,4 @@
-//! Which services a pool admits, and in which order pools are tried.
+//! The scope of a pool: the services that it admits, and its place in the order of pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,13 +8,13 @@ use kube::core::{Selector, SelectorExt};
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// For which services a pool is.
+/// The services that a pool admits.
 ///
 /// A service is admitted if its namespace is named or matches a selector, or neither is asked for;
 /// and if it matches a selector of services, or there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// The smaller, the earlier; 0 is last.
+    /// The place among pools: the smaller, the earlier; 0 is last.
     pub priority: i32,
     /// Namespaces by name.
     pub namespaces: BTreeSet<String>,
@@ -22,21 +22,23 @@ pub struct Scope {
     pub namespace_selectors: Vec<Selector>,
     /// Services by their labels.
     pub service_selectors: Vec<Selector>,
-    /// A selector cannot be read: nobody is admitted.
+    /// Whether a selector cannot be read: then no service is admitted.
     pub closed: bool,
 }
 
 /// Whether a pool serves a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
+    /// It serves it.
     Admitted,
+    /// It does not.
     Refused,
     /// It depends on the labels of a namespace that has not been seen yet.
     Unknown,
 }
 
 impl Scope {
-    /// Whether it names anybody.
+    /// Whether it admits some services only.
     pub(super) fn is_pinned(&self) -> bool {
         self.closed
             || !self.namespaces.is_empty()
@@ -44,7 +46,7 @@ impl Scope {
             || !self.service_selectors.is_empty()
     }
 
-    /// Sorts pools in the order in which they are tried; what is equal goes by name.
+    /// The sort key for the order in which pools are tried; equal ones go by name.
     pub(super) fn rank(&self) -> (bool, bool, i32) {
         (!self.is_pinned(), self.priority == 0, self.priority)
     }
@@ -78,7 +80,7 @@ impl Scope {
 }
 
 impl fmt::Display for Scope {
-    /// What follows the name of the pool: `serves only Services with labels app=web in namespaces blue,
+    /// The text after the name of the pool: `serves only Services with labels app=web in namespaces blue,
     /// green or in namespaces with labels team=web`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let any = |selectors: &[Selector]| {

@@ -42,27 +42,27 @@ impl fmt::Display for Port {
     }
 }
 
-/// Which nodes forward the traffic of a service.
+/// The nodes that forward the traffic of a service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Traffic {
     /// All: `externalTrafficPolicy: Cluster`.
     Cluster,
-    /// Those with a pod that the selector matches: `externalTrafficPolicy: Local`.
+    /// The nodes with a pod that the selector matches: `externalTrafficPolicy: Local`.
     Local(Labels),
 }
 
-/// With whom a service would share an address.
+/// The terms on which a service shares an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// With services of the same key.
+    /// The sharing key: services of the same key share.
     pub key: Asked<String>,
-    /// It needs these ports for itself.
+    /// The ports that it needs for itself.
     pub ports: BTreeSet<Port>,
-    /// A node must serve all or none of those that share.
+    /// The nodes of its traffic: one serves all or none of the services that share.
     pub traffic: Traffic,
 }
 
-/// Why two services may not have one address together.
+/// The reason for which two services may not have one address together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Clash {
     /// The other is no service of ours.
@@ -85,7 +85,7 @@ pub enum Clash {
 }
 
 impl fmt::Display for Clash {
-    /// What follows `belongs to Service web/shop`.
+    /// The text after `belongs to Service web/shop`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Foreign => f.write_str(": request another one"),
@@ -125,9 +125,9 @@ impl fmt::Display for Clash {
 pub struct Apart {
     /// The address.
     pub address: IpAddr,
-    /// Who has it.
+    /// The service that has it.
     pub owner: ServiceKey,
-    /// Why they do not share it.
+    /// The reason for which they do not share it.
     pub clash: Clash,
 }
 
@@ -145,7 +145,7 @@ impl fmt::Display for Apart {
     }
 }
 
-/// One of those that have an address.
+/// A service as one that has or seeks an address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Party<'a> {
     pub(super) key: &'a ServiceKey,
@@ -153,8 +153,7 @@ pub(super) struct Party<'a> {
 }
 
 impl<'a> Party<'a> {
-    /// What keeps the two from having one address; where `namespaces` is none, nothing about their
-    /// namespaces does.
+    /// The clash that keeps the two from having one address; without `namespaces`, whatever their namespaces.
     pub(super) fn clash(
         &self,
         other: &Party<'a>,
@@ -178,7 +177,7 @@ impl<'a> Party<'a> {
             .then(|| Clash::Namespace(borders.pool.map(str::to_owned)))
     }
 
-    /// Those with whom it may share, but for ports and namespaces, are in the same circle.
+    /// The circle of those that may share, but for ports and namespaces.
     pub(super) fn circle(&self) -> Option<Circle<'a>> {
         let terms = self.terms?;
         let local = match &terms.traffic {
@@ -189,28 +188,28 @@ impl<'a> Party<'a> {
     }
 }
 
-/// What a pool says about sharing across namespaces.
+/// The rules of a pool about sharing across namespaces.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Borders<'a> {
     pub(super) pool: Option<&'a str>,
     pub(super) sharing: Sharing,
 }
 
-/// Those with the same key whose traffic goes to the same nodes.
+/// A circle: the services of one key whose traffic goes to the same nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Circle<'a> {
     key: &'a str,
     local: Option<(&'a str, &'a Labels)>,
 }
 
-/// Who has an address.
+/// The services that have an address.
 #[derive(Debug)]
 pub(super) struct Holding<'a> {
     /// The claim that governs the address.
-    pub(super) claim: LeaseName,
-    /// Those that have it, the one with the best right to it first.
-    pub(super) parties: Vec<Party<'a>>,
-    /// Who needs which port; only of those that would share.
+    claim: LeaseName,
+    /// The services that have it, the one with the best right to it first.
+    parties: Vec<Party<'a>>,
+    /// The service that needs each port; only of those that share.
     ports: BTreeMap<Port, &'a ServiceKey>,
 }
 
@@ -221,20 +220,35 @@ impl<'a> Holding<'a> {
         holding
     }
 
+    /// The claim that governs the address.
+    pub(super) const fn claim(&self) -> &LeaseName {
+        &self.claim
+    }
+
+    /// The service with the best right to the address.
+    pub(super) fn first(&self) -> Option<&'a ServiceKey> {
+        self.parties.first().map(|party| party.key)
+    }
+
+    /// Whether this service has the address.
+    pub(super) fn has(&self, key: &ServiceKey) -> bool {
+        self.parties.iter().any(|party| party.key == key)
+    }
+
     pub(super) fn add(&mut self, party: Party<'a>) {
         let ports = party.terms.iter().flat_map(|terms| &terms.ports);
         self.ports.extend(ports.map(|port| (*port, party.key)));
         self.parties.push(party);
     }
 
-    /// Gives up the part of `key`; returns whether somebody is left.
+    /// Gives up the part of `key`; returns whether another service is left.
     pub(super) fn remove(&mut self, key: &ServiceKey) -> bool {
         self.parties.retain(|party| party.key != key);
         self.ports.retain(|_, owner| *owner != key);
         !self.parties.is_empty()
     }
 
-    /// With whom `party` clashes, and why. All that hold it are of one circle.
+    /// The service with which `party` clashes, and the reason. All that hold it are of one circle.
     pub(super) fn clash(
         &self,
         party: &Party<'a>,
@@ -263,11 +277,11 @@ impl<'a> Holding<'a> {
     }
 }
 
-/// The addresses of those that would share, in the order in which they are joined.
+/// The addresses of services that share, in the order in which they are joined.
 #[derive(Debug, Default)]
 pub(super) struct Meeting<'a> {
     circles: BTreeMap<Circle<'a>, Line>,
-    /// The first address of each key and family: that of the elder ones.
+    /// The first address of each key and family: that of the older services.
     eldest: BTreeMap<(&'a str, Family), IpAddr>,
     by_claim: BTreeMap<LeaseName, Vec<IpAddr>>,
 }
@@ -276,13 +290,13 @@ pub(super) struct Meeting<'a> {
 #[derive(Debug, Default)]
 struct Line {
     addresses: Vec<IpAddr>,
-    /// How many of the first addresses all have somebody who needs the port. It only grows: during a
-    /// plan nobody leaves a port to others.
+    /// The number of first addresses at which the port is taken. It only grows: no port becomes free during a
+    /// plan.
     full: BTreeMap<Port, usize>,
 }
 
 impl<'a> Meeting<'a> {
-    /// Somebody has `ip` who would share it.
+    /// Notes that a service has `ip` that shares it.
     pub(super) fn open(&mut self, ip: IpAddr, party: &Party<'a>, claim: &LeaseName) {
         let Some(circle) = party.circle() else { return };
         self.eldest.entry((circle.key, Family::of(ip))).or_insert(ip);
@@ -290,8 +304,7 @@ impl<'a> Meeting<'a> {
         self.by_claim.entry(claim.clone()).or_default().push(ip);
     }
 
-    /// From which address of its circle on `party` may find room: at those before, others need its
-    /// ports.
+    /// The first address of its circle at which `party` may find room: at those before, its ports are taken.
     pub(super) fn start(
         &mut self,
         party: &Party<'a>,

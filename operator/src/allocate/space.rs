@@ -22,25 +22,25 @@ use super::usage::Usage;
 pub(super) struct Space<'a> {
     state: &'a State<'a>,
     held: BTreeMap<IpAddr, Holding<'a>>,
-    /// Who may still have an address although it is no longer, or will not be, theirs. Nobody who
-    /// could not share it with them gets it before the status says so.
+    /// The services that may still have an address although it is no longer, or will not be, theirs. No
+    /// service that could not share it with them gets it before their status is written.
     leaving: BTreeMap<IpAddr, Vec<Party<'a>>>,
     meeting: Meeting<'a>,
     cursors: BTreeMap<(&'a str, Family), Cursor<'a>>,
-    /// What was freed of late, the earliest first.
+    /// The addresses in quarantine, the first freed first.
     quarantine: BTreeMap<(&'a str, Family), VecDeque<IpAddr>>,
     former: BTreeMap<&'a ServiceKey, Vec<IpAddr>>,
     /// The claims under which services have addresses that are not named after them.
     lent: BTreeSet<&'a LeaseName>,
 }
 
-/// How far the search for the lowest free address of a pool has come. It never goes back: during a
-/// plan nothing becomes free.
+/// The position of the search for the lowest free address of a pool. It never goes back: no address becomes
+/// free during a plan.
 struct Cursor<'a> {
     ranges: &'a [IpRange],
     next: Option<IpAddr>,
-    /// What settled services have, from there on.
-    settled: Peekable<Box<dyn Iterator<Item = IpAddr> + 'a>>,
+    /// The occupied addresses, from there on.
+    occupied: Peekable<Box<dyn Iterator<Item = IpAddr> + 'a>>,
     /// The first address that was passed over because it is still being given up.
     releasing: Option<IpAddr>,
 }
@@ -48,17 +48,17 @@ struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     fn new(ranges: &'a [IpRange], occupancy: &'a Occupancy) -> Self {
         let next = ranges.first().map(IpRange::first);
-        let settled: Box<dyn Iterator<Item = IpAddr>> = match next {
+        let occupied: Box<dyn Iterator<Item = IpAddr>> = match next {
             Some(first) => Box::new(occupancy.from(first)),
             None => Box::new(std::iter::empty()),
         };
-        Self { ranges, next, settled: settled.peekable(), releasing: None }
+        Self { ranges, next, occupied: occupied.peekable(), releasing: None }
     }
 
-    /// Whether a settled service has `ip`, which is not before any that was asked for.
-    fn is_settled(&mut self, ip: IpAddr) -> bool {
-        while self.settled.next_if(|settled| *settled < ip).is_some() {}
-        self.settled.peek() == Some(&ip)
+    /// Whether `ip` is occupied; each call is for a higher address.
+    fn is_occupied(&mut self, ip: IpAddr) -> bool {
+        while self.occupied.next_if(|occupied| *occupied < ip).is_some() {}
+        self.occupied.peek() == Some(&ip)
     }
 
     fn advance(&mut self) {
@@ -104,7 +104,7 @@ impl<'a> Space<'a> {
         space
     }
 
-    // === who has what ===
+    // === holders ===
 
     /// Notes that `party` may still have `ip`.
     pub(super) fn leave(&mut self, ip: IpAddr, party: Party<'a>) {
@@ -122,7 +122,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Lets `party` keep `ip` under `claim`, if those that keep it already share it; else tells who
+    /// Lets `party` keep `ip` under `claim`, if those that keep it already share it; else returns the one that
     /// does not, if that is the reason.
     pub(super) fn keep(
         &mut self,
@@ -133,12 +133,12 @@ impl<'a> Space<'a> {
         if let Some(holding) = self.held.get(&ip) {
             // Those that share it already may go on, whatever the pool says by now.
             let recorded = self.state.services.get(party.key).and_then(|it| it.claim.as_ref());
-            let shared = recorded == Some(&holding.claim);
+            let shared = recorded == Some(holding.claim());
             let borders = (!shared).then(|| self.borders(ip));
             if let Some((owner, clash)) = holding.clash(&party, borders) {
                 return Err(Some(Lost { address: ip, owner: owner.clone(), clash }));
             }
-            if holding.claim != *claim {
+            if holding.claim() != claim {
                 return Err(None);
             }
         }
@@ -146,7 +146,7 @@ impl<'a> Space<'a> {
         Ok(())
     }
 
-    /// Takes `ip` from `party`, who has it still.
+    /// Takes `ip` from `party`, which has it still.
     pub(super) fn part(&mut self, ip: IpAddr, party: Party<'a>) {
         if self.held.get_mut(&ip).is_some_and(|holding| !holding.remove(party.key)) {
             self.held.remove(&ip);
@@ -154,21 +154,21 @@ impl<'a> Space<'a> {
         self.leave(ip, party);
     }
 
-    /// The claim under which somebody has `ip`.
+    /// The claim under which a service has `ip`.
     pub(super) fn claim_of(&self, ip: IpAddr) -> Option<LeaseName> {
-        let held = self.held.get(&ip).map(|holding| holding.claim.clone());
-        let settled = || self.state.occupancy.holder(ip);
-        held.or_else(|| settled().map(|key| LeaseName::claim(&key.namespace, &key.name)))
+        let held = self.held.get(&ip).map(|holding| holding.claim().clone());
+        let occupied = || self.state.occupancy.holder(ip);
+        held.or_else(|| occupied().map(|key| LeaseName::claim(&key.namespace, &key.name)))
     }
 
-    /// Who has `ip` by the best right.
+    /// The service that has `ip` by the best right.
     pub(super) fn first_of(&self, ip: IpAddr) -> Option<&'a ServiceKey> {
-        self.held.get(&ip)?.parties.first().map(|party| party.key)
+        self.held.get(&ip)?.first()
     }
 
     /// Whether `key` has `ip`.
     pub(super) fn has(&self, ip: IpAddr, key: &ServiceKey) -> bool {
-        self.held.get(&ip).is_some_and(|holding| holding.parties.iter().any(|p| p.key == key))
+        self.held.get(&ip).is_some_and(|holding| holding.has(key))
     }
 
     /// The claim for a service that gets `ip` and has nothing yet: its own, unless others have
@@ -180,13 +180,13 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Why `party` does not share the address of this family that the elder ones of its key have; none
-    /// where it has that, or could.
+    /// The reason for which `party` does not share the address of this family that the older services of its
+    /// key have; none where it has that, or could.
     pub(super) fn apart(&self, party: &Party<'a>, family: Family) -> Option<Apart> {
         let address = self.meeting.eldest(party, family)?;
         let holding = self.held.get(&address).filter(|_| !self.has(address, party.key))?;
         let (owner, clash) = holding.clash(party, None)?;
-        // That of another namespace is nothing that it could have expected.
+        // A service does not expect to share with one of another namespace.
         let near = owner.namespace == party.key.namespace
             || self.borders(address).sharing == Sharing::AnyNamespace;
         near.then(|| Apart { address, owner: owner.clone(), clash })
@@ -197,6 +197,7 @@ impl<'a> Space<'a> {
         (!self.lent.contains(&service.own_claim)).then_some(&service.own_claim)
     }
 
+    /// The rules of the pool that owns `ip` about sharing.
     fn borders(&self, ip: IpAddr) -> Borders<'a> {
         match self.state.pool_map.holder(ip) {
             Some((pool, domain)) => Borders { pool: Some(pool), sharing: domain.rules.sharing },
@@ -204,9 +205,9 @@ impl<'a> Space<'a> {
         }
     }
 
-    // === what keeps somebody from an address ===
+    // === obstacles ===
 
-    /// What keeps `party` from getting `ip` under `claim`.
+    /// The obstacle that keeps `party` from getting `ip` under `claim`.
     pub(super) fn obstacle(
         &self,
         ip: IpAddr,
@@ -248,7 +249,7 @@ impl<'a> Space<'a> {
         Some(Failure::Releasing { address: ip, by: format!("claim {other}") })
     }
 
-    // === what is free ===
+    // === free addresses ===
 
     /// An address that others of its kind have under `claim` and `party` may join.
     pub(super) fn joinable(
@@ -322,8 +323,8 @@ impl<'a> Space<'a> {
         Family::of(ip) == family && self.state.pool_map.owner(ip) == Some(pool)
     }
 
-    /// The lowest address of `pool` that is free and did not become so of late; else the one that
-    /// has been free for longest. It is not held yet.
+    /// The lowest free address of `pool` that is not in quarantine; else the one that was freed first. It is
+    /// not held yet.
     pub(super) fn vacant(&mut self, pool: &'a str, family: Family) -> Option<IpAddr> {
         let domain = self.state.pool_map.domain(pool)?;
         let mut cursor = self
@@ -331,7 +332,7 @@ impl<'a> Space<'a> {
             .remove(&(pool, family))
             .unwrap_or_else(|| Cursor::new(domain.ranges(family), self.state.occupancy));
         while let Some(ip) = cursor.next {
-            if !cursor.is_settled(ip) && !self.is_used(ip, &domain.rules) {
+            if !cursor.is_occupied(ip) && !self.is_used(ip, &domain.rules) {
                 if self.is_releasing(ip) {
                     cursor.releasing = cursor.releasing.or(Some(ip));
                 } else if !self.state.quarantine.contains_key(&ip) {
@@ -342,10 +343,11 @@ impl<'a> Space<'a> {
         }
         let found = cursor.next;
         self.cursors.insert((pool, family), cursor);
-        found.or_else(|| self.rested(pool, domain, family))
+        found.or_else(|| self.quarantined(pool, domain, family))
     }
 
-    fn rested(&mut self, pool: &'a str, domain: &Domain, family: Family) -> Option<IpAddr> {
+    /// The usable address in quarantine that was freed first.
+    fn quarantined(&mut self, pool: &'a str, domain: &Domain, family: Family) -> Option<IpAddr> {
         loop {
             let ip = self.quarantine.get(&(pool, family))?.front().copied()?;
             let usable = self.state.pool_map.unusable(ip).is_none();

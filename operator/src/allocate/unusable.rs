@@ -1,5 +1,5 @@
-//! Addresses that no host can have: a node would take one and nobody would reach it there, or every router of
-//! the segment would answer for it.
+//! Addresses that no host can use: no client would reach a node that has one, or every router of the segment
+//! would answer for it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,13 +8,13 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use leasehold_crds::range::{IpRange, RESERVED};
 
-/// What no host can have in the subnets that nodes are in, beside what is reserved.
+/// The addresses that no host can use in the subnets of nodes, beside the reserved ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unusable {
     of_subnets: BTreeMap<IpAddr, Why>,
 }
 
-/// Why no host can have an address.
+/// The reason for which no host can use an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It is reserved for this.
@@ -46,8 +46,8 @@ impl fmt::Display for Why {
 }
 
 impl Unusable {
-    /// By these addresses of nodes with their prefix lengths. Point-to-point links have no address for all of
-    /// them (RFC 3021, RFC 6164).
+    /// The unusable addresses of the subnets of these node addresses. Point-to-point links have none (RFC 3021,
+    /// RFC 6164).
     pub fn new(addresses: impl Iterator<Item = IpNet>) -> Self {
         let wide = addresses.filter(|net| net.max_prefix_len() - net.prefix_len() > 1);
         let mut of_subnets = BTreeMap::new();
@@ -65,14 +65,14 @@ impl Unusable {
         Self { of_subnets }
     }
 
-    /// Why no host can have `ip`, if none can.
+    /// The reason for which no host can use `ip`, if none can.
     pub fn why(&self, ip: IpAddr) -> Option<Why> {
         let mut reserved = RESERVED.iter().filter(|(range, _)| range.contains(ip));
         let reserved = reserved.next().map(|(_, what)| Why::Reserved(what));
         reserved.or_else(|| self.of_subnets.get(&ip).copied())
     }
 
-    /// What of `range` no host can have.
+    /// The parts of `range` that no host can use.
     pub(super) fn within(&self, range: IpRange) -> impl Iterator<Item = (IpRange, Why)> {
         let reserved = RESERVED.iter().filter_map(move |(reserved, what)| {
             Some((range.intersection(reserved)?, Why::Reserved(what)))

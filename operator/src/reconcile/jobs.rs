@@ -1,4 +1,4 @@
-//! What is to be written: the plan against what is there.
+//! The pass that finds jobs: the plan against the objects as they are.
 
 use std::collections::BTreeSet;
 

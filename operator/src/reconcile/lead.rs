@@ -74,7 +74,7 @@ pub struct Context {
     pub metrics: Metrics,
     /// The health.
     pub health: HealthBoard,
-    /// What the page asks; the active replica answers.
+    /// The questions of the page; the active replica answers.
     pub questions: Arc<Mutex<Questions<ClusterStatus>>>,
 }
 

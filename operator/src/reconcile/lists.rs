@@ -146,7 +146,7 @@ fn mentions<'a>(index: &'a Index, plan: &'a Plan) -> Vec<Mention<'a>> {
     mentions
 }
 
-/// Those of `asked` that `old` does not list, and no claim but `name` either.
+/// The addresses of `asked` that neither `old` lists, nor any claim but `name`.
 fn free(index: &Index, name: &LeaseName, asked: Asked<'_>, old: &AddressSet) -> AddressSet {
     let missing = asked.addresses().filter(|ip| !old.contains(ip));
     missing.filter(|ip| index.listed().of(*ip).all(|other| other == name)).collect()

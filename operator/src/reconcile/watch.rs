@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::client::WATCH_SECONDS;
 
-/// What the operator watches.
+/// The kinds that the operator watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Services, in all namespaces.
@@ -68,7 +68,7 @@ impl Kind {
 /// An event of one watch. Boxed: a Node is large, and most events are about small things.
 pub type Observed<K> = Box<Event<DeserializeGuard<K>>>;
 
-/// What a watch brings.
+/// A change that a watch brings.
 #[derive(Debug)]
 pub enum Change {
     /// About a Service.
