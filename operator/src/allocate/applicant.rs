@@ -43,7 +43,7 @@ impl<'a> Applicant<'a> {
     /// The pool of an address that the service has.
     pub(super) fn pool_of(&self, ip: IpAddr, demand: &Demand<'a>) -> Option<&'a str> {
         let owner = self.state.pool_map.owner(ip);
-        demand.pool.or(owner).or(self.service.allocated_from.as_deref())
+        demand.pool().or(owner).or(self.service.allocated_from.as_deref())
     }
 
     /// The common pool of these addresses of the service: the one on record as long as one of them is

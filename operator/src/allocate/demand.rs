@@ -10,11 +10,21 @@ use super::state::Service;
 /// A request that is consistent with the pools as they are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Demand<'a> {
-    pub(super) addresses: ByFamily,
-    pub(super) pool: Option<&'a str>,
+    addresses: ByFamily,
+    pool: Option<&'a str>,
 }
 
 impl<'a> Demand<'a> {
+    /// The requested addresses.
+    pub(super) const fn addresses(&self) -> &ByFamily {
+        &self.addresses
+    }
+
+    /// The requested pool.
+    pub(super) const fn pool(&self) -> Option<&'a str> {
+        self.pool
+    }
+
     /// Checks the request of `service`.
     pub(super) fn of(service: &'a Service, pool_map: &'a PoolMap) -> Result<Self, Failure> {
         let request = service.request.as_ref().map_err(Failure::clone)?;

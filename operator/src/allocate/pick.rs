@@ -100,8 +100,8 @@ fn requested<'a>(
     space: &Space<'a>,
 ) -> Result<(), Failure> {
     let lacks = |ip: &IpAddr| !held.addresses().has(Family::of(*ip));
-    let mut wanted: Vec<IpAddr> = demand.addresses.iter().filter(lacks).collect();
-    // The claims of those that somebody has are given; the others follow.
+    let mut wanted: Vec<IpAddr> = demand.addresses().iter().filter(lacks).collect();
+    // The claims of addresses that a service has are given; the others follow.
     wanted.sort_by_key(|ip| space.claim_of(*ip).is_none());
     let mut from = draft.pool.zip(held.addresses().iter().next());
     for ip in wanted {
@@ -206,7 +206,7 @@ fn from_any_pool<'a>(
         *draft = joined;
         return lacking;
     }
-    if let Some(pool) = demand.pool {
+    if let Some(pool) = demand.pool() {
         draft.pool = Some(pool);
         return from_pool(applicant, pool, missing, draft, space);
     }
@@ -254,7 +254,7 @@ fn join<'a>(
         let Some((pool, domain)) = applicant.state.pool_map.holder(ip) else { continue };
         let Some(claim) = space.claim_of(ip) else { continue };
         if !missing.contains(&family)
-            || demand.pool.is_some_and(|asked| asked != pool)
+            || demand.pool().is_some_and(|asked| asked != pool)
             || space.has(ip, applicant.key)
             || space.obstacle(ip, &party, &claim).is_some()
             || closed(applicant, pool, domain).is_some()

@@ -74,7 +74,7 @@ fn replace<'a>(
     space: &mut Space<'a>,
 ) -> Result<Decision, Failure> {
     let replaced = || unoffered.iter().map(|retained| retained.address);
-    if let Some(requested) = replaced().find(|ip| demand.addresses.contains(*ip)) {
+    if let Some(requested) = replaced().find(|ip| demand.addresses().contains(*ip)) {
         return Err(Failure::OwnRequest(requested));
     }
     let rest = held.without(replaced());

@@ -70,10 +70,10 @@ fn fits<'a>(applicant: &Applicant<'a>, ip: IpAddr, demand: &Demand<'a>) -> bool 
     if !applicant.service.families.contains(&Family::of(ip)) || !(recorded.is_some() || adopted()) {
         return false;
     }
-    if demand.pool.is_some_and(|pool| owner != Some(pool) && recorded != Some(pool)) {
+    if demand.pool().is_some_and(|pool| owner != Some(pool) && recorded != Some(pool)) {
         return false;
     }
-    if let Some(asked) = demand.addresses.get(Family::of(ip)) {
+    if let Some(asked) = demand.addresses().get(Family::of(ip)) {
         return asked == ip;
     }
     // All addresses of a service are from one pool: a request for an address of another pool
@@ -83,7 +83,7 @@ fn fits<'a>(applicant: &Applicant<'a>, ip: IpAddr, demand: &Demand<'a>) -> bool 
         !applicant.service.present.contains(&wanted)
             && pool_map.owner(wanted).is_some_and(|owner| Some(owner) != pool)
     };
-    !demand.addresses.iter().any(moves)
+    !demand.addresses().iter().any(moves)
 }
 
 /// Those of its addresses that no pool offers to the service any more.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`watch`] | the streams of changes |
 //! | [`table`] | a table of the objects of one kind |
-//! | [`condition`] | conditions of any kind |
+//! | `condition` | conditions of any kind |
 //! | [`service`], [`pool`], [`policy`], [`leases`], [`endpoints`] | the row of each kind, and the write to it |
 //! | [`job`] | one write or deletion |
 //! | [`index`] | all that is known, and the plan for it |
@@ -17,7 +17,7 @@
 //! The table is in the order of imports: each module imports those above it only, as the test
 //! `architecture` checks.
 
-pub mod condition;
+mod condition;
 pub mod endpoints;
 pub mod index;
 pub mod job;
