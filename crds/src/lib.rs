@@ -9,11 +9,13 @@
 //! | [`selector`] | label selectors, and what is wrong with those that cannot be read |
 //! | [`range`] | address ranges as pools write them |
 //! | [`service`] | the load balancer class, annotations and requests on Services |
+//! | [`event`] | the reasons of events |
 //! | [`generated`] | the definitions as YAML |
 //! | [`lease`] | sessions and claims as `coordination.k8s.io/v1` Leases |
 //! | [`names`] | parsed names |
 
 pub mod addresses;
+pub mod event;
 pub mod generated;
 pub mod lease;
 pub mod names;

@@ -9,6 +9,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use leasehold::explain::{ClaimRow, Obstacle, View, World, obstacle, state_of};
+use leasehold_crds::event::Reason;
 use leasehold_crds::lease::{LeaseName, annotation};
 use leasehold_crds::names::NodeName;
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ const TOOK: Duration = Duration::from_secs(4);
 /// The longest wait for the event with the reason of a refusal.
 const EVENT: Duration = Duration::from_secs(2);
 /// The reason of that event.
-const REFUSED: &str = "MoveRefused";
+const REFUSED: &str = Reason::MoveRefused.as_str();
 
 /// A move to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
+use leasehold_crds::event::Reason;
 use leasehold_crds::lease::{Claim, LeaseName, Session, Stored, millis};
 use leasehold_crds::names::NodeName;
 use leasehold_crds::service::{self, ALLOCATED};
@@ -14,9 +15,9 @@ use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 
 use crate::desired::{NodeObject, ServiceFacts, Slice, SliceFacts, Snapshot, governed};
 
-/// The reason of the condition [`ALLOCATED`] while somebody else undoes again and again what the operator
+/// The reason of the condition [`ALLOCATED`] while another client repeatedly reverts what the operator
 /// writes to the Service.
-pub const OTHER_WRITER: &str = "OtherWriter";
+pub const OTHER_WRITER: &str = Reason::OtherWriter.as_str();
 
 /// The objects of a cluster, as the API server lists them.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use kube::Client;
-use kube::runtime::events::{EventType, Recorder, Reporter};
+use kube::runtime::events::{Recorder, Reporter};
+use leasehold_crds::event::{Component, Reason};
 use leasehold_crds::lease::{Evidence, LeaseName};
 use leasehold_crds::names::NodeName;
 use tokio::sync::mpsc;
@@ -40,7 +41,7 @@ impl Reports {
     pub fn new(client: Client, node: &NodeName) -> (Self, impl Future<Output = ()> + use<>) {
         let (events, receiver) = mpsc::channel(WAITING);
         let reporter = Reporter {
-            controller: "leasehold.dev/speaker".to_owned(),
+            controller: Component::Speaker.controller().to_owned(),
             instance: Some(node.to_string()),
         };
         let reports = Self { node: node.clone(), events, exposure: None };
@@ -156,24 +157,24 @@ fn log(fact: &Fact) {
 
 /// The events that a fact is to users, if they must know: one on each Service, or one on a Node.
 fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Notice> {
-    let of_services = |claim: &LeaseName, reason: &str, note: String| {
+    let of_services = |claim: &LeaseName, reason: Reason, note: String| {
         Notice::of_services(claim, services, reason, &note)
     };
     match fact {
         Fact::AddressConflict { claim, address, cause } => {
             let note = format!("conflict about {address}: {cause}");
-            of_services(&claim, "AddressConflict", note)
+            of_services(&claim, Reason::AddressConflict, note)
         }
         Fact::AddressRefused { claim, cause } => {
             let note = format!("{here} cannot hold the address: {cause}");
-            of_services(&claim, "AddressRefused", note)
+            of_services(&claim, Reason::AddressRefused, note)
         }
         Fact::OldOwnerAnswers { claim, mac, address } => {
             let note = format!(
                 "{mac}, the former owner of {address}, still answers for it: {here} repeats its \
                  announcements until that host stops. If this persists, check the speaker of that host"
             );
-            of_services(&claim, "OldOwnerAnswers", note)
+            of_services(&claim, Reason::OldOwnerAnswers, note)
         }
         Fact::WireBlind { interface, blind: true } => {
             let note = format!(
@@ -182,14 +183,14 @@ fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Not
                  isolation, so failed owners are replaced only when their sessions expire. Connect a \
                  gateway or another host that answers ARP or Neighbor Solicitations to the segment"
             );
-            vec![Notice::of_node(here, EventType::Warning, "WirePathOff", "Listen", note)]
+            vec![Notice::of_node(here, Reason::WirePathOff, note)]
         }
         Fact::WireBlind { interface, blind: false } => {
             let note = format!(
                 "another host answers on the segment of {interface}: owners that stop answering are \
                  replaced immediately"
             );
-            vec![Notice::of_node(here, EventType::Normal, "WirePathOn", "Listen", note)]
+            vec![Notice::of_node(here, Reason::WirePathOn, note)]
         }
         Fact::ClientsUnanswered { owner, interface, unanswered: true } => {
             let note = format!(
@@ -199,8 +200,7 @@ fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Not
                  net.ipv4.conf.INTERFACE.rp_filter=2 and arp_filter=0 on the interface with the \
                  addresses; `kubectl leasehold check` shows details"
             );
-            let (on, reason) = (&owner.node, "ClientsNotAnswered");
-            vec![Notice::of_node(on, EventType::Warning, reason, "Listen", note)]
+            vec![Notice::of_node(&owner.node, Reason::ClientsNotAnswered, note)]
         }
         Fact::ProxySilent { silent: true } => {
             let note = "kube-proxy has stopped answering health checks: this node takes only addresses \
@@ -208,11 +208,11 @@ fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Not
                         persists. Check the kube-proxy of the node; if you have replaced kube-proxy, \
                         restart the speaker"
                 .to_owned();
-            vec![Notice::of_node(here, EventType::Warning, "KubeProxySilent", "Check", note)]
+            vec![Notice::of_node(here, Reason::KubeProxySilent, note)]
         }
         Fact::ProxySilent { silent: false } => {
             let note = "kube-proxy answers health checks again".to_owned();
-            vec![Notice::of_node(here, EventType::Normal, "KubeProxyAnswers", "Check", note)]
+            vec![Notice::of_node(here, Reason::KubeProxyAnswers, note)]
         }
         Fact::RulesLate { claim, waited } => {
             let note = format!(
@@ -221,11 +221,11 @@ fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Not
                  {here}",
                 waited.as_secs_f64()
             );
-            of_services(&claim, "RulesLate", note)
+            of_services(&claim, Reason::RulesLate, note)
         }
         Fact::MoveRefused { claim, node, cause } => {
             let note = format!("the move to {node} was refused: {cause}");
-            of_services(&claim, "MoveRefused", note)
+            of_services(&claim, Reason::MoveRefused, note)
         }
         Fact::Fenced { owner, silence } => {
             let sign = match silence.evidence {
@@ -237,7 +237,7 @@ fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Not
                  Search the logs of the speakers for {owner}",
                 silence.lasted.as_secs_f64()
             );
-            vec![Notice::of_node(&owner.node, EventType::Warning, "Fenced", "Watch", note)]
+            vec![Notice::of_node(&owner.node, Reason::Fenced, note)]
         }
         Fact::SessionAcquired { .. }
         | Fact::SessionLost { .. }
@@ -255,7 +255,7 @@ fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Not
 fn exposure_notice(exposure: Option<&Exposure>, here: &NodeName) -> Notice {
     let Some(Exposure { addresses, cause }) = exposure else {
         let note = "host protection works again".to_owned();
-        return Notice::of_node(here, EventType::Normal, "HostProtected", "Protect", note);
+        return Notice::of_node(here, Reason::HostProtected, note);
     };
     let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let effect = if addresses.is_empty() {
@@ -269,7 +269,7 @@ fn exposure_notice(exposure: Option<&Exposure>, here: &NodeName) -> Notice {
          retries every second. To disable host protection, set `hostProtection: Disabled` in an \
          AnnouncementPolicy"
     );
-    Notice::of_node(here, EventType::Warning, "HostExposed", "Protect", note)
+    Notice::of_node(here, Reason::HostExposed, note)
 }
 
 async fn record(
@@ -349,7 +349,13 @@ pub(super) mod tests {
     pub(in crate::report) fn shown(Notice { object, event }: Notice) -> String {
         let place = [object.kind, object.namespace, object.name, object.uid];
         let place = place.map(|part| part.unwrap_or_else(|| "-".to_owned())).join("/");
-        format!("{:?} {} on {place}: {}", event.type_, event.reason, event.note.unwrap())
+        let (reason, type_) = (event.reason, event.type_);
+        let listed = Reason::ALL.iter().map(|it| it.entry()).find(|it| {
+            (it.reason, it.type_, it.component) == (&reason, type_, Component::Speaker)
+                && place.starts_with(it.object)
+        });
+        assert!(listed.is_some(), "{type_:?} {reason} on {place} is not in the reference");
+        format!("{type_:?} {reason} on {place}: {}", event.note.unwrap())
     }
 
     #[test]

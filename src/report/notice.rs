@@ -1,7 +1,8 @@
 //! Kubernetes Events and the objects that they are about.
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::{Event, EventType};
+use kube::runtime::events::Event;
+use leasehold_crds::event::{Entry, Reason};
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
 
@@ -14,37 +15,30 @@ pub(super) struct Notice {
 }
 
 impl Notice {
-    /// Warnings on the Services of a claim; if it lists none, on the one that it is named after.
+    /// Events on the Services of a claim; if it lists none, on the one that it is named after.
     pub(super) fn of_services(
         claim: &LeaseName,
         services: &[impl AsRef<str>],
-        reason: &str,
+        reason: Reason,
         note: &str,
     ) -> Vec<Self> {
         let listed = services.iter().filter_map(|named| named.as_ref().split_once('/'));
         let named = claim.service().filter(|_| services.is_empty());
-        let warning = |(namespace, name): (&str, &str)| Self {
+        let of_one = |(namespace, name): (&str, &str)| Self {
             object: service(namespace, name),
-            event: event(EventType::Warning, reason, "Announce", note.to_owned()),
+            event: event(reason, note.to_owned()),
         };
-        listed.chain(named).map(warning).collect()
+        listed.chain(named).map(of_one).collect()
     }
 
-    /// A normal event on a Service, named `namespace/name`.
-    pub(super) fn of_named(named: &str, reason: &str, note: String) -> Option<Self> {
+    /// An event on a Service, named `namespace/name`.
+    pub(super) fn of_named(named: &str, reason: Reason, note: String) -> Option<Self> {
         let (namespace, name) = named.split_once('/')?;
-        let event = event(EventType::Normal, reason, "Announce", note);
-        Some(Self { object: service(namespace, name), event })
+        Some(Self { object: service(namespace, name), event: event(reason, note) })
     }
 
     /// An event on a Node, which is referred to as the kubelet does: with its name for a uid.
-    pub(super) fn of_node(
-        on: &NodeName,
-        type_: EventType,
-        reason: &str,
-        action: &str,
-        note: String,
-    ) -> Self {
+    pub(super) fn of_node(on: &NodeName, reason: Reason, note: String) -> Self {
         let object = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),
@@ -52,7 +46,7 @@ impl Notice {
             uid: Some(on.to_string()),
             ..ObjectReference::default()
         };
-        Self { object, event: event(type_, reason, action, note) }
+        Self { object, event: event(reason, note) }
     }
 }
 
@@ -66,7 +60,8 @@ fn service(namespace: &str, name: &str) -> ObjectReference {
     }
 }
 
-fn event(type_: EventType, reason: &str, action: &str, note: String) -> Event {
+fn event(reason: Reason, note: String) -> Event {
+    let Entry { reason, type_, action, .. } = reason.entry();
     let (reason, action) = (reason.to_owned(), action.to_owned());
     Event { type_, reason, note: Some(note), action, secondary: None }
 }

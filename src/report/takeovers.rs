@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use kube::runtime::events::EventType;
+use leasehold_crds::event::Reason;
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::notice::Notice;
@@ -100,12 +100,12 @@ fn of_service(service: &str, taken: &Taken, here: &NodeName) -> Option<Notice> {
     let took = took.as_secs_f64();
     let (reason, note) = match (&story.from, why(story.cause)) {
         (Some(OwnerId { node, .. }), _) if story.cause == Cause::Move => {
-            ("Moved", format!("{announced}, handed over by {node} in {took:.3} s"))
+            (Reason::Moved, format!("{announced}, handed over by {node} in {took:.3} s"))
         }
         (Some(OwnerId { node, .. }), why) => {
-            ("TakenOver", format!("{announced}, {took:.3} s after {node} {why}"))
+            (Reason::TakenOver, format!("{announced}, {took:.3} s after {node} {why}"))
         }
-        (None, _) => ("Announced", announced),
+        (None, _) => (Reason::Announced, announced),
     };
     Notice::of_named(service, reason, note)
 }
@@ -129,17 +129,17 @@ fn of_node(from: &OwnerId, cause: Cause, taken: &[Taken], here: &NodeName) -> No
         counted(taken),
         why(cause)
     );
-    let type_ = match cause {
-        Cause::Silence | Cause::Expiry | Cause::Outage => EventType::Warning,
-        Cause::New | Cause::Release | Cause::Move | Cause::Edit => EventType::Normal,
+    let reason = match cause {
+        Cause::Silence | Cause::Expiry | Cause::Outage => Reason::NodeTakenOver,
+        Cause::New | Cause::Release | Cause::Move | Cause::Edit => Reason::NodeReleased,
     };
-    Notice::of_node(&from.node, type_, "TakenOver", "Announce", note)
+    Notice::of_node(&from.node, reason, note)
 }
 
 /// On this node, where many were new or handed over.
 fn of_many(taken: &[Taken], here: &NodeName) -> Notice {
     let note = format!("{here} announces {}", counted(taken));
-    Notice::of_node(here, EventType::Normal, "Announced", "Announce", note)
+    Notice::of_node(here, Reason::NodeAnnounces, note)
 }
 
 /// `33 Services (web/shop, web/blog, ...)`

@@ -24,6 +24,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use leasehold::api::causes;
+use leasehold_crds::event::Reason;
 use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
 
 use crate::client::{CallError, call};
@@ -176,12 +177,7 @@ impl Deployer {
 
     async fn tell(&self, trouble: &str) {
         tracing::warn!("the speakers are not deployed as they should be: {trouble}; retrying");
-        let notice = Notice {
-            warning: true,
-            reason: "SpeakersNotDeployed",
-            action: "Deploy",
-            note: trouble.to_owned(),
-        };
+        let notice = Notice { reason: Reason::SpeakersNotDeployed, note: trouble.to_owned() };
         let deployment = ObjectReference {
             api_version: Some(Deployment::api_version(&()).into_owned()),
             kind: Some(Deployment::kind(&()).into_owned()),

@@ -19,6 +19,7 @@ use leasehold::api::watch_trouble;
 use leasehold::clock::Instant as BootTime;
 use leasehold::lease::UNSTEADY;
 use leasehold::report::ask::Questions;
+use leasehold_crds::event::Reason;
 use leasehold_crds::lease::LeaseName;
 use tokio::sync::{Mutex, watch};
 
@@ -26,11 +27,10 @@ use super::index::Index;
 use super::index::outstanding::{Listing, Pending};
 use super::job::{Job, Target};
 use super::jobs::jobs;
-use super::service::events::SILENT;
 use super::service::write::ServiceWrite;
 use super::watch::{Change, Kind, changes};
 use super::write::{Done, Writer};
-use crate::allocate::{ServiceKey, Usage};
+use crate::allocate::Usage;
 use crate::client::CallError;
 use crate::clock::{self, Instant, sleep_until};
 use crate::elect::Tenure;
@@ -532,10 +532,11 @@ impl Leader<'_> {
         reference: &k8s_openapi::api::core::v1::ObjectReference,
     ) {
         for notice in notices {
-            if notice.reason == SILENT && !self.may_report_silence() {
+            let silent = matches!(notice.reason, Reason::NotAnnounced | Reason::NotToBeAnnounced);
+            if silent && !self.may_report_silence() {
                 continue;
             }
-            tracing::info!(object, reason = notice.reason, "{}", notice.note);
+            tracing::info!(object, reason = notice.reason.as_str(), "{}", notice.note);
             if self.notices.len() < MAX_NOTICES {
                 let (events, notice) = (self.context.events.clone(), notice.clone());
                 let reference = reference.clone();

@@ -7,6 +7,7 @@ use kube::core::Selector;
 use kube::{Resource, ResourceExt};
 use leasehold::explain::first_of;
 use leasehold_crds::IPAddressPool;
+use leasehold_crds::event::Reason;
 use leasehold_crds::pool::{IPAddressPoolStatus, OVERLAPPING, READY, ServiceAllocation};
 use leasehold_crds::range::IpRange;
 use leasehold_crds::selector;
@@ -21,9 +22,9 @@ use crate::report::events::Notice;
 const SHOWN: usize = 8;
 
 /// The reason of `Ready` while entries cannot be used, and of the event that tells of it.
-const INVALID_ADDRESSES: &str = "InvalidAddresses";
+const INVALID_ADDRESSES: &str = Reason::InvalidAddresses.as_str();
 /// The reason of `Ready` while selectors cannot be read, and of the event that tells of it.
-const INVALID_SELECTOR: &str = "InvalidSelector";
+const INVALID_SELECTOR: &str = Reason::InvalidSelector.as_str();
 
 /// The row of a pool.
 #[derive(Clone, Debug, PartialEq)]
@@ -152,13 +153,11 @@ impl PoolRow {
             let news = old(&condition.type_).is_none_or(|old| old.message != condition.message);
             if condition.status == bad && news {
                 notices.push(Notice {
-                    warning: true,
                     reason: match condition.reason.as_str() {
-                        INVALID_SELECTOR => INVALID_SELECTOR,
-                        INVALID_ADDRESSES => INVALID_ADDRESSES,
-                        _ => OVERLAPPING,
+                        INVALID_SELECTOR => Reason::InvalidSelector,
+                        INVALID_ADDRESSES => Reason::InvalidAddresses,
+                        _ => Reason::Overlapping,
                     },
-                    action: "ReadPool",
                     note: condition.message.clone(),
                 });
             }

@@ -2,22 +2,19 @@
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event, Recorder, Reporter};
+use leasehold_crds::event::{Component, Entry, Reason};
 
 use crate::client::call;
 
 /// The controller that events, conditions and fields name.
-pub const CONTROLLER: &str = "leasehold-operator";
+pub const CONTROLLER: &str = Component::Operator.controller();
 
 /// One event to publish. Only changes are events, so that a state that lasts makes no stream of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notice {
-    /// Whether people should act.
-    pub warning: bool,
-    /// One word: what happened.
-    pub reason: &'static str,
-    /// One word: what the operator was doing.
-    pub action: &'static str,
+    /// Its reason, which also gives type and action.
+    pub reason: Reason,
     /// The sentence.
     pub note: String,
 }
@@ -39,17 +36,18 @@ impl EventSink {
     /// Publishes `notice` about `object`. A failure is logged and nothing else: the condition on the
     /// object says the same.
     pub async fn publish(&self, notice: &Notice, object: &ObjectReference) {
+        let Entry { type_, reason, action, .. } = notice.reason.entry();
         let event = Event {
-            type_: if notice.warning { EventType::Warning } else { EventType::Normal },
-            reason: notice.reason.to_owned(),
+            type_,
+            reason: reason.to_owned(),
             note: Some(truncated(&notice.note)),
-            action: notice.action.to_owned(),
+            action: action.to_owned(),
             secondary: None,
         };
         // A recorder that is kept takes an event with another note for a repetition of the first.
         let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
         if let Err(error) = call(recorder.publish(&event, object)).await {
-            tracing::warn!(%error, reason = notice.reason, "cannot publish an event");
+            tracing::warn!(%error, reason, "cannot publish an event");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use leasehold::explain::{self, OTHER_WRITER};
+use leasehold_crds::event::Reason;
 
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::service::{ALLOCATED, ANNOUNCED};
@@ -16,9 +17,9 @@ use crate::reconcile::condition::{self, Verdict};
 use crate::reconcile::leases::Announcer;
 
 /// The reason of the condition while all is well, and of the event that reports it.
-pub(super) const ASSIGNED: &str = "AddressAssigned";
+pub(super) const ASSIGNED: &str = Reason::AddressAssigned.as_str();
 /// The reason of the condition, and of the event, while an address is retained that no pool offers any more.
-pub(super) const RETAINED: &str = "AddressKept";
+pub(super) const RETAINED: &str = Reason::AddressKept.as_str();
 
 /// The reason of the condition, and of the event, while a rival repeatedly reverts our writes.
 pub(super) const CONTESTED: &str = OTHER_WRITER;

@@ -3,27 +3,17 @@
 use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use leasehold_crds::event::Reason;
 
-use super::conditions::{
-    ASSIGNED, Assignment, CONTESTED, NO_OWNER, NOT_ANSWERED, RETAINED, contested, list, refused,
-    retained,
-};
+use super::conditions::{Assignment, NO_OWNER, NOT_ANSWERED, contested, list, refused, retained};
 use super::rivals::Contest;
 use crate::allocate::{Decision, Failure, Lost, ServiceKey};
 use crate::reconcile::condition::Verdict;
 use crate::report::events::Notice;
 
-/// The reason of the event for a Service that no node announces.
-pub(in crate::reconcile) const SILENT: &str = "NotAnnounced";
-
 /// The event that reports a rival, once.
 pub(super) fn of_contest(contest: Contest<'_>) -> Option<Notice> {
-    (!contest.reported).then(|| Notice {
-        warning: true,
-        reason: CONTESTED,
-        action: "Restore",
-        note: contested(contest),
-    })
+    (!contest.reported).then(|| Notice { reason: Reason::OtherWriter, note: contested(contest) })
 }
 
 /// The event for the change of the condition from `before`: none for a reason that it gave already, or that
@@ -35,12 +25,12 @@ pub(super) fn of_announcement(
 ) -> Option<Notice> {
     let same = before.is_some_and(|it| it.status == "False" && it.reason == verdict.reason);
     let news = !verdict.status && !same && !decision.addresses.is_empty();
-    news.then(|| Notice {
-        warning: [NO_OWNER, NOT_ANSWERED].contains(&verdict.reason),
-        reason: SILENT,
-        action: "Announce",
-        note: verdict.message.clone(),
-    })
+    let reason = if [NO_OWNER, NOT_ANSWERED].contains(&verdict.reason) {
+        Reason::NotAnnounced
+    } else {
+        Reason::NotToBeAnnounced
+    };
+    news.then(|| Notice { reason, note: verdict.message.clone() })
 }
 
 /// The events for the change from the addresses that a Service had, and from its condition, to `decision`.
@@ -54,16 +44,11 @@ pub(super) fn notices(
     let mut notices: Vec<Notice> = addresses(had, decision).into_iter().collect();
     let passes = decision.failure.as_ref().is_none_or(Failure::passes);
     if let Some(note) = refused(key, decision).filter(|_| !said_already && !passes) {
-        notices.push(Notice {
-            warning: true,
-            reason: "AllocationFailed",
-            action: "Allocate",
-            note,
-        });
+        notices.push(Notice { reason: Reason::AllocationFailed, note });
     }
     let reported = |note: &String| condition.is_some_and(|old| old.message.contains(note));
     if let Some(note) = retained(key, decision).filter(|note| !reported(note)) {
-        notices.push(Notice { warning: true, reason: RETAINED, action: "Allocate", note });
+        notices.push(Notice { reason: Reason::AddressKept, note });
     }
     notices
 }
@@ -71,9 +56,7 @@ pub(super) fn notices(
 /// The event for a Service that is no longer ours.
 pub(super) fn released(present: &[IpAddr]) -> Option<Notice> {
     (!present.is_empty()).then(|| Notice {
-        warning: false,
-        reason: "AddressReleased",
-        action: "Release",
+        reason: Reason::AddressReleased,
         note: format!("released {}: Leasehold no longer serves this Service", list(present)),
     })
 }
@@ -85,15 +68,16 @@ fn addresses(had: &[IpAddr], decision: &Decision) -> Option<Notice> {
     if lost.is_empty() && decision.addresses.iter().all(|ip| had.contains(ip)) {
         return None;
     }
-    let (reason, action, mut note) = match (decision.addresses.is_empty(), lost.is_empty()) {
-        (true, _) => ("AddressReleased", "Release", format!("released {}", list(had))),
-        (false, true) => (ASSIGNED, "Allocate", Assignment(decision).to_string()),
+    let (reason, mut note) = match (decision.addresses.is_empty(), lost.is_empty()) {
+        (true, _) => (Reason::AddressReleased, format!("released {}", list(had))),
+        (false, true) => (Reason::AddressAssigned, Assignment(decision).to_string()),
         (false, false) => {
-            (ASSIGNED, "Allocate", format!("{}, instead of {}", Assignment(decision), list(&lost)))
+            let note = format!("{}, instead of {}", Assignment(decision), list(&lost));
+            (Reason::AddressAssigned, note)
         }
     };
     for Lost { address, owner, clash } in &decision.lost {
         note = format!("{note}; {address} belongs to Service {owner}{clash}");
     }
-    Some(Notice { warning: false, reason, action, note })
+    Some(Notice { reason, note })
 }

@@ -5,11 +5,12 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::LoadBalancerIngress;
 use k8s_openapi::jiff::Timestamp;
+use leasehold_crds::event::Reason;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::service::{ADDRESS_CLAIMS, ALLOCATED_FROM, CLAIM, Claims};
 use serde_json::json;
 
-use super::conditions::{self, ASSIGNED, CONTESTED, Report};
+use super::conditions::{self, Report};
 use super::events;
 use super::rivals::{Contest, Given};
 use super::{ServiceRow, VIP, is_vip};
@@ -65,7 +66,7 @@ impl ServiceWrite {
 
     /// Whether one of its events reports that a rival writes to the Service.
     pub(in crate::reconcile) fn reports_contest(&self) -> bool {
-        self.notices.iter().any(|notice| notice.reason == CONTESTED)
+        self.notices.iter().any(|notice| notice.reason == Reason::OtherWriter)
     }
 
     /// Whether `other` has the same effect.
@@ -170,7 +171,7 @@ impl ServiceRow {
             claims,
             message: Some(message),
             patch,
-            assigns: notices.iter().any(|notice| notice.reason == ASSIGNED),
+            assigns: notices.iter().any(|notice| notice.reason == Reason::AddressAssigned),
             notices,
             failure: failure.map(Failure::reason),
             only_reports: decided,

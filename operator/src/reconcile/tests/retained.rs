@@ -1,5 +1,6 @@
 //! Addresses that stay, addresses that rest, and pools that change.
 
+use leasehold_crds::event::Reason;
 use proptest::prelude::*;
 
 use super::*;
@@ -134,7 +135,7 @@ fn a_pool_with_a_selector_that_cannot_be_read_says_so_and_hurts_no_other() {
          `team` has the invalid operator `Near`: use In, NotIn, Exists, or DoesNotExist; until you \
          correct the pool, it serves no Service"
     );
-    assert_eq!(write.notices[0].reason, "InvalidSelector");
+    assert_eq!(write.notices[0].reason, Reason::InvalidSelector);
 }
 
 #[test]
