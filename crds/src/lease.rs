@@ -40,66 +40,91 @@ pub const SESSION_NAMESPACE: &str = "leasehold-sessions";
 
 /// The annotations of our leases.
 pub mod annotation {
-    /// Claim: the services whose addresses it governs, as `namespace/name`, separated by commas.
-    pub const SERVICES: &str = "leasehold.dev/services";
-    /// Claim: the uids of these services, in their order: one that is deleted and created anew under the
-    /// same name is another.
-    pub const SERVICE_UIDS: &str = "leasehold.dev/service-uids";
-    /// Claim: the addresses, separated by commas.
-    pub const ADDRESSES: &str = "leasehold.dev/addresses";
-    /// Claim: the pool that they are from, as the services say it.
-    pub const POOL: &str = crate::service::ALLOCATED_FROM;
-    /// Claim: those of the addresses that the operator takes from its services, separated by commas: the
-    /// holder gives them up. What merely vanishes from a service is not meant.
-    pub const WITHDRAWN: &str = "leasehold.dev/withdrawn-addresses";
-    /// Claim: the interface that carries the addresses on the holder.
-    pub const INTERFACE: &str = "leasehold.dev/interface";
-    /// Claim: the MAC address of that interface.
-    pub const MAC: &str = "leasehold.dev/mac";
-    /// Claim: the session under which it is held, as `<uid>/<transitions>`.
-    pub const SESSION: &str = "leasehold.dev/session";
-    /// Claim and session: why it last changed, for people.
-    pub const CAUSE: &str = "leasehold.dev/cause";
-    /// Claim: to whom the holder hands over, as `<node> <session> <transitions of the claim>`.
-    pub const SUCCESSOR: &str = "leasehold.dev/successor";
-    /// Claim: how long the last change took, from its first sign until the addresses were announced, as
-    /// `118ms`; written with the next refresh.
-    pub const TOOK: &str = "leasehold.dev/took";
-    /// Claim: the node to which the holder is to hand over; written by people (`kubectl leasehold
-    /// move`), removed by the holder when it is done or cannot be.
-    pub const MOVE_TO: &str = "leasehold.dev/move-to";
-    /// Session: `true` while the node is to own nothing; written and removed by people (`kubectl
-    /// leasehold drain`).
-    pub const DRAIN: &str = "leasehold.dev/drain";
-    /// Session: addresses of services that hosts announced that are no speakers, and their MAC addresses,
-    /// as `<address> <MAC>` separated by commas: those that were heard in the last ten minutes.
-    pub const FOREIGN: &str = "leasehold.dev/foreign-announcers";
-    /// Session: the nodes that own addresses and do not answer this one as they would have to answer clients,
-    /// separated by commas.
-    pub const UNANSWERING: &str = "leasehold.dev/unanswering-owners";
-    /// Session: `true` where the speaker announces although its Node has the label
-    /// `node.kubernetes.io/exclude-from-external-load-balancers`.
-    pub const IGNORES_EXCLUDE_LABEL: &str = "leasehold.dev/ignores-exclude-label";
-    /// Session, and the operator's election lease: what is logged instead of what the process was started
-    /// with, as tracing filters; written and removed by people.
-    pub const LOG: &str = "leasehold.dev/log";
-    /// Session that was fenced: which sign of life was missing, `wire` or `lease`, and for how long,
-    /// as `wire 83ms`.
-    pub const SILENCE: &str = "leasehold.dev/silence";
-    /// Session: which boot of which machine, as `<machine id>/<boot id>`.
-    pub const INCARNATION: &str = "leasehold.dev/incarnation";
-    /// Session: the node's interfaces that can announce, with MAC and addresses, as JSON.
-    pub const INTERFACES: &str = "leasehold.dev/interfaces";
-    /// Session: the MAC addresses of such interfaces whose link is down, separated by commas.
-    pub const LINKS_DOWN: &str = "leasehold.dev/links-down";
-    /// Session: `silent` while the node's kube-proxy, which answered before, does not: it takes only what no
-    /// other node can.
-    pub const SERVICE_PROXY: &str = "leasehold.dev/service-proxy";
-    /// Session: `true` while the speaker restarts and its addresses are to stay.
-    pub const RESTARTING: &str = "leasehold.dev/restarting";
-    /// Session: how often the node was fenced lately. From three on it takes orphans after all others;
-    /// remove it and it takes them as any other.
-    pub const FENCES: &str = "leasehold.dev/fences";
+    use crate::annotation::entries;
+
+    entries! {
+        ANNOTATIONS:
+        SERVICES = "leasehold.dev/services", on [Claim] by "operator",
+            "`NAMESPACE/NAME`, comma-separated",
+            "The Services of the claim.";
+        SERVICE_UIDS = "leasehold.dev/service-uids", on [Claim] by "operator",
+            "UIDs, comma-separated, in the order of `leasehold.dev/services`",
+            "The objects: a Service that is deleted and created again under its name is another one.";
+        ADDRESSES = "leasehold.dev/addresses", on [Claim] by "operator",
+            "IP addresses, comma-separated",
+            "The addresses of the claim. No address is on two claims.";
+        POOL = crate::service::ALLOCATED_FROM, on [Claim] by "operator",
+            "name of an IPAddressPool",
+            "The pool of the addresses.";
+        WITHDRAWN = "leasehold.dev/withdrawn-addresses", on [Claim] by "operator",
+            "IP addresses, comma-separated",
+            "The addresses that the operator takes back from the Services: the owner releases them. An \
+             address that only disappears from a Service stays.";
+        INTERFACE = "leasehold.dev/interface", on [Claim] by "owner",
+            "name of an interface",
+            "The interface of the owner that carries the addresses.";
+        MAC = "leasehold.dev/mac", on [Claim] by "owner",
+            "MAC address",
+            "The MAC address of that interface.";
+        SESSION = "leasehold.dev/session", on [Claim] by "owner",
+            "`UID/TRANSITIONS` of a session Lease",
+            "The session of the owner. The claim is valid while that session has a holder under this UID \
+             and number of transitions.";
+        CAUSE = "leasehold.dev/cause", on [Claim, Session] by "speaker; on a new claim the operator",
+            "text",
+            "The cause of the last change of owner, or of the end of a session.";
+        SUCCESSOR = "leasehold.dev/successor", on [Claim] by "owner",
+            "`NODE SESSION TRANSITIONS`",
+            "The node to which the owner hands over, its session, and the transitions of the claim for \
+             which this holds.";
+        TOOK = "leasehold.dev/took", on [Claim] by "owner",
+            "milliseconds, such as `118ms`",
+            "The duration of the last change of owner, from its first sign until the new owner had announced \
+             the addresses. Written with the next refresh of the claim.";
+        MOVE_TO = "leasehold.dev/move-to", on [Claim] by "user (`kubectl leasehold move`)",
+            "name of a node",
+            "A requested move. The owner removes the annotation when the move is complete or impossible.";
+        DRAIN = "leasehold.dev/drain", on [Session] by "user (`kubectl leasehold drain`, `undrain`)",
+            "`true`",
+            "The node hands over its addresses, and takes none until the annotation is removed.";
+        FOREIGN = "leasehold.dev/foreign-announcers", on [Session] by "speaker",
+            "`ADDRESS MAC`, comma-separated",
+            "Addresses of Services that hosts other than speakers announced in the last ten minutes, with the \
+             MAC addresses of these hosts.";
+        UNANSWERING = "leasehold.dev/unanswering-owners", on [Session] by "speaker",
+            "names of nodes, comma-separated",
+            "The owners that answer the probes of this node, but not requests such as clients send them.";
+        IGNORES_EXCLUDE_LABEL = "leasehold.dev/ignores-exclude-label", on [Session] by "speaker",
+            "`true`",
+            "The speaker runs with `--ignore-exclude-label`.";
+        LOG = "leasehold.dev/log", on [Session, Election] by "user",
+            "filter in the syntax of tracing, such as `info,leasehold=debug`",
+            "The log filter that replaces `--log` while the annotation exists.";
+        SILENCE = "leasehold.dev/silence", on [Session] by "speaker that fenced",
+            "`wire` or `lease`, and a duration, such as `wire 83ms`",
+            "On a fenced session: the missing sign of life (answers to probes, or renewals), and for how long \
+             it was missing.";
+        INCARNATION = "leasehold.dev/incarnation", on [Session] by "speaker",
+            "`MACHINE-ID/BOOT-ID`",
+            "The boot of the machine that holds the session.";
+        INTERFACES = "leasehold.dev/interfaces", on [Session] by "speaker",
+            "JSON list",
+            "The interfaces of the node that can announce, with MAC address, MTU, subnets, and routes.";
+        LINKS_DOWN = "leasehold.dev/links-down", on [Session] by "speaker",
+            "MAC addresses, comma-separated",
+            "The MAC addresses of such interfaces without a carrier.";
+        SERVICE_PROXY = "leasehold.dev/service-proxy", on [Session] by "speaker",
+            "`silent`",
+            "The kube-proxy of the node has stopped answering health checks: the node takes only addresses \
+             that no other node can take.";
+        RESTARTING = "leasehold.dev/restarting", on [Session] by "speaker",
+            "`true`",
+            "The speaker restarts, and its addresses stay.";
+        FENCES = "leasehold.dev/fences", on [Session] by "speaker",
+            "number",
+            "The number of recent fences of the node. From three on, the node takes unowned claims after all \
+             others; remove the annotation to end this.";
+    }
 }
 
 /// A lease as the API server stores it.
@@ -234,8 +259,11 @@ fn read_millis(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::addresses::AddressSet;
+    use crate::annotation::Bearer;
 
     fn claim() -> Claim {
         Claim {
@@ -313,6 +341,19 @@ mod tests {
         assert_eq!(stored(&session()).record, session());
         let released = Claim { holder: None, session: None, successor: None, ..claim() };
         assert_eq!(stored(&released).record, released);
+    }
+
+    #[test]
+    fn every_annotation_of_a_lease_has_an_entry() {
+        for (bearer, written) in
+            [(Bearer::Claim, claim().annotations()), (Bearer::Session, session().annotations())]
+        {
+            let described =
+                annotation::ANNOTATIONS.iter().filter(|entry| entry.on.contains(&bearer));
+            let described: BTreeSet<&str> = described.map(|entry| entry.key).collect();
+            let written: BTreeSet<&str> = written.keys().map(String::as_str).collect();
+            assert_eq!(written, described, "{bearer:?}");
+        }
     }
 
     #[test]

@@ -10,13 +10,17 @@
 //! | [`range`] | address ranges as pools write them |
 //! | [`service`] | the load balancer class, annotations and requests on Services |
 //! | [`event`] | the reasons of events |
+//! | [`annotation`] | the form in which annotations, labels and conditions are declared |
+//! | [`label`] | the labels that are read |
 //! | [`generated`] | the definitions as YAML |
 //! | [`lease`] | sessions and claims as `coordination.k8s.io/v1` Leases |
 //! | [`names`] | parsed names |
 
 pub mod addresses;
+pub mod annotation;
 pub mod event;
 pub mod generated;
+pub mod label;
 pub mod lease;
 pub mod names;
 pub mod policy;

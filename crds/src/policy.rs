@@ -9,6 +9,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::annotation::ConditionType;
 use crate::names::InterfacePattern;
 use crate::selector;
 
@@ -27,6 +28,22 @@ pub const ACCEPTED: &str = "Accepted";
 
 /// The condition that says whether each name and selector of a policy matches something.
 pub const EFFECTIVE: &str = "Effective";
+
+/// The conditions on a policy.
+pub const CONDITIONS: [ConditionType; 2] = [
+    ConditionType {
+        type_: ACCEPTED,
+        object: "AnnouncementPolicy",
+        meaning: "The policy is valid. If `False`, the addresses that it governs stay with their owners, and \
+                  no other node takes them.",
+    },
+    ConditionType {
+        type_: EFFECTIVE,
+        object: "AnnouncementPolicy",
+        meaning: "Every name and selector of the policy matches at least one object. Absent while \
+                  `Accepted` is `False`.",
+    },
+];
 
 /// The priority of a policy that gives none.
 pub const DEFAULT_PRIORITY: i32 = 100;

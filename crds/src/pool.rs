@@ -9,12 +9,27 @@ use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::annotation::ConditionType;
 use crate::range::{IpRange, RangeError};
 
 /// The condition that says whether all entries and selectors of a pool can be used.
 pub const READY: &str = "Ready";
 /// The condition that says whether a pool shares addresses with an earlier pool.
 pub const OVERLAPPING: &str = "Overlapping";
+
+/// The conditions on a pool.
+pub const CONDITIONS: [ConditionType; 2] = [
+    ConditionType {
+        type_: READY,
+        object: "IPAddressPool",
+        meaning: "All entries and selectors of the pool are valid.",
+    },
+    ConditionType {
+        type_: OVERLAPPING,
+        object: "IPAddressPool",
+        meaning: "Addresses of the pool belong to an older pool.",
+    },
+];
 
 /// A pool of addresses for Services of type LoadBalancer.
 ///

@@ -7,39 +7,58 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 
 use crate::addresses::AddressSet;
+use crate::annotation::{ConditionType, entries};
 use crate::lease::LeaseName;
 
 /// The `spec.loadBalancerClass` that asks for Leasehold.
 pub const LOAD_BALANCER_CLASS: &str = "leasehold.dev/lease";
 
-/// Request: the addresses that the service wants, one per family, separated by commas.
-pub const ADDRESSES: &str = "leasehold.dev/addresses";
-
-/// Request: the pool that the addresses are to be from.
-pub const ADDRESS_POOL: &str = "leasehold.dev/address-pool";
-
-/// Request: services with the same key have one address together.
-pub const SHARED_ADDRESS: &str = "leasehold.dev/shared-address";
-
-/// Request: as long as it is there, addresses that the service keeps although its pool would not give
-/// them out any more are replaced.
-pub const REASSIGN: &str = "leasehold.dev/reassign";
-
-/// Written by the operator: the pool that the addresses are from.
-pub const ALLOCATED_FROM: &str = "leasehold.dev/allocated-from";
-
-/// Written by the operator, its only writer: the name of the claim lease that governs the
-/// addresses. A speaker serves an address only under this claim.
-pub const CLAIM: &str = "leasehold.dev/claim";
-
-/// Written by the operator where the addresses of a service are on different nodes: the claims, named
-/// after addresses and separated by commas, that govern these instead.
-pub const ADDRESS_CLAIMS: &str = "leasehold.dev/address-claims";
+entries! {
+    ANNOTATIONS:
+    ADDRESSES = "leasehold.dev/addresses", on [Service] by "user",
+        "IP addresses, comma-separated, at most one per family",
+        "The requested addresses. All of them must belong to one pool that admits the Service.";
+    ADDRESS_POOL = "leasehold.dev/address-pool", on [Service] by "user",
+        "name of an IPAddressPool",
+        "The requested pool.";
+    SHARED_ADDRESS = "leasehold.dev/shared-address", on [Service] by "user",
+        "key, any text",
+        "Services with the same key share one address, if their ports do not collide.";
+    REASSIGN = "leasehold.dev/reassign", on [Service] by "user",
+        "any value except `false`",
+        "The operator replaces addresses that no pool would allocate to the Service anymore.";
+    ALLOCATED_FROM = "leasehold.dev/allocated-from", on [Service] by "operator",
+        "name of an IPAddressPool",
+        "The pool of the addresses.";
+    CLAIM = "leasehold.dev/claim", on [Service] by "operator",
+        "name of a claim Lease: `NAMESPACE.SERVICE`, or that of another Service or of an address if the address \
+         is shared",
+        "The claim that governs the addresses. A speaker serves an address only under this claim.";
+    ADDRESS_CLAIMS = "leasehold.dev/address-claims", on [Service] by "operator",
+        "names of claim Leases, comma-separated, such as `192-0-2-7.address.leasehold`",
+        "The claims of single addresses, which govern these instead of `leasehold.dev/claim`. Present with \
+         `spread: PerAddress`, and if no node has an interface that carries both families.";
+}
 
 /// The condition on a Service that says whether it has the addresses that it asks for.
 pub const ALLOCATED: &str = "leasehold.dev/Allocated";
 /// The condition on a Service that says which nodes announce its addresses, or why none does.
 pub const ANNOUNCED: &str = "leasehold.dev/Announced";
+
+/// The conditions on a Service.
+pub const CONDITIONS: [ConditionType; 2] = [
+    ConditionType {
+        type_: ALLOCATED,
+        object: "Service",
+        meaning: "The Service has the addresses that it requests. If `False`, the message has the cause.",
+    },
+    ConditionType {
+        type_: ANNOUNCED,
+        object: "Service",
+        meaning: "A node announces each address of the Service; the message names the node and its \
+                  interface. If `False`, the message has the cause.",
+    },
+];
 
 /// Which claims govern the addresses of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]

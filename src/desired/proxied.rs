@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use leasehold_crds::label::SERVICE_PROXY_NAME;
 use leasehold_crds::policy::ServiceProxy;
 
 use super::ServicePort;
 use super::snapshot::ServiceFacts;
-
-/// The label by which a Service takes itself from kube-proxy (Kubernetes, well-known labels).
-const OTHER_PROXY: &str = "service.kubernetes.io/service-proxy-name";
 
 /// What leads traffic from the addresses of a claim to pods, and by which signs it is told that a node has
 /// the rules for it.
@@ -56,5 +54,5 @@ impl Proxied {
 }
 
 fn takes_another(labels: &BTreeMap<String, String>) -> bool {
-    labels.contains_key(OTHER_PROXY)
+    labels.contains_key(SERVICE_PROXY_NAME)
 }

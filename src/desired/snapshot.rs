@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use kube::ResourceExt;
 use leasehold_crds::AnnouncementPolicy;
 use leasehold_crds::addresses::AddressSet;
+use leasehold_crds::label::EXCLUDE;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
 use leasehold_crds::policy::PoolLabels;
@@ -16,8 +17,6 @@ use super::records::{Lists, Record};
 use super::slices::{KeptSlice, SliceFacts, Slices, key};
 use super::{NodeState, ServicePort};
 
-/// The label that takes a node out of load balancing (Kubernetes, well-known labels).
-const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 /// The taint of a node that is known to be down for good (Kubernetes, non-graceful node shutdown).
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// The taints of a node whose kubelet says that it is not ready, or says nothing.

@@ -26,6 +26,9 @@ pub const POOL_PLACES: Places =
 const KEY_PLACES: Places =
     [SHARED_ADDRESS, "metallb.io/allow-shared-ip", "metallb.universe.tf/allow-shared-ip"];
 
+/// The requests that Services may also make by annotations of MetalLB.
+pub const REQUESTS: [Places; 3] = [ADDRESSES_PLACES, POOL_PLACES, KEY_PLACES];
+
 /// The field that requests an address.
 const FIELD: &str = "spec.loadBalancerIP";
 
