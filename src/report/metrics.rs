@@ -1,6 +1,8 @@
 //! The metrics of the speaker. Names follow Prometheus: units in names, counters end in `_total`, and
 //! every label has few values, whatever the number of services.
 
+mod samples;
+
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -72,6 +74,8 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
+    const ALL: [Self; 3] = [Self::SessionWrite, Self::ClaimWrite, Self::Read];
+
     /// The kind of a write.
     pub const fn of(write: &Write) -> Self {
         match write {
@@ -88,6 +92,9 @@ impl RequestKind {
         }
     }
 }
+
+/// The words of [`outcome`].
+const OUTCOMES: [&str; 6] = ["ok", "absent", "conflict", "throttled", "refused", "unanswered"];
 
 const fn outcome(answer: &Answer) -> &'static str {
     match answer {

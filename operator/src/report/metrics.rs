@@ -1,5 +1,7 @@
 //! The metrics of the operator.
 
+mod samples;
+
 use leasehold::version;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
