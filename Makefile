@@ -153,12 +153,20 @@ control-plane: prerequisites
 # All that begin with `#!`.
 SCRIPTS := $(shell git grep --cached -lE '^\#!/bin/(ba)?sh' -- ':!*.md' 2>/dev/null)
 .PHONY: lint
-lint: ## Check format, clippy, docs, and scripts, with warnings as errors
+lint: ## Check format, clippy, docs, scripts, and doc comments, with warnings as errors
 	@tests/prerequisites lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 	shellcheck $(SCRIPTS)
+	tests/prose
+
+.PHONY: book
+book: ## Build the book into target/book, and check its links, spelling, and language
+	@tests/prerequisites book
+	@$(CARGO) run --quiet --package leasehold-links
+	@tests/prose
+	@tests/book $(TARGET)/../book
 
 .PHONY: deny
 deny: ## Check licenses, sources, and known vulnerabilities of dependencies
@@ -183,8 +191,13 @@ alerts: ## Wrap deploy/monitoring/alerts.yaml for the Prometheus Operator, and c
 		'  namespace: leasehold-system' '  labels:' '    app.kubernetes.io/name: leasehold' 'spec:' >$(RULE)
 	@sed '/^#/d; s/^./  &/' deploy/monitoring/alerts.yaml >>$(RULE)
 
+.PHONY: reference
+reference: ## Generate docs/src/reference from the code
+	@$(CARGO) build --quiet --workspace --bins
+	@$(TARGET)/generate-reference
+
 .PHONY: generated
-generated: crds alerts bundle ## Write all generated files that are committed
+generated: crds alerts bundle reference ## Write all generated files that are committed
 
 .PHONY: images
 images: ## Build both images as an OCI layout, without Docker: ARCH=arm64
