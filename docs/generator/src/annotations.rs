@@ -4,7 +4,7 @@ use leasehold_crds::annotation::{Bearer, Entry};
 use leasehold_crds::label::LABELS;
 use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE, annotation};
 use leasehold_crds::{policy, pool, service};
-use leasehold_operator::reconcile::wish::REQUESTS;
+use leasehold_operator::reconcile::service::request::REQUESTS;
 
 use crate::markdown::{cell, code, codes, table};
 

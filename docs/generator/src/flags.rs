@@ -13,7 +13,7 @@ pub fn page() -> String {
     for command in [
         leasehold::config::Config::command(),
         leasehold_operator::config::Config::command(),
-        leasehold::plugin::args::Arguments::command(),
+        kubectl_leasehold::args::Arguments::command(),
     ] {
         let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
         describe(&name, 2, &command, &mut page);

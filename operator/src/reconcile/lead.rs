@@ -30,7 +30,7 @@ use super::jobs::jobs;
 use super::service::write::ServiceWrite;
 use super::watch::{Change, Kind, changes};
 use super::write::{Done, Writer};
-use crate::allocate::Usage;
+use crate::allocate::{ServiceKey, Usage};
 use crate::client::CallError;
 use crate::clock::{self, Instant, sleep_until};
 use crate::elect::Tenure;

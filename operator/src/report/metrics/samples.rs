@@ -22,7 +22,7 @@ impl Metrics {
         metrics.rules([("lan", true, false), ("lan", false, true)].into_iter());
         let pools = BTreeMap::from([("lan".to_owned(), Usage::default())]);
         let plan = Plan { pools, ..Plan::default() };
-        metrics.show(&plan, 0, Index::default().malformed());
+        metrics.show(&plan, 0, Index::default().tables().malformed());
         registry
     }
 }
