@@ -15,7 +15,7 @@ pub fn page() -> String {
         [Moves](../usage/moves.md).\n\n"
         .to_owned();
     let mut section = |title: &str, about: &str, table: String| {
-        page.push_str(&format!("## {title}\n\n{about}\n\n{table}"));
+        page.extend(["## ", title, "\n\n", about, "\n\n", &table]);
     };
     section(
         "Annotations on Services",

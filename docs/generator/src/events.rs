@@ -11,10 +11,14 @@ pub fn page() -> String {
         [Diagnostics](../operations/diagnostics.md#events).\n\n"
         .to_owned();
     for (title, component) in [("Speaker", Component::Speaker), ("Operator", Component::Operator)] {
-        page.push_str(&format!(
-            "## {title}\n\nThe field `reportingController` is {}.\n\n",
-            code(component.controller())
-        ));
+        let controller = code(component.controller());
+        page.extend([
+            "## ",
+            title,
+            "\n\nThe field `reportingController` is ",
+            &controller,
+            ".\n\n",
+        ]);
         let entries = Reason::ALL.iter().map(|reason| reason.entry());
         let rows = entries.filter(|entry| entry.component == component).map(|entry| {
             [

@@ -22,9 +22,9 @@ pub fn page() -> String {
 }
 
 fn describe(name: &str, level: usize, command: &Command, page: &mut String) {
-    page.push_str(&format!("{} {name}\n\n", "#".repeat(level)));
+    page.extend([&"#".repeat(level), " ", name, "\n\n"]);
     let about = text(command.get_long_about().or_else(|| command.get_about()));
-    page.push_str(&format!("{}\n\n", sentence(&about)));
+    page.extend([&sentence(&about), "\n\n"]);
     let (positional, flags): (Vec<&Arg>, Vec<&Arg>) =
         command.get_arguments().filter(|it| !it.is_hide_set()).partition(|it| it.is_positional());
     if !positional.is_empty() {
@@ -41,7 +41,7 @@ fn describe(name: &str, level: usize, command: &Command, page: &mut String) {
     }
     let after = text(command.get_after_help());
     if !after.is_empty() {
-        page.push_str(&format!("```text\n{after}\n```\n\n"));
+        page.extend(["```text\n", &after, "\n```\n\n"]);
     }
     for subcommand in command.get_subcommands().filter(|it| !it.is_hide_set()) {
         describe(&format!("{name} {}", subcommand.get_name()), level + 1, subcommand, page);

@@ -51,7 +51,7 @@ pub fn table<const N: usize>(
     for row in rows {
         let cells =
             row.map(|cell| if cell.is_empty() { " |".to_owned() } else { format!(" {cell} |") });
-        table.push_str(&format!("|{}\n", cells.concat()));
+        table.extend(["|", &cells.concat(), "\n"]);
     }
     table.push('\n');
     table

@@ -23,7 +23,7 @@ pub fn page() -> Result<String> {
             leasehold_operator::report::metrics::Metrics::samples(),
         ),
     ] {
-        page.push_str(&format!("## {title}\n\nServed at `/metrics` on {place}.\n\n"));
+        page.extend(["## ", title, "\n\nServed at `/metrics` on ", place, ".\n\n"]);
         page.push_str(&component(&registry)?);
     }
     Ok(page)
