@@ -18,6 +18,7 @@ config
 report::events <- client
 report::health
 report::metrics <- allocate
+report::metrics::samples <- allocate report::metrics reconcile::index
 report::status <- allocate clock reconcile::index reconcile::leases
 report
 report::page <- status
