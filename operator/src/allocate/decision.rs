@@ -60,7 +60,7 @@ impl Decision {
 pub struct Plan {
     /// One decision for each service of the state.
     pub services: BTreeMap<ServiceKey, Decision>,
-    /// One entry for each pool of the pool_map.
+    /// One entry for each pool of the pool map.
     pub pools: BTreeMap<String, Usage>,
 }
 

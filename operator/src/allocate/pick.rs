@@ -76,7 +76,7 @@ pub(super) fn pick<'a>(
 }
 
 /// The reason for which `pool` gives the service nothing.
-fn closed<'a>(applicant: &Applicant<'a>, pool: &str, domain: &Domain) -> Option<Failure> {
+fn closed(applicant: &Applicant<'_>, pool: &str, domain: &Domain) -> Option<Failure> {
     if domain.rules.disabled {
         return Some(Failure::PoolDisabled { pool: pool.to_owned() });
     }
@@ -309,7 +309,7 @@ fn diagnose<'a>(applicant: &Applicant<'a>, missing: &[Family], space: &mut Space
 }
 
 /// The reason for which `pool` is passed over for the service, which requests none.
-fn passed_over<'a>(applicant: &Applicant<'a>, pool: &str, domain: &Domain) -> Option<String> {
+fn passed_over(applicant: &Applicant<'_>, pool: &str, domain: &Domain) -> Option<String> {
     if domain.rules.disabled {
         Some(format!("pool {pool} is disabled"))
     } else if applicant.admission(pool) == Admission::Refused {

@@ -59,7 +59,7 @@ fn decide<'a>(applicant: &Applicant<'a>, held: Held, space: &mut Space<'a>) -> D
         }
     }
     let decision = match pick(applicant, &demand, &held, space) {
-        Ok((draft, shortfall)) => give(applicant, &demand, held, draft, shortfall, space),
+        Ok((draft, shortfall)) => give(applicant, &demand, held, &draft, shortfall, space),
         Err(failure) => decision(applicant, &demand, &held, None, Some(failure), None),
     };
     Decision { retained: unoffered, stuck, ..decision }
@@ -87,7 +87,7 @@ fn replace<'a>(
             for ip in replaced() {
                 space.part(ip, applicant.party());
             }
-            Ok(give(applicant, demand, rest, draft, shortfall, space))
+            Ok(give(applicant, demand, rest, &draft, shortfall, space))
         }
     }
 }
@@ -97,7 +97,7 @@ fn give<'a>(
     applicant: &Applicant<'a>,
     demand: &Demand<'a>,
     mut held: Held,
-    draft: Draft<'a>,
+    draft: &Draft<'a>,
     shortfall: Option<Failure>,
     space: &mut Space<'a>,
 ) -> Decision {
