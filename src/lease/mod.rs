@@ -23,20 +23,20 @@ mod store;
 mod transfer;
 mod wire;
 
-pub use context::facts::Config;
-pub use context::proxy::{ProxyHealth, ProxyView, Rules, RulesQuestion, RulesWatch};
 pub use context::session_reads::UNSTEADY;
 pub use engine::Election;
 pub use engine::view::{ClaimView, Remark, SpeakerView};
 pub use io::checkpoint::{HeldClaim, OwnRecord};
+pub use io::config::Config;
 pub use io::event::{
     Action, Answer, Change, Event, Fact, Follower, Frame, Heard, HeardFrame, Interface, RequestId,
     Target, Write,
 };
 pub use io::probes::{Ownership, Silence, Voice, VoiceId, Voices, Watched, Watchlist};
+pub use io::proxy::{ProxyHealth, ProxyView, Rules, RulesQuestion, RulesWatch};
 pub use io::serving::{KernelAddress, KernelView, ServedVip, Serving};
 pub use io::transition::{Cause, OwnerId, Story};
 pub use placement::eligibility::{Bar, answers, bar, carries, prefer_answering};
 pub use placement::interface::{Carried, has_subnet_of};
 pub use placement::rank::{Held, Late, Orphan, Turn, next_move, rank, turns, weight};
-pub use session::state::LEAST_LEASE;
+pub use session::state::own::LEAST_LEASE;

@@ -8,10 +8,10 @@ use leasehold_crds::names::NodeName;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 use crate::lease::claim::Claims;
-use crate::lease::claim::addresses::List;
+use crate::lease::claim::state::addresses::List;
 use crate::lease::context::Context;
-use crate::lease::context::owner::Owner;
-use crate::lease::context::requests::Purpose;
+use crate::lease::context::state::owner::Owner;
+use crate::lease::context::state::requests::Purpose;
 use crate::lease::io::event::Action;
 use crate::lease::io::transition::{Cause, Story};
 
@@ -84,7 +84,7 @@ impl Claims {
             self.report_address_of_a_node(cx, name, claim, actions);
         }
         let tenure = self.tenures.get(name)?;
-        if cx.may_take(now, tenure, claim).is_none() {
+        if Self::may_take(cx, now, tenure, claim).is_none() {
             return None;
         }
         let text = match (self.last_owner(cx, name), edited) {

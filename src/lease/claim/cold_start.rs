@@ -5,7 +5,6 @@
 //! a speaker leaves claims alone that it has seen nobody lose, while a node that may take them has no
 //! session yet. All know the same Nodes and sessions: they begin together when the last one is there.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use leasehold_crds::lease::LeaseName;
@@ -15,10 +14,11 @@ use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
 use crate::lease::claim::Claims;
 use crate::lease::claim::addresses::lists;
-use crate::lease::claim::interface::CARRIER_LOST;
-use crate::lease::claim::state::Tenure;
+use crate::lease::claim::state::cold_start::Origin;
+use crate::lease::claim::state::interface::CARRIER_LOST;
+use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::context::Context;
-use crate::lease::session::state::LEFT;
+use crate::lease::session::state::own::LEFT;
 
 /// How long after its session began a speaker waits for others at most.
 pub(in crate::lease) const JOIN: Duration = Duration::from_secs(1);
@@ -26,44 +26,6 @@ pub(in crate::lease) const JOIN: Duration = Duration::from_secs(1);
 /// The same once it sees that anything has an owner: somebody waits no longer, or the cluster is up. It is
 /// long enough to see who has joined, and shorter than a step of the ranking.
 pub(in crate::lease) const BEGUN: Duration = Duration::from_millis(50);
-
-/// Speakers whose sessions begin within that time started together.
-pub(in crate::lease) const TOGETHER: Duration = Duration::from_secs(3);
-
-/// Whom a speaker waits for that has just joined.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct Joining {
-    /// When the own session began, if it was not continued.
-    begun: Option<Instant>,
-    /// Until when it waits; none: for nobody.
-    until: Option<Instant>,
-    /// The nodes that may take something and have no session.
-    absent: BTreeSet<NodeName>,
-}
-
-impl Joining {
-    /// When the own session began, if it was not continued.
-    pub(in crate::lease) const fn begun(&self) -> Option<Instant> {
-        self.begun
-    }
-
-    /// Whether what starts now starts together with this speaker.
-    pub(in crate::lease) fn is_starting(&self, now: Instant) -> bool {
-        self.begun.is_none_or(|begun| now < begun + TOGETHER)
-    }
-}
-
-/// What this process knows of a claim from before it had an owner.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::lease) enum Origin {
-    /// Nothing.
-    #[default]
-    Unknown,
-    /// Nobody had it.
-    Nobodys,
-    /// Nobody had it, and it waited for others to join: all such claims are given out together.
-    Awaiting,
-}
 
 impl Claims {
     /// The own session has begun.

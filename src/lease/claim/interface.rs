@@ -19,17 +19,15 @@ use pnet_base::MacAddr;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 use crate::lease::claim::Claims;
-use crate::lease::claim::release::{Leaving, Reason};
-use crate::lease::claim::state::Tenure;
+use crate::lease::claim::state::interface::CARRIER_LOST;
+use crate::lease::claim::state::release::{Leaving, Reason};
+use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::context::Context;
 use crate::lease::context::links::SETTLED;
 use crate::lease::context::own_links::links;
-use crate::lease::context::requests::Purpose;
+use crate::lease::context::state::requests::Purpose;
 use crate::lease::io::event::{Action, Interface};
-use crate::lease::placement::interface::names;
-
-/// Why what an interface without a carrier carried is given up.
-pub(in crate::lease) const CARRIER_LOST: &str = "carrier lost";
+use crate::lease::placement::interface::{Segment, names};
 
 impl Claims {
     /// The interfaces of this node are these.
@@ -106,6 +104,23 @@ impl Claims {
         }
     }
 
+    /// The interface that fits a claim of this node better than the one that carries it.
+    pub(in crate::lease) fn better_interface<'a>(
+        cx: &'a Context,
+        tenure: &Tenure,
+        claim: &DesiredClaim,
+    ) -> Option<&'a InterfaceName> {
+        let present = tenure.interface.as_ref()?;
+        let (best, link) = cx.local_interface(claim)?;
+        let worth = Segment::of((best, link)).worth(claim);
+        let carries = cx.own_interfaces().get_key_value(present).filter(|(_, link)| link.carrier);
+        if carries.is_some() && cx.readdressed().is_some() {
+            return None;
+        }
+        let present_worth = carries.and_then(|carrying| Segment::of(carrying).worth(claim));
+        (best != present && present_worth < worth).then_some(best)
+    }
+
     /// Has another interface carry what the one that does cannot carry as well any more, once somebody has
     /// answered there.
     pub(in crate::lease) fn keep_interface(
@@ -119,11 +134,11 @@ impl Claims {
         let idle = |tenure: &&Tenure| tenure.mine && tenure.probing.is_none() && may_stay(tenure);
         let tenure = self.tenures.get(name).filter(idle);
         let Some((tenure, better)) =
-            tenure.and_then(|tenure| Some((tenure, cx.better_interface(tenure, claim)?)))
+            tenure.and_then(|tenure| Some((tenure, Self::better_interface(cx, tenure, claim)?)))
         else {
             return;
         };
-        let heard = cx.may_take(now, tenure, claim).filter(|(chosen, _)| chosen == better);
+        let heard = Self::may_take(cx, now, tenure, claim).filter(|(chosen, _)| chosen == better);
         if let Some((better, _)) = heard {
             self.with(cx, name, |tenure| tenure.interface = Some(better));
         }
@@ -141,7 +156,7 @@ impl Claims {
             let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.mine) else {
                 continue;
             };
-            if cx.has_lost_carrier(tenure) {
+            if Self::has_lost_carrier(cx, tenure) {
                 lost.push(name.clone());
             }
         }
@@ -159,10 +174,17 @@ impl Claims {
         }
     }
 
+    /// Whether the interface that carries what this node owns has no carrier.
+    pub(in crate::lease) fn has_lost_carrier(cx: &Context, tenure: &Tenure) -> bool {
+        let Some(name) = &tenure.interface else { return false };
+        let carries = cx.own_interfaces().get(name).is_some_and(|interface| interface.carrier);
+        !carries || cx.bared().contains_key(name) && cx.is_deleted(name)
+    }
+
     /// Whether a link is down and what it carried is still this node's. First that is given up: all that
     /// would be said before of the link keeps others from hearing that nobody answers there any more.
     pub(in crate::lease) fn gives_up_a_link(&self, cx: &Context) -> bool {
-        self.tenures.values().any(|tenure| tenure.mine && cx.has_lost_carrier(tenure))
+        self.tenures.values().any(|tenure| tenure.mine && Self::has_lost_carrier(cx, tenure))
     }
 
     /// The interface that carries a claim of this node, and its MAC address where there is such an interface.
@@ -199,6 +221,12 @@ impl Claims {
         let record = self.held_record(cx, stored);
         Self::put_claim(cx, now, name, Some(Arc::clone(stored)), record, Purpose::Refresh, actions);
         true
+    }
+
+    /// Whether none of this node's interfaces can carry `claim` now.
+    pub(in crate::lease) fn is_uncarried(cx: &Context, claim: &DesiredClaim) -> bool {
+        let uncarried = || cx.local_interface(claim).is_none();
+        cx.readdressed().is_none() && !cx.own_interfaces().is_empty() && uncarried()
     }
 
     /// Whether the policy names interfaces, and not the one that carries the claim.

@@ -9,7 +9,7 @@ use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
 use crate::lease::claim::Claims;
 use crate::lease::context::Context;
-use crate::lease::context::requests::Purpose;
+use crate::lease::context::state::requests::Purpose;
 use crate::lease::io::event::{Action, Fact, Target};
 
 /// What a claim says of why it moves.

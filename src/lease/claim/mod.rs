@@ -3,10 +3,8 @@
 pub(in crate::lease) mod acquire;
 pub(in crate::lease) mod addresses;
 pub(in crate::lease) mod cold_start;
-pub(in crate::lease) mod former;
 pub(in crate::lease) mod interface;
 pub(in crate::lease) mod manual;
-pub(in crate::lease) mod moves;
 pub(in crate::lease) mod preflight;
 pub(in crate::lease) mod probe;
 pub(in crate::lease) mod provisional;
@@ -15,15 +13,14 @@ pub(in crate::lease) mod reconcile;
 pub(in crate::lease) mod refresh;
 pub(in crate::lease) mod release;
 pub(in crate::lease) mod state;
-pub(in crate::lease) mod timers;
 pub(in crate::lease) mod transition;
 pub(in crate::lease) mod unowned;
 pub(in crate::lease) mod worklist;
 
-use crate::lease::claim::cold_start::Joining;
-use crate::lease::claim::refresh::Refresh;
-use crate::lease::claim::state::Tenures;
-use crate::lease::claim::worklist::Open;
+use crate::lease::claim::state::cold_start::Joining;
+use crate::lease::claim::state::refresh::Refresh;
+use crate::lease::claim::state::tenure::Tenures;
+use crate::lease::claim::state::worklist::Open;
 
 /// The claims of which this node knows or does anything.
 #[derive(Debug, Default)]

@@ -5,60 +5,44 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::names::InterfaceName;
+use pnet_base::MacAddr;
 
 use crate::clock::Instant;
 use crate::desired::{DesiredClaim, OnApiOutage};
 use crate::lease::claim::Claims;
-use crate::lease::claim::release::{Leaving, Reason};
+use crate::lease::claim::state::preflight::{Ineligible, Missing};
+use crate::lease::claim::state::release::{Leaving, Reason};
+use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::context::Context;
+use crate::lease::context::eligibility::HEARING;
 use crate::lease::io::event::{Action, Fact};
-
-/// How long after the claim an address that the kernel refuses is tried.
-pub(in crate::lease) const REFUSED: Duration = Duration::from_millis(200);
-
-/// How long after the kernel was told to add an address it must be seen there.
-pub(in crate::lease) const SEEN: Duration = Duration::from_secs(1);
-
-/// How long after the claim the kernel must have been told: on a node that is busy beyond measure, or that
-/// adds a thousand at once, that takes some time.
-pub(in crate::lease) const TOLD: Duration = Duration::from_secs(5);
 
 /// How long a node that could not serve is not eligible; doubles each time.
 pub(in crate::lease) const INELIGIBLE: Duration = Duration::from_secs(30);
 
 pub(in crate::lease) const INELIGIBLE_MAX: Duration = Duration::from_secs(600);
 
-#[derive(Debug)]
-pub(in crate::lease) struct Ineligible {
-    pub(in crate::lease) until: Instant,
-    pub(in crate::lease) backoff: Duration,
-}
-
-/// An address is to be in the kernel and is not.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::lease) struct Missing {
-    pub(in crate::lease) since: Instant,
-    /// What was served then, and when the kernel was known to have been told that.
-    pub(in crate::lease) generation: u64,
-    pub(in crate::lease) told: Option<Instant>,
-}
-
-impl Missing {
-    /// When the claim is given up if nothing changes.
-    pub(in crate::lease) fn due(&self, refused: bool) -> Instant {
-        if refused {
-            return self.since + REFUSED;
-        }
-        self.told.map_or(self.since + TOLD, |told| told + SEEN)
-    }
-
-    /// The same, whether the kernel refuses it or not.
-    pub(in crate::lease) fn deadlines(&self) -> [Instant; 2] {
-        [self.due(true), self.due(false)]
-    }
-}
-
 impl Claims {
+    /// Whether this node may take an orphan now, and through which interface.
+    pub(in crate::lease) fn may_take(
+        cx: &Context,
+        now: Instant,
+        tenure: &Tenure,
+        claim: &DesiredClaim,
+    ) -> Option<(InterfaceName, MacAddr)> {
+        if cx.own().is_ending()
+            || cx.own().releases()
+            || tenure.ineligible.as_ref().is_some_and(|i| now < i.until)
+        {
+            return None;
+        }
+        let (name, interface) = cx.local_interface(claim)?;
+        let hears = cx.hearing().get(name).is_some_and(|at| now.saturating_since(*at) < HEARING);
+        let free = cx.address_of_a_node(claim).is_none();
+        ((hears || cx.is_alone_on(name)) && free).then(|| (name.clone(), interface.mac))
+    }
+
     /// Whether the kernel does not hold what this node owns; then the claim is given up.
     pub(in crate::lease) fn check_kernel(
         &mut self,

@@ -11,38 +11,15 @@ use pnet_base::MacAddr;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 use crate::lease::claim::Claims;
-use crate::lease::claim::release::{Leaving, Reason};
-use crate::lease::claim::state::Tenure;
+use crate::lease::claim::state::probe::{Probing, ROUNDS};
+use crate::lease::claim::state::release::{Leaving, Reason};
+use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::context::Context;
 use crate::lease::io::event::{Action, Fact, Frame};
-
-/// Between the two probes of a new claim, and after the second.
-pub(in crate::lease) const PROBE: Duration = Duration::from_millis(20);
 
 /// Who looks at the probes so late may have been stopped, with the answers still to be read: they are
 /// sent again.
 pub(in crate::lease) const PROBED_LATE: Duration = Duration::from_millis(200);
-
-/// How often they are sent again, at most, where frames were dropped meanwhile: in a storm that does not end an
-/// address is served all the same.
-pub(in crate::lease) const ROUNDS: u32 = 3;
-
-/// A new claim whose address is probed for before it is added.
-#[derive(Debug)]
-pub(in crate::lease) struct Probing {
-    pub(in crate::lease) until: Instant,
-    pub(in crate::lease) second: Option<Instant>,
-    /// How often they were sent again.
-    pub(in crate::lease) round: u32,
-    /// An answer may have been dropped.
-    pub(in crate::lease) missed: bool,
-}
-
-impl Probing {
-    pub(in crate::lease) fn new(now: Instant, round: u32) -> Self {
-        Self { until: now + PROBE * 2, second: Some(now + PROBE), round, missed: false }
-    }
-}
 
 impl Claims {
     /// Begins to probe for the addresses of a claim that nobody holds.

@@ -5,8 +5,8 @@ use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use crate::clock::Instant;
 use crate::lease::claim::Claims;
 use crate::lease::context::Context;
-use crate::lease::context::owner::Owner;
 use crate::lease::context::proxy::LATE;
+use crate::lease::context::state::owner::Owner;
 use crate::lease::io::event::{Action, Fact};
 
 impl Claims {

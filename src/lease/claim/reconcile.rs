@@ -7,23 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
-use leasehold_crds::names::NodeName;
 
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 use crate::lease::claim::Claims;
 use crate::lease::claim::acquire::{Acquire, Why};
-use crate::lease::claim::addresses::List;
-use crate::lease::claim::moves::{Handover, Yielding};
-use crate::lease::claim::preflight::Missing;
-use crate::lease::claim::refresh::{IN_FLIGHT, THROTTLED};
-use crate::lease::claim::release::Leaving;
-use crate::lease::claim::state::{JOINED, Tenure};
-use crate::lease::claim::unowned::LastOwner;
+use crate::lease::claim::refresh::THROTTLED;
+use crate::lease::claim::state::addresses::List;
+use crate::lease::claim::state::moves::{Handover, Yielding};
+use crate::lease::claim::state::preflight::Missing;
+use crate::lease::claim::state::reconcile::released_by;
+use crate::lease::claim::state::refresh::IN_FLIGHT;
+use crate::lease::claim::state::release::Leaving;
+use crate::lease::claim::state::tenure::{JOINED, Tenure};
+use crate::lease::claim::state::unowned::LastOwner;
 use crate::lease::context::Context;
 use crate::lease::context::facts::is_begun_anew;
-use crate::lease::context::owner::Owner;
-use crate::lease::context::requests::{Pending, Purpose};
+use crate::lease::context::state::owner::Owner;
+use crate::lease::context::state::requests::{Pending, Purpose};
 use crate::lease::io::event::{Action, Answer, Change, Fact, Target, Write};
 use crate::lease::io::transition::{Cause, OwnerId};
 
@@ -36,11 +37,6 @@ pub(in crate::lease) const UNASKED: Duration = Duration::from_secs(1);
 
 /// The same of an address that is asked for under another claim, which waits for it.
 pub(in crate::lease) const ELSEWHERE: Duration = Duration::from_millis(100);
-
-/// What a claim says that its owner gave up.
-pub(in crate::lease) fn released_by(owner: &NodeName, cause: &str) -> String {
-    format!("released by {owner}: {cause}")
-}
 
 /// Signs that a claim was given out that nobody had.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,54 +9,11 @@ use leasehold_crds::lease::LeaseName;
 
 use crate::clock::Instant;
 use crate::lease::claim::Claims;
+use crate::lease::claim::state::release::Reason;
 use crate::lease::context::Context;
-use crate::lease::context::owner::Owner;
-use crate::lease::context::requests::{Pending, Purpose};
+use crate::lease::context::state::owner::Owner;
+use crate::lease::context::state::requests::{Pending, Purpose};
 use crate::lease::io::event::{Action, Target};
-
-/// A claim is being given up.
-#[derive(Clone, Debug)]
-pub(in crate::lease) struct Leaving {
-    /// For people.
-    pub(in crate::lease) cause: String,
-    pub(in crate::lease) reason: Reason,
-    /// Since when the reason is gone.
-    pub(in crate::lease) over: Option<Instant>,
-}
-
-/// What has to be otherwise for the claim to stay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lease) enum Reason {
-    /// The link that carries it is lost.
-    Link,
-    /// Another host has an address of it, or the kernel does not take one.
-    Address,
-    /// It is to be elsewhere: that is not for this node to say.
-    Asked,
-    /// It is to be nowhere.
-    Unasked,
-}
-
-impl Leaving {
-    pub(in crate::lease) fn new(reason: Reason, cause: &str) -> Self {
-        Self { cause: cause.to_owned(), reason, over: None }
-    }
-
-    /// Nothing is asked of the claim.
-    pub(in crate::lease) fn unasked() -> Self {
-        Self::new(Reason::Unasked, "nothing asks for it any more")
-    }
-
-    /// Whether only a lost link is in the way.
-    pub(in crate::lease) fn is_for_a_link(&self) -> bool {
-        self.reason == Reason::Link
-    }
-
-    /// Whether the reason is gone.
-    pub(in crate::lease) const fn is_over(&self) -> bool {
-        self.over.is_some()
-    }
-}
 
 impl Claims {
     /// Keeps what was to be given up for a reason that is gone.
@@ -113,7 +70,7 @@ impl Claims {
             Reason::Address => eligible() && cx.address_of_a_node(claim).is_none(),
             Reason::Asked => false,
         };
-        serves && !cx.own().is_ending() && !cx.has_lost_carrier(tenure)
+        serves && !cx.own().is_ending() && !Self::has_lost_carrier(cx, tenure)
     }
 
     /// Whether a release is under way that may be carried out.

@@ -12,48 +12,15 @@ use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
 use crate::lease::claim::Claims;
 use crate::lease::claim::addresses::lists;
-use crate::lease::claim::cold_start::Origin;
-use crate::lease::claim::state::Tenure;
+use crate::lease::claim::state::cold_start::Origin;
+use crate::lease::claim::state::tenure::Tenure;
+use crate::lease::claim::state::unowned::Orphan;
 use crate::lease::context::Context;
 use crate::lease::context::candidates::Candidates;
 use crate::lease::context::own_links::EDITED;
-use crate::lease::context::owner::Owner;
+use crate::lease::context::state::owner::Owner;
 use crate::lease::io::probes::VoiceId;
-use crate::lease::io::transition::Cause;
 use crate::lease::placement::rank::{Late, Orphan as Ranked, turns};
-
-/// A claim without a valid owner.
-#[derive(Debug)]
-pub(in crate::lease) struct Orphan {
-    /// When this round of turns began.
-    pub(in crate::lease) since: Instant,
-    /// When it became one, or when a candidate of the round before was gone: somebody has to have answered
-    /// this node since.
-    pub(in crate::lease) hear_since: Instant,
-    /// Why, and when the first sign of it was seen.
-    pub(in crate::lease) sign: (Cause, Instant),
-    /// Who acts first, and how many act before this node; none where nobody, or not this node, may.
-    pub(in crate::lease) first: Option<NodeName>,
-    pub(in crate::lease) place: Option<usize>,
-    /// The first of those that act before this node.
-    pub(in crate::lease) ahead: Vec<NodeName>,
-    /// Who may, all in all; of orphans that the same nodes may take it is the same list.
-    pub(in crate::lease) candidates: Arc<[NodeName]>,
-    /// By how much each rank waits for the one before it.
-    pub(in crate::lease) step: Duration,
-    /// Who had it when its lease or its session's was deleted or edited: nobody gave it up.
-    pub(in crate::lease) edited: Option<NodeName>,
-}
-
-/// A valid ownership.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lease) struct LastOwner {
-    pub(in crate::lease) node: NodeName,
-    pub(in crate::lease) session: SessionId,
-    pub(in crate::lease) transitions: i32,
-    /// To whom it was being handed over.
-    pub(in crate::lease) successor: Option<NodeName>,
-}
 
 /// The owners that were forsaken, each with a number and its pollers.
 #[derive(Debug, Default)]

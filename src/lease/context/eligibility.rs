@@ -4,11 +4,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use leasehold_crds::names::InterfaceName;
-use pnet_base::MacAddr;
 
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
-use crate::lease::claim::state::Tenure;
 use crate::lease::context::Context;
 use crate::lease::io::event::{Action, Frame, Interface};
 use crate::lease::placement::eligibility::{answers, bar};
@@ -120,24 +118,5 @@ impl Context {
     /// When hosts that did not answer are asked again.
     pub(in crate::lease) fn asking_around(&self) -> impl Iterator<Item = Instant> {
         self.asked_around.values().map(|at| *at + ASK_AROUND)
-    }
-
-    /// Whether this node may take an orphan now, and through which interface.
-    pub(in crate::lease) fn may_take(
-        &self,
-        now: Instant,
-        tenure: &Tenure,
-        claim: &DesiredClaim,
-    ) -> Option<(InterfaceName, MacAddr)> {
-        if self.own.is_ending()
-            || self.own.releases()
-            || tenure.ineligible.as_ref().is_some_and(|i| now < i.until)
-        {
-            return None;
-        }
-        let (name, interface) = self.local_interface(claim)?;
-        let hears = self.hearing.get(name).is_some_and(|at| now.saturating_since(*at) < HEARING);
-        let free = self.address_of_a_node(claim).is_none();
-        ((hears || self.is_alone_on(name)) && free).then(|| (name.clone(), interface.mac))
     }
 }

@@ -4,40 +4,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Incarnation, LeaseName, Record as _, Session, SessionId, Stored};
+use leasehold_crds::lease::{LeaseName, Record as _, Session, SessionId, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 use crate::lease::context::Context;
 use crate::lease::context::own_links::EDITED;
+use crate::lease::context::state::facts::is_under;
+use crate::lease::io::config::KERNEL_GRACE;
 use crate::lease::io::event::{Action, Fact, Frame};
 use crate::lease::io::serving::Serving;
 use crate::lease::io::transition::OwnerId;
-
-/// The settings of the core.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The node whose speaker this is.
-    pub node: NodeName,
-    /// This boot of this host.
-    pub incarnation: Incarnation,
-    /// L: for how long a session may go without renewal, at least; whole seconds. It grows with the
-    /// number of speakers, so that all sessions together are written 30 times per second at most.
-    pub lease_duration: Duration,
-    /// After which time a request counts as unanswered.
-    pub request_timeout: Duration,
-    /// For how long the addresses of a speaker stay whose pod is being replaced, at least; whole seconds.
-    pub restart_grace: Duration,
-    /// Whether nodes announce that a label excludes from load balancing: told in the session, for all that
-    /// look at nodes without being speakers.
-    pub ignores_exclude_label: bool,
-}
-
-/// How much longer than the session the kernel is to keep an address. It is told whole seconds,
-/// rounded down: so it gets L + 1 s for a renewal that is answered within half a second, and removes
-/// 1.0 to 2.03 s after the session's end.
-pub(in crate::lease) const KERNEL_GRACE: Duration = Duration::from_millis(1500);
 
 /// Whether a session is as it was `before`, as far as other speakers remember it.
 pub(in crate::lease) fn is_renewal(before: &Stored<Session>, now: &Stored<Session>) -> bool {
@@ -57,16 +35,6 @@ pub(in crate::lease) fn is_begun_anew(
         && now.uid == former.uid
         && now.record.transitions == former.transitions.saturating_add(1)
         && now.record.cause != EDITED
-}
-
-/// Whether `stored` stands for `session`.
-pub(in crate::lease) fn is_under(stored: &Stored<Session>, session: &SessionId) -> bool {
-    stored.record.transitions == session.transitions && stored.uid == session.uid
-}
-
-/// The session that `stored` stands for.
-pub(in crate::lease) fn id_of(stored: &Stored<Session>) -> SessionId {
-    SessionId { uid: stored.uid.clone(), transitions: stored.record.transitions }
 }
 
 impl Context {

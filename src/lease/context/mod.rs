@@ -17,6 +17,7 @@ pub(in crate::lease) mod requests;
 pub(in crate::lease) mod segments;
 pub(in crate::lease) mod session_reads;
 pub(in crate::lease) mod speakers;
+pub(in crate::lease) mod state;
 pub(in crate::lease) mod unlisted;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,24 +29,24 @@ use pnet_base::MacAddr;
 
 use crate::clock::Instant;
 use crate::desired::Desired;
-use crate::lease::context::api::Api;
-use crate::lease::context::facts::Config;
-use crate::lease::context::proxy::Proxy;
-use crate::lease::context::readiness::NotReady;
-use crate::lease::context::requests::Pending;
-use crate::lease::context::segments::Forsaken;
-use crate::lease::context::segments::WatchChanges;
-use crate::lease::context::session_reads::SessionReads;
-use crate::lease::context::speakers::Speakers;
+use crate::lease::context::state::api::Api;
+use crate::lease::context::state::proxy::Proxy;
+use crate::lease::context::state::readiness::NotReady;
+use crate::lease::context::state::requests::Pending;
+use crate::lease::context::state::segments::Forsaken;
+use crate::lease::context::state::segments::WatchChanges;
+use crate::lease::context::state::session_reads::SessionReads;
+use crate::lease::context::state::speakers::Speakers;
 use crate::lease::context::unlisted::Unlisted;
 use crate::lease::io::checkpoint::OwnRecord;
+use crate::lease::io::config::Config;
 use crate::lease::io::event::Interface;
 use crate::lease::io::event::RequestId;
 use crate::lease::io::probes::Voices;
 use crate::lease::io::serving::KernelView;
 use crate::lease::io::serving::Serving;
-use crate::lease::output::rows::Published;
-use crate::lease::session::state::OwnSession;
+use crate::lease::output::state::rows::Published;
+use crate::lease::session::state::own::OwnSession;
 use crate::lease::store::cache::Cache;
 
 /// Facts that all rooms decide on.
@@ -226,6 +227,10 @@ impl Context {
         &mut self.heard_speakers
     }
 
+    pub(in crate::lease) const fn hearing(&self) -> &BTreeMap<InterfaceName, Instant> {
+        &self.hearing
+    }
+
     pub(in crate::lease) const fn hearing_mut(&mut self) -> &mut BTreeMap<InterfaceName, Instant> {
         &mut self.hearing
     }
@@ -305,6 +310,11 @@ impl Context {
 
     pub(in crate::lease) const fn published_mut(&mut self) -> &mut Published {
         &mut self.published
+    }
+
+    /// When the addresses or the default routes of an interface changed, until that has lasted.
+    pub(in crate::lease) const fn readdressed(&self) -> &Option<Instant> {
+        &self.readdressed
     }
 
     pub(in crate::lease) const fn readdressed_mut(&mut self) -> &mut Option<Instant> {

@@ -3,23 +3,12 @@
 use std::collections::BTreeSet;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
-use leasehold_crds::names::NodeName;
 
 use crate::clock::Instant;
 use crate::lease::context::Context;
-use crate::lease::context::facts::is_under;
+use crate::lease::context::state::facts::is_under;
+use crate::lease::context::state::owner::Owner;
 use crate::lease::io::event::{Action, Target};
-
-/// Who owns a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lease) enum Owner {
-    /// This node, under its present session.
-    Me,
-    /// Another node whose session lives.
-    Other(NodeName),
-    /// Nobody.
-    Nobody,
-}
 
 impl Context {
     /// Who owns `stored`, and under which session.

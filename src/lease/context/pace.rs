@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::lease::context::Context;
-use crate::lease::context::requests::{Pending, Purpose};
+use crate::lease::context::state::requests::{Pending, Purpose};
 use crate::lease::io::event::Target;
 
 /// How many claims may be read at once of which many may have to be.

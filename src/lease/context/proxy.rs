@@ -15,24 +15,17 @@
 //! Nothing waits for rules that comes from a dead owner: what it had has been there for long, so the rules are.
 //! A speaker in a pod starts no earlier than them: it reaches the API server by kube-proxy.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
 
 use crate::clock::Instant;
-use crate::desired::{Desired, DesiredClaim, ServicePort};
+use crate::desired::{Desired, DesiredClaim};
 use crate::lease::context::Context;
+use crate::lease::context::state::proxy::{LASTS, SILENT, Wait};
 use crate::lease::io::event::{Action, Fact};
-
-/// For how long it does not answer before the node takes only what no other can: a restart takes less.
-pub(in crate::lease) const SILENT: Duration = Duration::from_secs(3);
-
-/// ... and before the node gives away what it has: a new version has been pulled by then.
-pub(in crate::lease) const LASTS: Duration = Duration::from_secs(15);
+use crate::lease::io::proxy::{ProxyHealth, ProxyView, Rules};
 
 /// How long the rules for an address are waited for that nobody serves.
 pub(in crate::lease) const LATE: Duration = Duration::from_secs(3);
@@ -40,137 +33,6 @@ pub(in crate::lease) const LATE: Duration = Duration::from_secs(3);
 /// The same for what is handed over of a Service with `externalTrafficPolicy: Local`: its pods have just
 /// changed their nodes, and those that terminate on the old one serve on.
 pub(in crate::lease) const LATE_LOCAL: Duration = Duration::from_secs(10);
-
-/// What is known of this node's service proxy.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProxyView {
-    /// Whether it answers.
-    pub health: ProxyHealth,
-    /// Whether it has the rules for the claims that were asked for, each with the number of the question.
-    pub rules: BTreeMap<LeaseName, (u64, Rules)>,
-}
-
-/// For which claims it is to be told whether the rules are there.
-pub type RulesWatch = BTreeMap<LeaseName, Arc<RulesQuestion>>;
-
-/// Whether a service proxy answers health checks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProxyHealth {
-    /// It never did.
-    #[default]
-    Unknown,
-    /// It does.
-    Answers,
-    /// It did, and does no longer.
-    Silent {
-        /// When the first check was sent that was not answered.
-        since: Instant,
-    },
-}
-
-/// Whether a service proxy has the rules for a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rules {
-    /// It has.
-    Present,
-    /// It has not.
-    Absent,
-    /// That cannot be told.
-    Unknown,
-}
-
-/// By what it is told whether they are there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RulesQuestion {
-    /// Tells it from other questions.
-    pub number: u64,
-    /// What is to lead to pods.
-    pub ports: Vec<(IpAddr, ServicePort)>,
-    /// Ports that say whether the node has endpoints (`spec.healthCheckNodePort`).
-    pub health_checks: Box<[u16]>,
-}
-
-impl RulesQuestion {
-    pub(in crate::lease) fn of(number: u64, claim: &DesiredClaim) -> Self {
-        let ports = &claim.proxied.ports;
-        let each = claim.addresses.iter().flat_map(|ip| ports.iter().map(move |port| (*ip, *port)));
-        Self { number, ports: each.collect(), health_checks: claim.proxied.health_checks.clone() }
-    }
-}
-
-/// What this node knows of its service proxy.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct Proxy {
-    view: ProxyView,
-    /// The claims whose rules are waited for.
-    waits: BTreeMap<LeaseName, Wait>,
-    /// They are others than was last asked for.
-    stale: bool,
-    /// How many questions there were.
-    questions: u64,
-    silent: bool,
-    /// Whether that has lasted.
-    lasts: bool,
-}
-
-#[derive(Debug)]
-pub(in crate::lease) struct Wait {
-    since: Instant,
-    question: Arc<RulesQuestion>,
-    /// It did not end in time, which was said.
-    given_up: bool,
-}
-
-impl Proxy {
-    /// Whether the session is to say that it is silent.
-    pub(in crate::lease) const fn is_silent(&self) -> bool {
-        self.silent
-    }
-
-    /// What is known of the rules for a claim that was asked for.
-    pub(in crate::lease) fn rules(&self, name: &LeaseName) -> Option<Rules> {
-        let (number, rules) = *self.view.rules.get(name)?;
-        self.waits.get(name).filter(|wait| wait.question.number == number).map(|_| rules)
-    }
-
-    pub(in crate::lease) fn ask(&mut self, claim: &DesiredClaim) -> Arc<RulesQuestion> {
-        self.stale = true;
-        self.questions += 1;
-        Arc::new(RulesQuestion::of(self.questions, claim))
-    }
-
-    pub(in crate::lease) fn forget(&mut self, name: &LeaseName) {
-        self.stale |= self.waits.remove(name).is_some();
-    }
-
-    /// Judges for how long it has been silent; whether that says something else now.
-    pub(in crate::lease) fn advance(&mut self, now: Instant) -> bool {
-        let since = self.silent_since();
-        let for_long = |duration| since.is_some_and(|since| now >= since + duration);
-        let judged = (for_long(SILENT), for_long(LASTS));
-        let changes = judged != (self.silent, self.lasts);
-        (self.silent, self.lasts) = judged;
-        changes
-    }
-
-    /// The claims whose rules are waited for.
-    pub(in crate::lease) fn waiting(&self) -> impl Iterator<Item = &LeaseName> {
-        self.waits.keys()
-    }
-
-    /// What is asked about them, if that has changed since it was taken.
-    pub(in crate::lease) fn take_questions(&mut self) -> Option<RulesWatch> {
-        let asked = |(name, wait): (&LeaseName, &Wait)| (name.clone(), Arc::clone(&wait.question));
-        std::mem::take(&mut self.stale).then(|| self.waits.iter().map(asked).collect())
-    }
-
-    pub(in crate::lease) fn silent_since(&self) -> Option<Instant> {
-        match self.view.health {
-            ProxyHealth::Silent { since } => Some(since),
-            ProxyHealth::Unknown | ProxyHealth::Answers => None,
-        }
-    }
-}
 
 impl Context {
     pub(in crate::lease) fn note_proxy(&mut self, view: ProxyView) {

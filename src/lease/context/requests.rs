@@ -4,44 +4,8 @@ use leasehold_crds::lease::LeaseName;
 
 use crate::clock::Instant;
 use crate::lease::context::Context;
+use crate::lease::context::state::requests::{Pending, Purpose};
 use crate::lease::io::event::{Action, RequestId, Target, Write};
-
-/// A request that has not been answered.
-#[derive(Clone, Debug)]
-pub(in crate::lease) struct Pending {
-    pub(in crate::lease) target: Target,
-    pub(in crate::lease) sent: Instant,
-    pub(in crate::lease) purpose: Purpose,
-}
-
-/// Why a request was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lease) enum Purpose {
-    /// To know what is stored.
-    Read,
-    /// To know whether the store still names an owner that does not answer.
-    Confirm,
-    /// To acquire, adopt or renew the own session.
-    Renew,
-    /// To lengthen the own session over a restart.
-    Restart,
-    /// To end the own session.
-    ReleaseSession,
-    /// To end another's session.
-    Fence,
-    /// To become a claim's owner.
-    Take,
-    /// To say that a claim is still held, or to whom it is handed over.
-    Refresh,
-    /// To give a claim up.
-    Release,
-}
-
-impl Purpose {
-    pub(in crate::lease) const fn is_read(self) -> bool {
-        matches!(self, Self::Read | Self::Confirm)
-    }
-}
 
 impl Context {
     pub(in crate::lease) fn write(

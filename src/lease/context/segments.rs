@@ -1,68 +1,20 @@
 //! Segments: the interface of this node on which another one is met, and the speakers that probe an owner there.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use leasehold_crds::lease::{Claim, LeaseName, Session, SessionInterface, Stored};
+use leasehold_crds::lease::{Claim, Session, SessionInterface, Stored};
 use leasehold_crds::names::{InterfaceName, InterfacePattern, NodeName};
-use pnet_base::MacAddr;
 
-use crate::clock::Instant;
 use crate::lease::context::Context;
-use crate::lease::context::facts::is_under;
+use crate::lease::context::state::facts::is_under;
+use crate::lease::context::state::segments::{Crews, Place};
 use crate::lease::io::event::Interface;
 use crate::lease::io::probes::VoiceId;
 use crate::lease::placement::rank::{combined, name_hash, weight};
 
 /// How many speakers poll an owner.
 pub(in crate::lease) const POLLERS: usize = 3;
-
-/// Where an owner is met: an interface of this node, and what the owner has on that segment.
-#[derive(Clone, Debug)]
-pub(in crate::lease) struct Place {
-    pub(in crate::lease) interface: InterfaceName,
-    pub(in crate::lease) mac: MacAddr,
-    pub(in crate::lease) own: BTreeSet<IpAddr>,
-}
-
-/// Changes since the watchlist was made last.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct WatchChanges {
-    /// The claims of which something was said or asked: whether it was something else than before.
-    claims: BTreeMap<LeaseName, bool>,
-    /// Anything else that the watchlist is made from may have changed.
-    stale: bool,
-}
-
-impl WatchChanges {
-    /// Something was said of a claim; whether it was something else than before.
-    pub(in crate::lease) fn note_claim(&mut self, name: &LeaseName, says_else: bool) {
-        *self.claims.entry(name.clone()).or_default() |= says_else;
-    }
-
-    /// Anything else that the watchlist is made from may have changed.
-    pub(in crate::lease) const fn note_all(&mut self) {
-        self.stale = true;
-    }
-
-    /// What has changed since: whether anything else than these claims.
-    pub(in crate::lease) fn take(&mut self) -> (bool, BTreeMap<LeaseName, bool>) {
-        (std::mem::take(&mut self.stale), std::mem::take(&mut self.claims))
-    }
-
-    /// Something else is asked for of these claims.
-    pub(in crate::lease) fn note_asked(&mut self, names: Vec<LeaseName>) {
-        self.claims.extend(names.into_iter().map(|name| (name, true)));
-    }
-}
-
-/// The speakers on each segment that could poll, with the hashes of their names.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct Crews<'a>(
-    pub(in crate::lease::context) BTreeMap<InterfaceName, Vec<(u64, &'a NodeName)>>,
-);
 
 pub(in crate::lease) fn share_a_subnet(ours: &[IpNet], theirs: &[IpNet]) -> bool {
     let mut ours = ours.iter().filter(|net| !is_host(net));
@@ -86,15 +38,6 @@ pub(in crate::lease) fn pollers<'a>(
         .collect();
     weighed.sort_unstable();
     weighed.into_iter().map(|(_, node)| node).take(POLLERS).collect()
-}
-
-/// A claim whose owner does not answer and is not fenced.
-#[derive(Debug)]
-pub(in crate::lease) struct Forsaken {
-    /// The owner.
-    pub(in crate::lease) id: VoiceId,
-    /// When it fell silent.
-    pub(in crate::lease) since: Instant,
 }
 
 impl Context {

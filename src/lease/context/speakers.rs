@@ -1,22 +1,10 @@
 //! Whose MAC addresses are whose: whoever announces an address by one of them is a speaker.
 
-use std::collections::BTreeMap;
-
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;
 
 use crate::lease::context::Context;
-
-/// The MAC addresses that sessions list, of links that are down as well, and those that they listed.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct Speakers {
-    macs: BTreeMap<MacAddr, NodeName>,
-    /// How many sessions live.
-    living: usize,
-    /// The revision of the sessions when they were last looked at.
-    revision: Option<u64>,
-}
 
 impl Context {
     /// Follows whose MAC addresses the sessions list; of two that list the same the one that lives

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use leasehold_crds::lease::{Session, SessionId, SessionInterface, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
-use crate::lease::context::facts::{id_of, is_under};
+use crate::lease::context::state::facts::{id_of, is_under};
 
 /// By node: its session, and the links as it listed them last.
 #[derive(Debug, Default)]

@@ -8,12 +8,13 @@ use leasehold_crds::lease::{Claim, LeaseName, Session, SessionInterface, Stored}
 use leasehold_crds::names::InterfaceName;
 
 use crate::clock::Instant;
-use crate::lease::context::facts::{id_of, is_begun_anew, is_renewal};
-use crate::lease::context::requests::Purpose;
+use crate::lease::context::facts::{is_begun_anew, is_renewal};
+use crate::lease::context::state::facts::id_of;
+use crate::lease::context::state::requests::Purpose;
 use crate::lease::engine::Election;
 use crate::lease::io::event::{Action, Answer, Event, RequestId, Target};
-use crate::lease::outage::provisional::Outage;
-use crate::lease::output::publish::Output;
+use crate::lease::outage::state::turn::Outage;
+use crate::lease::output::state::publication::Output;
 use crate::lease::session::Sessions;
 use crate::lease::store::cache::Cache;
 use crate::lease::wire::Wire;

@@ -5,10 +5,10 @@ use leasehold_crds::lease::LeaseName;
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
 use crate::lease::claim::acquire::Acquire;
-use crate::lease::claim::state::Tenure;
+use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::engine::Election;
 use crate::lease::io::event::Action;
-use crate::lease::outage::provisional::Outage;
+use crate::lease::outage::state::turn::Outage;
 use crate::lease::transfer::Transfer;
 
 impl Election {

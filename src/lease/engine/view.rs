@@ -13,7 +13,7 @@ use crate::clock::Instant;
 use crate::desired::NodeState;
 use crate::lease::claim::Claims;
 use crate::lease::context::candidates::Candidates;
-use crate::lease::context::owner::Owner;
+use crate::lease::context::state::owner::Owner;
 use crate::lease::engine::Election;
 use crate::lease::placement::rank::{Late, Orphan as Ranked, turns};
 

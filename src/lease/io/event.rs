@@ -12,9 +12,9 @@ use pnet_base::MacAddr;
 
 use crate::clock::Instant;
 use crate::desired::Desired;
-use crate::lease::context::proxy::{ProxyView, RulesWatch};
 use crate::lease::io::checkpoint::OwnRecord;
 use crate::lease::io::probes::{Voices, Watchlist};
+use crate::lease::io::proxy::{ProxyView, RulesWatch};
 use crate::lease::io::serving::{KernelView, Serving};
 use crate::lease::io::transition::{OwnerId, Story};
 

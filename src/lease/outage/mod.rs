@@ -1,3 +1,4 @@
 //! outage.
 
 pub(in crate::lease) mod provisional;
+pub(in crate::lease) mod state;

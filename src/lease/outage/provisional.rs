@@ -15,12 +15,13 @@ use pnet_base::MacAddr;
 use crate::clock::Instant;
 use crate::desired::{DesiredClaim, OnApiOutage};
 use crate::lease::claim::Claims;
-use crate::lease::claim::provisional::Provisional;
-use crate::lease::claim::state::Tenure;
+use crate::lease::claim::state::provisional::Provisional;
+use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::context::Context;
-use crate::lease::context::owner::Owner;
+use crate::lease::context::state::owner::Owner;
 use crate::lease::io::event::{Action, Frame, Heard};
 use crate::lease::io::transition::{Cause, OwnerId, Story};
+use crate::lease::outage::state::turn::Outage;
 use crate::lease::placement::rank::weight;
 use crate::lease::wire::Wire;
 
@@ -49,18 +50,6 @@ pub(in crate::lease) const ANSWERED: Duration = Duration::from_millis(500);
 /// How long an owner that is back has to announce its address again.
 pub(in crate::lease) const RETURN: Duration = Duration::from_secs(2);
 
-/// The turn of what is served provisionally.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct Outage {
-    /// When the next provisional address is asked for, and which was last.
-    probe: Instant,
-    probed: Option<LeaseName>,
-    /// When another was heard to have an address that is served here provisionally, and how many are to
-    /// be asked for because of that.
-    joined: Option<Instant>,
-    sweep: usize,
-}
-
 impl Outage {
     /// Takes an address whose owner does not answer while the API server does not either.
     pub(in crate::lease) fn take_provisionally(
@@ -85,7 +74,7 @@ impl Outage {
         let Some(tenure) = claims.tenures().get(name).filter(|t| t.provisional.is_none()) else {
             return;
         };
-        let Some((interface, _)) = cx.may_take(now, tenure, claim) else { return };
+        let Some((interface, _)) = Claims::may_take(cx, now, tenure, claim) else { return };
         let version = cx.session_version(from);
         let provisional = Provisional {
             from: from.clone(),

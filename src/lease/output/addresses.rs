@@ -8,11 +8,11 @@ use leasehold_crds::lease::LeaseName;
 use crate::clock::Instant;
 use crate::desired::OnApiOutage;
 use crate::lease::claim::Claims;
-use crate::lease::claim::state::Tenure;
+use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::context::Context;
 use crate::lease::io::checkpoint::HeldClaim;
 use crate::lease::io::serving::ServedVip;
-use crate::lease::output::publish::Output;
+use crate::lease::output::state::publication::Output;
 use crate::lease::wire::Wire;
 
 impl Output {

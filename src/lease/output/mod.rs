@@ -2,4 +2,4 @@
 
 pub(in crate::lease) mod addresses;
 pub(in crate::lease) mod publish;
-pub(in crate::lease) mod rows;
+pub(in crate::lease) mod state;

@@ -13,17 +13,9 @@ use crate::lease::context::Context;
 use crate::lease::io::checkpoint::OwnRecord;
 use crate::lease::io::event::Action;
 use crate::lease::io::serving::{ServedVip, Serving};
-use crate::lease::output::rows::Row;
+use crate::lease::output::state::publication::Output;
+use crate::lease::output::state::rows::Row;
 use crate::lease::wire::Wire;
-
-/// The last publication.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct Output {
-    /// Until when what is served is.
-    until: Option<(Instant, Instant, bool)>,
-    /// Whether an address was yielded to another speaker.
-    yielded: bool,
-}
 
 impl Output {
     /// Publishes what is served, and the record for the next process, where they changed.

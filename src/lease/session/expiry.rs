@@ -1,19 +1,19 @@
 //! The lease path: a session that is not renewed for as long as it said is fenced.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Evidence, LeaseName, Record as _, Silenced};
 
 use crate::clock::Instant;
 use crate::lease::context::Context;
-use crate::lease::context::requests::{Pending, Purpose};
-use crate::lease::context::session_reads::{FENCED_BY, RETRY, duration, fenced};
+use crate::lease::context::session_reads::{FENCED_BY, duration, fenced};
+use crate::lease::context::state::requests::{Pending, Purpose};
+use crate::lease::context::state::session_reads::RETRY;
 use crate::lease::io::event::{Action, Answer, Change, Fact, Target, Write};
 use crate::lease::io::transition::OwnerId;
 use crate::lease::placement::rank::weight;
 use crate::lease::session::Sessions;
+use crate::lease::session::state::expiry::Suspect;
 use crate::lease::wire::Wire;
 
 /// By how much each speaker waits for those before it, so that a silent session is read and fenced
@@ -22,34 +22,6 @@ pub(in crate::lease) const STAGGER: Duration = Duration::from_millis(20);
 
 /// Among how many places the speakers spread.
 pub(in crate::lease) const PLACES: u64 = 16;
-
-/// The sessions of others that are under suspicion.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct Peers {
-    suspects: BTreeMap<LeaseName, Suspect>,
-    /// No session will have been silent for long before that, if that is known: there may be thousands.
-    none_silent_before: Option<Instant>,
-}
-
-/// A session that was silent for as long as it said.
-#[derive(Debug)]
-pub(in crate::lease) struct Suspect {
-    /// The version that an uncached read confirmed.
-    pub(in crate::lease) confirmed: Option<Arc<str>>,
-    pub(in crate::lease) next: Instant,
-}
-
-impl Peers {
-    /// Something is said of a session now; it may be silent for `least` at least.
-    pub(in crate::lease) fn note_session(&mut self, now: Instant, least: Duration) {
-        self.none_silent_before = self.none_silent_before.map(|until| until.min(now + least));
-    }
-
-    /// Something is said of all of them.
-    pub(in crate::lease) const fn note_all(&mut self) {
-        self.none_silent_before = None;
-    }
-}
 
 impl Sessions {
     /// When each session of others will have been silent for as long as it said. When it is suspected depends

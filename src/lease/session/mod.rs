@@ -5,7 +5,7 @@ pub(in crate::lease) mod renewal;
 pub(in crate::lease) mod shutdown;
 pub(in crate::lease) mod state;
 
-use crate::lease::session::expiry::Peers;
+use crate::lease::session::state::expiry::Peers;
 
 /// The own session, and the expiry of others.
 #[derive(Debug, Default)]

@@ -7,14 +7,15 @@ use leasehold_crds::lease::{Session, SessionId, Stored};
 
 use crate::clock::Instant;
 use crate::lease::claim::Claims;
-use crate::lease::claim::interface::CARRIER_LOST;
+use crate::lease::claim::state::interface::CARRIER_LOST;
 use crate::lease::context::Context;
-use crate::lease::context::facts::{KERNEL_GRACE, id_of};
 use crate::lease::context::own_links::{EDITED, links_down};
-use crate::lease::context::requests::{Pending, Purpose};
+use crate::lease::context::state::facts::id_of;
+use crate::lease::context::state::requests::{Pending, Purpose};
+use crate::lease::io::config::KERNEL_GRACE;
 use crate::lease::io::event::{Action, Answer, Change, Fact, Target, Write};
 use crate::lease::session::Sessions;
-use crate::lease::session::state::{EXIT, Ending};
+use crate::lease::session::state::own::{EXIT, Ending};
 use crate::lease::wire::Wire;
 
 /// The causes of a session that its holder put right.

@@ -14,10 +14,10 @@ use crate::clock::Instant;
 use crate::desired::NodeState;
 use crate::lease::claim::Claims;
 use crate::lease::context::Context;
-use crate::lease::context::requests::Purpose;
+use crate::lease::context::state::requests::Purpose;
 use crate::lease::io::event::{Action, Change, Follower};
 use crate::lease::session::Sessions;
-use crate::lease::session::state::{EXIT, EXIT_MOVED, Ending, LEFT};
+use crate::lease::session::state::own::{EXIT, EXIT_MOVED, Ending, LEFT};
 use crate::lease::transfer::Transfer;
 use crate::lease::wire::Wire;
 

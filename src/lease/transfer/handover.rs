@@ -16,14 +16,14 @@ use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim, NodeState};
 use crate::lease::claim::Claims;
 use crate::lease::claim::acquire::Why;
-use crate::lease::claim::moves::{AGAIN, ASK, Handover, PROBE, Phase, TAKE, Yielding};
-use crate::lease::claim::release::{Leaving, Reason};
+use crate::lease::claim::state::moves::{AGAIN, ASK, Handover, PROBE, Phase, TAKE, Yielding};
+use crate::lease::claim::state::release::{Leaving, Reason};
 use crate::lease::context::Context;
 use crate::lease::context::candidates::Candidates;
-use crate::lease::context::facts::id_of;
-use crate::lease::context::owner::Owner;
 use crate::lease::context::proxy::LATE_LOCAL;
-use crate::lease::context::requests::Purpose;
+use crate::lease::context::state::facts::id_of;
+use crate::lease::context::state::owner::Owner;
+use crate::lease::context::state::requests::Purpose;
 use crate::lease::io::event::{Action, Target};
 use crate::lease::io::transition::Cause;
 use crate::lease::placement::rank::{Orphan as Ranked, turns};
@@ -100,7 +100,7 @@ impl Transfer {
             Some("another node has the subnet of its addresses")
         } else if cx.is_out_of_reach(claim, desired) {
             Some("the node does not answer the clients there, and another does")
-        } else if claims.is_barred(name, claim) || cx.is_uncarried(claim) {
+        } else if claims.is_barred(name, claim) || Claims::is_uncarried(cx, claim) {
             Some("no interface of the node can carry it")
         } else {
             self.bettered(cx, name).map(|(_, cause)| cause)
@@ -372,7 +372,10 @@ impl Transfer {
             && cx.own().id() == Some(&successor.session)
             && successor.transitions == stored.record.transitions;
         let willing = cx.candidates(claim, desired).contains(&&cx.config().node);
-        let able = claims.tenures().get(name).is_some_and(|t| cx.may_take(now, t, claim).is_some());
+        let able = claims
+            .tenures()
+            .get(name)
+            .is_some_and(|t| Claims::may_take(cx, now, t, claim).is_some());
         if meant && willing && able && cx.may_succeed(now, name, claim, actions) {
             let holder = stored.record.holder.as_ref().map(ToString::to_string).unwrap_or_default();
             let why = stored.record.cause.strip_prefix("handing over: ").unwrap_or("handed over");

@@ -3,8 +3,9 @@
 pub(in crate::lease) mod handover;
 pub(in crate::lease) mod rebalance;
 pub(in crate::lease) mod settled;
+pub(in crate::lease) mod state;
 
-use crate::lease::transfer::rebalance::Improving;
+use crate::lease::transfer::state::rebalance::Improving;
 
 /// Planned moves.
 #[derive(Debug, Default)]

@@ -9,36 +9,28 @@
 //! of others: speakers come one after another, and the first would keep everything.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, LeaseName, SessionId, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::NodeName;
 
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim, Failback, FailbackMode, NodeState};
 use crate::lease::claim::Claims;
 use crate::lease::claim::manual::BY_HAND;
-use crate::lease::claim::state::{JOINED, TOGETHER, Tenure};
+use crate::lease::claim::state::tenure::{JOINED, Tenure};
 use crate::lease::context::Context;
 use crate::lease::context::candidates::Candidates;
-use crate::lease::context::facts::id_of;
-use crate::lease::context::owner::Owner;
+use crate::lease::context::state::facts::id_of;
+use crate::lease::context::state::owner::Owner;
 use crate::lease::io::event::Target;
 use crate::lease::placement::rank::{Held, next_move};
 use crate::lease::transfer::Transfer;
-
-/// How often the next move is looked for, …
-pub(in crate::lease) const LOOK: Duration = Duration::from_secs(1);
-
-/// … and while what has just been given out is spread: nobody has used it for long.
-pub(in crate::lease) const SPREAD: Duration = Duration::from_millis(200);
+use crate::lease::transfer::state::rebalance::{Chosen, GIVEN_OUT, Improving, LOOK};
 
 /// After which time a move that was not made is given up; another is looked for.
 pub(in crate::lease) const MADE: Duration = Duration::from_secs(3);
-
-/// For how long what was given out for the first time goes to nodes that join.
-pub(in crate::lease) const GIVEN_OUT: Duration = Duration::from_secs(60);
 
 /// How long a claim without an owner is waited for, and longer where that is no two rounds of turns.
 pub(in crate::lease) const STRANDED: Duration = Duration::from_secs(5);
@@ -52,99 +44,6 @@ pub(in crate::lease) const PREFERRED: &str = "another node is preferred";
 pub(in crate::lease) const BALANCE: &str = "another node has fewer addresses";
 
 pub(in crate::lease) const APART: &str = "another address of the service is on the node";
-
-/// What is known about better nodes.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct Improving {
-    /// Whether any policy asks for it.
-    asked: bool,
-    /// When the first and the last claim of late were given out.
-    given_out: Option<(Instant, Instant)>,
-    /// The nodes that this process has seen with a session, and when those joined that it had not seen before.
-    seen: BTreeSet<NodeName>,
-    joined: BTreeMap<NodeName, Instant>,
-    looked: Option<Instant>,
-    /// Whether that found that something of this node is to be spread.
-    spreads: bool,
-    /// Since when each node could have been given something.
-    ready: BTreeMap<NodeName, (SessionId, Instant)>,
-    /// What each claim said when it was moved last, by anybody, for this.
-    moves: BTreeMap<LeaseName, i32>,
-    /// When that was seen.
-    moved: VecDeque<Instant>,
-    chosen: Option<Chosen>,
-}
-
-/// A claim of this node that is on its way.
-#[derive(Debug)]
-pub(in crate::lease) struct Chosen {
-    name: LeaseName,
-    to: NodeName,
-    cause: &'static str,
-    since: Instant,
-    /// The ownership that ends so: should the claim come back at once, it stays until the next look.
-    transitions: i32,
-}
-
-impl Improving {
-    pub(in crate::lease) fn note_desired(&mut self, desired: &Desired) {
-        let asks = |mode| mode != FailbackMode::Never;
-        self.asked = desired.claims.values().any(|claim| asks(claim.failback.mode));
-        // Whom people took out for a while has not joined when they put it back.
-        let out = |node: &NodeName| {
-            let state = desired.nodes.get(node);
-            matches!(state, Some(NodeState::Cordoned | NodeState::Draining))
-        };
-        self.joined.retain(|node, _| !out(node));
-    }
-
-    /// A claim was given out that nobody had.
-    pub(in crate::lease) fn note_given_out(&mut self, now: Instant) {
-        let before = self.given_out.filter(|(_, last)| now < *last + GIVEN_OUT);
-        self.given_out = Some((before.map_or(now, |(first, _)| first), now));
-    }
-
-    /// This node has a session; whether it began just now, and without anybody having ended one before.
-    pub(in crate::lease) fn note_session(
-        &mut self,
-        now: Instant,
-        node: &NodeName,
-        new: bool,
-        anew: bool,
-    ) {
-        let unseen = !self.seen.contains(node);
-        if unseen {
-            self.seen.insert(node.clone());
-        }
-        if new && (unseen || anew) {
-            self.joined.retain(|_, at| now < *at + GIVEN_OUT);
-            self.joined.insert(node.clone(), now);
-        }
-    }
-
-    /// The lease of its session is gone.
-    pub(in crate::lease) fn note_session_gone(&mut self, node: &LeaseName) {
-        self.seen.retain(|seen| seen.as_str() != node.as_str());
-    }
-
-    /// Whether anything may go to a better node at `now`.
-    pub(in crate::lease) fn is_asked(&self, now: Instant) -> bool {
-        self.asked
-            || self.given_out.is_some_and(|(first, last)| {
-                let later = |at: &Instant| *at + TOGETHER >= first && now < *at + GIVEN_OUT;
-                now < last + GIVEN_OUT && self.joined.values().any(later)
-            })
-    }
-
-    pub(in crate::lease) fn deadline(&self) -> Option<Instant> {
-        self.looked.filter(|looked| self.is_asked(*looked)).map(|looked| looked + self.pace())
-    }
-
-    /// From one look to the next.
-    pub(in crate::lease) const fn pace(&self) -> Duration {
-        if self.spreads { SPREAD } else { LOOK }
-    }
-}
 
 /// Nodes that have joined a short time ago, and could be given something.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
 use crate::lease::claim::Claims;
-use crate::lease::claim::state::Tenure;
+use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::context::Context;
-use crate::lease::context::owner::Owner;
+use crate::lease::context::state::owner::Owner;
 use crate::lease::transfer::Transfer;
 
 impl Transfer {
@@ -96,7 +96,7 @@ impl Transfer {
             && tenure.ineligible.is_none()
             && stays
             && claims.is_interface_told(cx, stored)
-            && cx.better_interface(tenure, claim).is_none()
+            && Claims::better_interface(cx, tenure, claim).is_none()
             && stored.record.addresses == claim.addresses
             && stored.record.services == claim.services
             && claim.addresses.iter().all(|address| has(*address))

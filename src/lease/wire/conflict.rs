@@ -6,21 +6,19 @@
 //!   (RFC 5227 section 2.4). Anybody can send such frames, and reads go the way of renewals: so there are
 //!   never many at once, nor for long. Without the API we yield to a known speaker that has it.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use leasehold_crds::lease::LeaseName;
-use pnet_base::MacAddr;
 
 use crate::clock::Instant;
 use crate::lease::claim::Claims;
 use crate::lease::context::Context;
-use crate::lease::context::owner::Owner;
-use crate::lease::context::requests::{Pending, Purpose};
+use crate::lease::context::state::owner::Owner;
+use crate::lease::context::state::requests::{Pending, Purpose};
 use crate::lease::io::event::{Action, Answer, Fact, Heard, Target};
 use crate::lease::wire::Wire;
 use crate::lease::wire::dispute::REREAD;
+use crate::lease::wire::state::conflict::Dispute;
 
 /// How often an address is defended at most (RFC 5227 section 2.4, `DEFEND_INTERVAL`).
 pub(in crate::lease) const DEFEND: Duration = Duration::from_secs(10);
@@ -31,8 +29,6 @@ pub(in crate::lease) const DEFENCES: u32 = 3;
 /// For how long it is told that a host that is no speaker announced an address of ours, and of how many.
 pub(in crate::lease) const FOREIGN_FOR: Duration = Duration::from_secs(600);
 
-pub(in crate::lease) const FOREIGN: usize = 8;
-
 /// How often a claim is read anew where a speaker announces its address, and that speaker is told. It
 /// yields as soon as it hears that another has read that it is the owner; a defence may have been lost
 /// on the wire.
@@ -42,45 +38,6 @@ pub(in crate::lease) const TELL: Duration = Duration::from_millis(20);
 pub(in crate::lease) const READ_PACE: Duration = Duration::from_millis(50);
 
 pub(in crate::lease) const READ_BURST: u32 = 100;
-
-/// Foreign hosts that were heard.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct Conflicts {
-    disputes: BTreeMap<LeaseName, Dispute>,
-    /// Up to when reads because of frames are accounted for.
-    reads: Instant,
-    /// Addresses of ours that hosts announced that are no speakers, and when.
-    foreign: BTreeMap<(IpAddr, MacAddr), Instant>,
-}
-
-impl Conflicts {
-    /// Addresses of ours that hosts announced of late that are no speakers.
-    pub(in crate::lease) fn foreign(&self) -> Vec<(IpAddr, MacAddr)> {
-        self.foreign.keys().copied().collect()
-    }
-
-    pub(in crate::lease) fn note_foreign(&mut self, now: Instant, ip: IpAddr, mac: MacAddr) {
-        let is_known = self.foreign.contains_key(&(ip, mac));
-        if is_known || self.foreign.len() < FOREIGN {
-            self.foreign.insert((ip, mac), now);
-        }
-    }
-}
-
-/// Somebody else announces an address of ours.
-#[derive(Debug)]
-pub(in crate::lease) struct Dispute {
-    address: IpAddr,
-    mac: MacAddr,
-    /// The claim is to be read, and when it was last.
-    unread: bool,
-    read: Option<Instant>,
-    defended: Option<Instant>,
-    defences: u32,
-    /// A speaker announced it and is to be told, and when one was told last.
-    tell: bool,
-    told: Option<Instant>,
-}
 
 impl Wire {
     pub(in crate::lease) fn conflicts_deadline(

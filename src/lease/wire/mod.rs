@@ -2,16 +2,16 @@
 
 pub(in crate::lease) mod conflict;
 pub(in crate::lease) mod dispute;
-pub(in crate::lease) mod lapsed;
 pub(in crate::lease) mod stale_owners;
+pub(in crate::lease) mod state;
 pub(in crate::lease) mod suspicion;
 pub(in crate::lease) mod watchlist;
 
-use crate::lease::wire::conflict::Conflicts;
-use crate::lease::wire::dispute::Yields;
-use crate::lease::wire::stale_owners::OldOwners;
-use crate::lease::wire::suspicion::Silences;
-use crate::lease::wire::watchlist::Listening;
+use crate::lease::wire::state::conflict::Conflicts;
+use crate::lease::wire::state::dispute::Yields;
+use crate::lease::wire::state::stale_owners::OldOwners;
+use crate::lease::wire::state::suspicion::Silences;
+use crate::lease::wire::state::watchlist::Listening;
 
 /// Evidence and disputes on the segment.
 #[derive(Debug, Default)]

@@ -1,9 +1,4 @@
-//! The wire path: an owner that has fallen silent is fenced, or its claims are taken.
-//!
-//! Evidence from the wire never makes an owner. It is checked against the store first: the claim
-//! whose address is silent, read uncached, must still name the silent owner. Then the owner's session is fenced if
-//! it is silent on each segment where it owns anything; otherwise it has lost a link and not its
-//! life, and what it owns on the silent segment is taken claim by claim, by its pollers.
+//! wire/suspicion.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,14 +11,15 @@ use leasehold_crds::names::NodeName;
 use crate::clock::Instant;
 use crate::lease::claim::Claims;
 use crate::lease::context::Context;
-use crate::lease::context::owner::Owner;
-use crate::lease::context::requests::{Pending, Purpose};
-use crate::lease::context::segments::Forsaken;
 use crate::lease::context::session_reads::FENCED_BY;
-use crate::lease::io::event::{Action, Answer, Change, Heard, Target, Write};
-use crate::lease::io::probes::{Silence, Voice, VoiceId, Voices};
+use crate::lease::context::state::owner::Owner;
+use crate::lease::context::state::requests::{Pending, Purpose};
+use crate::lease::context::state::segments::Forsaken;
+use crate::lease::io::event::{Action, Answer, Change, Target, Write};
+use crate::lease::io::probes::{Silence, Voice, VoiceId};
 use crate::lease::wire::Wire;
-use crate::lease::wire::lapsed::Lapses;
+use crate::lease::wire::state::lapsed::Lapses;
+use crate::lease::wire::state::suspicion::{Suspicion, Unheard};
 
 /// How long an address of a node that answers otherwise is left to its owner.
 pub(in crate::lease) const OWNER_LIVES: Duration = Duration::from_secs(1);
@@ -33,74 +29,6 @@ pub(in crate::lease) const OTHER_SEGMENTS: Duration = Duration::from_millis(200)
 
 /// How long after a request without success the next is sent.
 pub(in crate::lease) const RETRY: Duration = Duration::from_millis(250);
-
-/// The silences of owners.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct Silences {
-    suspicions: BTreeMap<VoiceId, Suspicion>,
-    /// Owners that this node polls and that have never answered it, while the API server is gone.
-    unheard: BTreeMap<VoiceId, Unheard>,
-}
-
-/// An owner that is silent on one segment.
-#[derive(Debug)]
-pub(in crate::lease) struct Suspicion {
-    silence: Silence,
-    /// When this node learned of it.
-    since: Instant,
-    /// The store confirmed it for this claim under these transitions.
-    confirmed: Option<(LeaseName, i32)>,
-    /// The claim that is read for that.
-    asked_for: Option<LeaseName>,
-    /// The session is to be read before another fence.
-    must_read: bool,
-    next: Instant,
-    /// What it has let lapse beside the address that is polled, while the API server is gone.
-    lapses: Lapses,
-}
-
-/// An owner that has never answered this node: since when that is so, and what it does not have.
-#[derive(Debug)]
-pub(in crate::lease) struct Unheard {
-    since: Instant,
-    lapses: Lapses,
-}
-
-impl Silences {
-    /// Forgets silences that have ended, and notes new ones.
-    pub(in crate::lease) fn follow(&mut self, now: Instant, voices: &Voices) {
-        self.suspicions.retain(|id, suspicion| {
-            matches!(
-                voices.owners.get(id),
-                Some(Voice::Silent(silence)) if silence.address == suspicion.silence.address
-            )
-        });
-        for (id, voice) in voices.owners.iter() {
-            let Voice::Silent(silence) = voice else { continue };
-            let suspicion = self.suspicions.entry(id.clone()).or_insert_with(|| Suspicion {
-                silence: silence.clone(),
-                since: now,
-                confirmed: None,
-                asked_for: None,
-                must_read: false,
-                next: now,
-                lapses: Lapses::default(),
-            });
-            suspicion.silence = silence.clone();
-        }
-    }
-
-    /// Somebody answers for an address.
-    pub(in crate::lease) fn heard(&mut self, now: Instant, heard: &Heard) {
-        let suspected = self.suspicions.iter_mut().map(|(id, it)| (id, &mut it.lapses));
-        let unheard = self.unheard.iter_mut().map(|(id, it)| (id, &mut it.lapses));
-        for (id, lapses) in suspected.chain(unheard) {
-            if id.mac == heard.frame.mac && id.interface == heard.interface {
-                lapses.heard(now, heard.frame);
-            }
-        }
-    }
-}
 
 /// The claims of an owner that it has let lapse although its node answers. The listener polls one address.
 pub(in crate::lease) fn lapsed(

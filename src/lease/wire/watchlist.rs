@@ -5,172 +5,26 @@
 //! its nodes and not with its services.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::lease::{Claim, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
 use crate::clock::Instant;
-use crate::desired::Detection;
 use crate::lease::context::Context;
-use crate::lease::context::owner::Owner;
-use crate::lease::context::segments::{Crews, Place, WatchChanges};
+use crate::lease::context::state::owner::Owner;
+use crate::lease::context::state::segments::{Crews, Place};
 use crate::lease::io::event::{Action, Fact};
-use crate::lease::io::probes::{Ownership, Voice, VoiceId, Voices, Watched, Watchlist};
+use crate::lease::io::probes::{Voice, VoiceId, Voices, Watched, Watchlist};
 use crate::lease::io::transition::OwnerId;
 use crate::lease::placement::rank::weight;
 use crate::lease::wire::Wire;
+use crate::lease::wire::state::watchlist::{Changes, Listening, Part, Voiced};
 
 /// How long a segment has to be blind to be reported.
 pub(in crate::lease) const BLIND: Duration = Duration::from_secs(5);
-
-/// Whom this node listens to.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct Listening {
-    watchlist: Watchlist,
-    /// Whether this node takes part, and the revision of the sessions that the watchlist was made from.
-    takes_part: bool,
-    sessions: u64,
-    /// The claims of which something was said or asked since: whether it was something else than before.
-    changed: BTreeMap<LeaseName, bool>,
-    voiced: Voiced,
-    /// Others may poll, …
-    crews: bool,
-    /// … or anything else that it is made from may have changed.
-    stale: bool,
-    /// Blind segments, and from when on that is reported: at first every segment is.
-    blind: BTreeMap<InterfaceName, Instant>,
-    reported: BTreeSet<InterfaceName>,
-}
-
-impl Listening {
-    /// Takes in what has changed. What was said again of a claim matters only where nobody is heard for it:
-    /// then its holder may be one whose session is not known yet.
-    pub(in crate::lease) fn take_in(&mut self, changes: &mut WatchChanges) {
-        let (all, claims) = changes.take();
-        self.stale |= all;
-        for (name, says_else) in claims {
-            if says_else || !self.voiced.parts.contains_key(&name) {
-                *self.changed.entry(name).or_default() |= says_else;
-            }
-        }
-    }
-
-    /// Segments that have been blind for long.
-    pub(in crate::lease) fn reported(&self) -> impl Iterator<Item = &InterfaceName> {
-        self.reported.iter()
-    }
-}
-
-/// By which voice the owner of each claim is heard.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct Voiced {
-    parts: BTreeMap<LeaseName, Part>,
-    owners: BTreeMap<Arc<VoiceId>, Parts>,
-    /// Claims whose owner may turn out to be none although nothing is said of them.
-    doubtful: BTreeSet<LeaseName>,
-}
-
-/// What one claim adds to what is asked of its owner.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::lease) struct Part {
-    id: Arc<VoiceId>,
-    detection: Detection,
-    transitions: i32,
-    vips: Box<[IpAddr]>,
-}
-
-/// The claims by which one owner is heard.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct Parts {
-    claims: BTreeSet<LeaseName>,
-    /// How many addresses they list, all in all.
-    vips: usize,
-    /// How many claims are detected in each way, by how soon their ranks follow each other.
-    detections: BTreeMap<(Duration, Detection), usize>,
-}
-
-/// Claims that an owner had, and claims that it has now; what has changed is in both.
-#[derive(Debug, Default)]
-pub(in crate::lease) struct Changes {
-    gone: Vec<(LeaseName, Part)>,
-    new: Vec<LeaseName>,
-}
-
-impl Changes {
-    pub(in crate::lease) fn apply(&self, voices: &Voiced, vips: &mut BTreeMap<IpAddr, Ownership>) {
-        for (name, part) in &self.gone {
-            for ip in &part.vips {
-                if vips.get(ip).is_some_and(|ownership| ownership.claim == *name) {
-                    vips.remove(ip);
-                }
-            }
-        }
-        for name in &self.new {
-            voices.add(name, vips);
-        }
-    }
-}
-
-impl Parts {
-    pub(in crate::lease) fn fastest(&self) -> Option<Detection> {
-        self.detections.keys().next().map(|(_, detection)| *detection)
-    }
-}
-
-impl Voiced {
-    /// The identity that claims of the same owner share.
-    pub(in crate::lease) fn shared(&self, id: VoiceId) -> Arc<VoiceId> {
-        self.owners.get_key_value(&id).map_or_else(|| Arc::new(id), |(id, _)| Arc::clone(id))
-    }
-
-    pub(in crate::lease) fn insert(&mut self, claim: &LeaseName, part: Part) {
-        let parts = self.owners.entry(Arc::clone(&part.id)).or_default();
-        parts.claims.insert(claim.clone());
-        parts.vips += part.vips.len();
-        *parts.detections.entry((part.detection.rank_step(), part.detection)).or_default() += 1;
-        self.parts.insert(claim.clone(), part);
-    }
-
-    pub(in crate::lease) fn remove(&mut self, claim: &LeaseName) -> Option<Part> {
-        self.doubtful.remove(claim);
-        let part = self.parts.remove(claim)?;
-        let parts = self.owners.get_mut(&part.id)?;
-        parts.claims.remove(claim);
-        parts.vips -= part.vips.len();
-        let detection = (part.detection.rank_step(), part.detection);
-        if let Some(count) = parts.detections.get_mut(&detection) {
-            *count -= 1;
-            if *count == 0 {
-                parts.detections.remove(&detection);
-            }
-        }
-        if parts.claims.is_empty() {
-            self.owners.remove(&part.id);
-        }
-        Some(part)
-    }
-
-    /// The addresses of these claims. Of two claims that list the same address the later one has it.
-    pub(in crate::lease) fn vips(&self, parts: &Parts) -> BTreeMap<IpAddr, Ownership> {
-        let mut vips = BTreeMap::new();
-        for name in &parts.claims {
-            self.add(name, &mut vips);
-        }
-        vips
-    }
-
-    pub(in crate::lease) fn add(&self, name: &LeaseName, vips: &mut BTreeMap<IpAddr, Ownership>) {
-        let Some(part) = self.parts.get(name) else { return };
-        for ip in &part.vips {
-            let (claim, transitions) = (name.clone(), part.transitions);
-            vips.insert(*ip, Ownership { claim, transitions });
-        }
-    }
-}
 
 impl Wire {
     /// What this node has to listen to now, if that has changed.

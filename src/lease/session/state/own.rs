@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_crds::lease::{Session, SessionId, Stored};
 
 use crate::clock::Instant;
-use crate::lease::context::facts::{Config, KERNEL_GRACE};
+use crate::lease::io::config::{Config, KERNEL_GRACE};
 use crate::lease::io::event::Follower;
 
 /// What a session says that was released because its node hands over everything.

@@ -1,4 +1,4 @@
-//! claim/state.
+//! claim/state/tenure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,17 +10,17 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
-use crate::lease::claim::addresses::List;
-use crate::lease::claim::cold_start::Origin;
-use crate::lease::claim::former::Former;
-use crate::lease::claim::interface::CARRIER_LOST;
-use crate::lease::claim::moves::{Handover, Yielding};
-use crate::lease::claim::preflight::{Ineligible, Missing};
-use crate::lease::claim::probe::Probing;
-use crate::lease::claim::provisional::Provisional;
-use crate::lease::claim::reconcile::released_by;
-use crate::lease::claim::release::Leaving;
-use crate::lease::claim::unowned::{LastOwner, Orphan};
+use crate::lease::claim::state::addresses::List;
+use crate::lease::claim::state::cold_start::Origin;
+use crate::lease::claim::state::former::Former;
+use crate::lease::claim::state::interface::CARRIER_LOST;
+use crate::lease::claim::state::moves::{Handover, Yielding};
+use crate::lease::claim::state::preflight::{Ineligible, Missing};
+use crate::lease::claim::state::probe::Probing;
+use crate::lease::claim::state::provisional::Provisional;
+use crate::lease::claim::state::reconcile::released_by;
+use crate::lease::claim::state::release::Leaving;
+use crate::lease::claim::state::unowned::{LastOwner, Orphan};
 use crate::lease::io::transition::Story;
 
 /// Who joined so shortly before speakers that started together gave something out had no part in it, either.

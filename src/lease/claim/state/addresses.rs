@@ -1,0 +1,42 @@
+//! The addresses that a claim lists.
+
+use leasehold_crds::addresses::AddressSet;
+use leasehold_crds::lease::Claim;
+
+/// The services of a claim, and their addresses. Only the operator puts an address there, and only when
+/// no other claim lists it: however old a speaker's view of the services is, an address is never on the
+/// lists of two claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::lease) struct List {
+    pub(in crate::lease) services: Vec<String>,
+    pub(in crate::lease) uids: Vec<String>,
+    pub(in crate::lease) addresses: AddressSet,
+    pub(in crate::lease) pool: Option<String>,
+    pub(in crate::lease) withdrawn: AddressSet,
+}
+
+impl List {
+    pub(in crate::lease) fn is_of(&self, record: &Claim) -> bool {
+        self.addresses == record.addresses
+            && self.services == record.services
+            && self.uids == record.uids
+            && self.pool == record.pool
+            && self.withdrawn == record.withdrawn
+    }
+
+    pub(in crate::lease) fn of(record: &Claim) -> Self {
+        Self {
+            services: record.services.clone(),
+            uids: record.uids.clone(),
+            addresses: record.addresses.clone(),
+            pool: record.pool.clone(),
+            withdrawn: record.withdrawn.clone(),
+        }
+    }
+
+    /// What it is about, and no address.
+    pub(in crate::lease) fn emptied(&self) -> Self {
+        let (addresses, withdrawn) = Default::default();
+        Self { addresses, withdrawn, ..self.clone() }
+    }
+}
