@@ -84,9 +84,7 @@ impl Claims {
             self.report_address_of_a_node(cx, name, claim, actions);
         }
         let tenure = self.tenures.get(name)?;
-        if Self::may_take(cx, now, tenure, claim).is_none() {
-            return None;
-        }
+        Self::may_take(cx, now, tenure, claim)?;
         let text = match (self.last_owner(cx, name), edited) {
             (Some(last), _) if forsaken.is_some() => {
                 format!("taken over: {last} does not answer for it any more")

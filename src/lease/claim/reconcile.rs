@@ -220,7 +220,7 @@ impl Claims {
     ) -> Option<Acquire> {
         let target = Target::Claim(name.clone());
         let pending = cx.is_pending(&target);
-        let Some(tenure) = self.tenures.get(name).filter(|_| !pending) else { return None };
+        let tenure = self.tenures.get(name).filter(|_| !pending)?;
         if tenure.must_read && now >= tenure.retry {
             self.with(cx, name, |tenure| tenure.must_read = false);
             cx.read(now, target, actions);

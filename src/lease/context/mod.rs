@@ -313,8 +313,8 @@ impl Context {
     }
 
     /// When the addresses or the default routes of an interface changed, until that has lasted.
-    pub(in crate::lease) const fn readdressed(&self) -> &Option<Instant> {
-        &self.readdressed
+    pub(in crate::lease) const fn readdressed(&self) -> Option<Instant> {
+        self.readdressed
     }
 
     pub(in crate::lease) const fn readdressed_mut(&mut self) -> &mut Option<Instant> {

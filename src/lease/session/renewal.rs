@@ -297,7 +297,7 @@ impl Sessions {
         } else if now >= cx.own().due || !said && !claims.gives_up_a_link(cx) {
             match cx.own().ending {
                 Ending::Restarting { asked } => {
-                    Self::lengthen(cx, claims, wire, now, asked, stored, actions)
+                    Self::lengthen(cx, claims, wire, now, asked, stored, actions);
                 }
                 Ending::Restarted { .. } | Ending::Left | Ending::Done => {}
                 Ending::No | Ending::Asked(_) | Ending::Leaving { .. } => {
@@ -448,7 +448,7 @@ impl Sessions {
                 Self::renewed(cx, claims, now, pending.sent, stored, actions);
             }
             (Purpose::Restart, Answer::Session(_)) if cx.own().is_leaving() => {
-                cx.own_mut().due = now
+                cx.own_mut().due = now;
             }
             (Purpose::Restart, Answer::Session(stored)) => {
                 let seconds = u64::try_from(stored.record.duration_seconds).unwrap_or(0);

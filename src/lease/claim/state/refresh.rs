@@ -31,6 +31,8 @@ impl Refresh {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
