@@ -37,10 +37,14 @@
 //! | [`version`] | version, commit and date of the build |
 //! | [`clock`] | the one clock that decisions use |
 //!
+//! The test `architecture` has the table of which room may import which.
+//!
 //! `kubectl leasehold` is a package of its own (`plugin/`), which uses [`explain`] and [`desired`].
 
 pub mod announce;
 pub mod api;
+#[cfg(test)]
+mod architecture;
 pub mod clock;
 pub mod config;
 pub mod datapath;

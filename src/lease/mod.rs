@@ -5,11 +5,37 @@
 //! latest. The same events at the same times lead to the same actions.
 //!
 //! ```text
-//!  Event ──► cache: leases as known ─► session: our own  ─► claims: take, hold, release ─► Serving
-//!                                     ├► peers: fence     ├► handover: planned moves
-//!                                     └► silence: fence   ├► conflict: what the wire says
-//!                                                         └► provisional: without the API server
+//!                         engine: takes events, and lets the rooms decide in turn
+//!     ┌───────────┬───────────┬────────┴──┬───────────┬───────────┐
+//!  output      session     outage       wire      transfer      claim
+//!  what is     renewal,    without the  probes,   planned       take, hold,
+//!  served      expiry,     API server   disputes  moves         release
+//!  and kept    fences
+//!     └───────────┴───────────┴────────┬──┴───────────┴───────────┘
+//!                         context: facts, and questions about them
+//!             placement (pure)   store: Leases as known   io: events and actions
 //! ```
+//!
+//! Each room is a struct whose fields no other room sees. A room is passed those below it, and the context, by
+//! the engine: a signature says what a function may touch. What a room says to one above it is a value that it
+//! returns, or a fact in the context. `state` is the lowest part of a room, without its behavior: a fact of the
+//! context may be such a state, as the own session is.
+//!
+//! | room | content |
+//! |---|---|
+//! | `engine` | the order in which the rooms decide; events, frames, passes over the claims, questions of the speaker |
+//! | `output` | the addresses to serve, the record for the next process, the end of the process |
+//! | `session` | the own session: acquire, renew, lose, release; expiry of the sessions of others, and their fences |
+//! | `outage` | provisional ownership while the API server does not answer |
+//! | `wire` | suspicion of owners that do not answer, disputes with others, previous owners, the watchlist |
+//! | `transfer` | handover, rebalancing, and which claims need no further look |
+//! | `claim` | the claims: acquire, hold, release, probe; claims without an owner, and whose turn it is |
+//! | `context` | configuration, stored Leases, interfaces, kernel, requests; questions that need nothing else |
+//! | `placement` | pure: ranking of nodes, eligibility, the interface that carries a claim |
+//! | `store` | Leases as this node knows them |
+//! | `io` | types that go in and out |
+//!
+//! The test `architecture` has the table of which room may import which.
 
 mod claim;
 mod context;
