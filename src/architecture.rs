@@ -32,44 +32,41 @@ lease::placement <- desired lease::io
 lease::session::state <- clock lease::io
 net <- clock net::frames net::rtnl
 config <- lease::session::state net::rtnl version
-detect <- clock lease::io lease::placement net net::frames net::rtnl
+detect <- clock lease::io lease::placement net
 host <- api lease::io net::rtnl
 lease::claim::state <- clock desired lease::io lease::session::state
 lease::context <- clock desired lease::context::state lease::io lease::output::state
     lease::placement lease::session::state lease::store
 proxy <- api clock desired lease::io net::nft net::rtnl
 report::health <- api
-announce::layer2 <- announce::counters api clock desired host lease::io net net::rtnl
+announce::layer2 <- announce::counters api clock desired host lease::io net
 explain <- desired lease::context lease::placement
 host::lock <- host report::health
-lease::claim <- clock desired lease::claim::state lease::context lease::context::state lease::io
-    lease::placement lease::session::state
+lease::claim <- clock desired lease::claim::state lease::context lease::io lease::placement
+    lease::session::state
 lease::transfer::state <- clock desired lease::claim::state
 lease::wire::state <- clock desired lease::claim::state lease::context::state lease::io
 announce::address <- announce::counters announce::layer2 clock datapath::guard lease::io net::rtnl
-lease::transfer <- clock desired lease::claim lease::claim::state lease::context
-    lease::context::state lease::io lease::placement lease::transfer::state
-lease::wire <- clock desired lease::claim lease::claim::state lease::context lease::context::state
-    lease::io lease::placement lease::wire::state
+lease::transfer <- clock desired lease::claim lease::context lease::io lease::placement
+    lease::transfer::state
+lease::wire <- clock desired lease::claim lease::context lease::io lease::placement
+    lease::wire::state
 announce <- announce::address announce::counters announce::layer2 datapath::guard host lease::io net
-lease::outage <- clock desired lease::claim lease::claim::state lease::context lease::context::state
-    lease::io lease::outage::state lease::placement lease::wire
-lease::output <- clock desired lease::claim lease::claim::state lease::context lease::io
-    lease::output::state lease::wire
-lease::session <- clock desired lease::claim lease::claim::state lease::context
-    lease::context::state lease::io lease::placement lease::session::state lease::store
-    lease::transfer lease::wire
-lease::engine <- clock desired lease::claim lease::claim::state lease::context lease::context::state
-    lease::io lease::outage::state lease::output::state lease::placement lease::session lease::store
-    lease::transfer lease::wire
+lease::outage <- clock desired lease::claim lease::context lease::io lease::outage::state
+    lease::placement lease::wire
+lease::output <- clock desired lease::claim lease::context lease::io lease::output::state
+    lease::wire
+lease::session <- clock desired lease::claim lease::context lease::io lease::placement
+    lease::session::state lease::store lease::transfer lease::wire
+lease::engine <- clock desired lease::claim lease::context lease::io lease::outage::state
+    lease::output::state lease::placement lease::session lease::store lease::transfer lease::wire
 report <- api clock config datapath::guard desired lease::engine lease::io report::health version
 report::metrics <- announce::counters clock datapath::guard detect lease::io net report
     report::health version
-watch <- api clock desired lease::io report report::health
-drive <- announce announce::counters announce::layer2 api clock datapath::guard detect host
-    lease::engine lease::io net net::rtnl proxy report report::health report::metrics
-run <- announce api clock config datapath::guard detect drive host host::lock lease lease::engine
-    lease::io net proxy report report::health report::metrics version watch
+watch <- api clock desired lease::io report
+drive <- announce api clock datapath::guard detect host lease::engine lease::io net proxy report
+run <- announce api clock config datapath::guard detect drive host lease net proxy report version
+    watch
 ";
 
 fn sources() -> Vec<Source> {
