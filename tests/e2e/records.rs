@@ -93,10 +93,17 @@ impl Scene {
         }
     }
 
+    /// Waits until every kube-proxy on the way knows the address from the status, where it may have been missing.
+    async fn is_proxied(&self) -> Result<()> {
+        let answers = async || self.service.answers(&self.cluster, self.vip);
+        self.until("clients are answered", answers).await
+    }
+
     /// Takes off what the operator wrote, and asserts that nobody noticed and that it is soon there again.
     async fn is_restored(&self, what: &str, edit: Edit, manifest: &Value) -> Result<()> {
         let what = format!("{what}: {edit:?}");
         let before = self.claim().await?;
+        self.is_proxied().await?;
         let probe = self.watch_with_connection().await?;
         self.edit(edit, manifest).await?;
         let edited = Instant::now();
@@ -191,6 +198,7 @@ pub async fn what_tools_take_off_a_service_while_no_operator_works_is_not_missed
     lab.start_operator(&[])?;
     scene.until("recorded again", async || scene.is_recorded().await).await?;
     scene.not_moved(&before).await?;
+    scene.is_proxied().await?;
     ensure!(annotation(&scene.claim().await?, POOL).is_some(), "the claim names no pool");
     scene
         .stays("after the operator is back", async || {
