@@ -4,6 +4,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 CARGO ?= cargo
+# What is built. With tests, dependencies have the features that the tests ask for: CI builds all once.
+TARGETS ?= --bins
 # Set by `cargo` for itself too; where the binaries of the profile that everything here uses are.
 TARGET := $(or $(CARGO_TARGET_DIR),target)/debug
 
@@ -42,7 +44,7 @@ chaos-edits: build control-plane ## Make a hundred edits per second to twenty Se
 .PHONY: bench-build
 bench-build: control-plane
 	@tests/prerequisites bench
-	@$(CARGO) build --workspace --bins
+	@$(CARGO) build --workspace $(TARGETS)
 	@deploy/image/binaries >$(TARGET)/../image-binaries
 IMAGES = $$(cat $(TARGET)/../image-binaries)
 BENCH = LEASEHOLD_SPEAKER=$(IMAGES)/speaker/leasehold-speaker \
@@ -140,7 +142,7 @@ sim-mutants: ## Break each rule of the protocol in turn; the simulator must dete
 
 .PHONY: build
 build: prerequisites
-	@$(CARGO) build --workspace --bins
+	@$(CARGO) build --workspace $(TARGETS)
 
 .PHONY: prerequisites
 prerequisites:
@@ -174,12 +176,12 @@ deny: ## Check licenses, sources, and known vulnerabilities of dependencies
 
 .PHONY: crds
 crds: ## Generate the CRDs from the Rust types: crds/generated, and the chart's copy
-	@$(CARGO) build --quiet --workspace --bins
+	@$(CARGO) build --quiet --workspace $(TARGETS)
 	@$(TARGET)/generate-crds
 
 .PHONY: bundle
 bundle: ## Generate deploy/olm: bundle and catalog for the Operator Lifecycle Manager
-	@$(CARGO) build --quiet --workspace --bins
+	@$(CARGO) build --quiet --workspace $(TARGETS)
 	@$(TARGET)/generate-bundle
 
 .PHONY: alerts
@@ -193,7 +195,7 @@ alerts: ## Wrap deploy/monitoring/alerts.yaml for the Prometheus Operator, and c
 
 .PHONY: reference
 reference: ## Generate docs/src/reference from the code
-	@$(CARGO) build --quiet --workspace --bins
+	@$(CARGO) build --quiet --workspace $(TARGETS)
 	@$(TARGET)/generate-reference
 
 .PHONY: generated
