@@ -205,9 +205,8 @@ impl Claims {
     }
 
     /// Whether a request on the claim has to be answered, or to be sent, first.
-    pub(in crate::lease) fn is_blocked(&self, cx: &Context, name: &LeaseName) -> bool {
-        let pending = || cx.is_pending(&Target::Claim(name.clone()));
-        self.tenures.get(name).is_some_and(|tenure| tenure.must_read || pending())
+    pub(in crate::lease) fn is_blocked(&self, name: &LeaseName, pending: bool) -> bool {
+        self.tenures.get(name).is_some_and(|tenure| pending || tenure.must_read)
     }
 
     pub(in crate::lease) fn advance_claim(
@@ -216,14 +215,13 @@ impl Claims {
         now: Instant,
         name: &LeaseName,
         claim: Option<&DesiredClaim>,
+        pending: bool,
         actions: &mut Vec<Action>,
     ) -> Option<Acquire> {
-        let target = Target::Claim(name.clone());
-        let pending = cx.is_pending(&target);
         let tenure = self.tenures.get(name).filter(|_| !pending)?;
         if tenure.must_read && now >= tenure.retry {
             self.with(cx, name, |tenure| tenure.must_read = false);
-            cx.read(now, target, actions);
+            cx.read(now, Target::Claim(name.clone()), actions);
             return None;
         }
         if tenure.must_read {

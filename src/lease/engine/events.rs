@@ -257,7 +257,11 @@ impl Election {
         say(self.cx.claims_mut());
         self.claims.open_mut().note(name);
         let changed = self.cx.claims().revision() != before;
-        self.cx.watch_mut().note_claim(name, changed);
+        // What is said again matters only where nobody is heard for the claim: then its holder may be one whose
+        // session is not known yet.
+        if changed || !self.wire.listening().hears(name) {
+            self.cx.watch_mut().note_claim(name, changed);
+        }
     }
 
     pub(in crate::lease) fn answered(

@@ -7,7 +7,7 @@ use crate::desired::{Desired, DesiredClaim};
 use crate::lease::claim::acquire::Acquire;
 use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::engine::Election;
-use crate::lease::io::event::Action;
+use crate::lease::io::event::{Action, Target};
 use crate::lease::outage::state::turn::Outage;
 use crate::lease::transfer::Transfer;
 
@@ -87,11 +87,12 @@ impl Election {
         actions: &mut Vec<Action>,
     ) {
         let claim = desired.claim(name);
-        if let Some(claim) = claim.filter(|_| self.claims.is_blocked(&self.cx, name)) {
+        let pending = self.cx.is_pending(&Target::Claim(name.clone()));
+        if let Some(claim) = claim.filter(|_| self.claims.is_blocked(name, pending)) {
             let acquire = self.claims.outlive_outage(&mut self.cx, now, name, claim, actions);
             self.acquire(now, name, claim, acquire, desired, actions);
         }
-        let acquire = self.claims.advance_claim(&mut self.cx, now, name, claim, actions);
+        let acquire = self.claims.advance_claim(&mut self.cx, now, name, claim, pending, actions);
         if let Some(claim) = claim {
             self.acquire(now, name, claim, acquire, desired, actions);
         }

@@ -191,15 +191,17 @@ impl Output {
         now: Instant,
         actions: &mut Vec<Action>,
     ) {
-        let (session, transitions) = (cx.own().id().cloned(), cx.sessions().highest(cx.own_name()));
+        let (session, transitions) = (cx.own().id(), cx.sessions().highest(cx.own_name()));
         let record = &cx.published().record;
         let kept = record.kept.as_ref();
-        let same = kept.is_some_and(|it| it.session == session && it.transitions == transitions);
+        let same =
+            kept.is_some_and(|it| it.session.as_ref() == session && it.transitions == transitions);
         let soon = cx.published().deadline().is_some_and(|due| now < due);
         let waits = !record.at_once && (!record.stale || soon && !cx.own().is_ending());
         if same && waits {
             return;
         }
+        let session = session.cloned();
         cx.published_mut().record.stale = false;
         cx.published_mut().record.at_once = false;
         let record = OwnRecord {

@@ -33,15 +33,17 @@ pub(in crate::lease) struct Listening {
 }
 
 impl Listening {
-    /// Takes in what has changed. What was said again of a claim matters only where nobody is heard for it:
-    /// then its holder may be one whose session is not known yet.
+    /// Whether an owner of the claim is heard, or listened to.
+    pub(in crate::lease) fn hears(&self, claim: &LeaseName) -> bool {
+        self.voiced.parts.contains_key(claim)
+    }
+
+    /// Takes in what has changed.
     pub(in crate::lease) fn take_in(&mut self, changes: &mut WatchChanges) {
         let (all, claims) = changes.take();
         self.stale |= all;
         for (name, says_else) in claims {
-            if says_else || !self.voiced.parts.contains_key(&name) {
-                *self.changed.entry(name).or_default() |= says_else;
-            }
+            *self.changed.entry(name).or_default() |= says_else;
         }
     }
 
