@@ -28,3 +28,27 @@ pub mod tokens;
 pub use graph::Graph;
 pub use rooms::{Rooms, violations};
 pub use source::{Source, read};
+
+use std::io;
+use std::path::Path;
+
+/// What is wrong with the sources under `root` by `table`, where up to `largest` files may import each other.
+/// `planted`: a module, and text that is added to it, for the test of the table itself.
+///
+/// # Errors
+///
+/// If the sources cannot be read, or the module is none of them.
+pub fn faults(
+    root: &Path,
+    table: &str,
+    largest: usize,
+    planted: Option<(&str, &str)>,
+) -> io::Result<Vec<String>> {
+    let mut sources = read(root)?;
+    if let Some((module, text)) = planted {
+        let mut files = sources.iter_mut();
+        let file = files.find(|source| source.module == module);
+        file.ok_or_else(|| io::Error::other(format!("no module {module}")))?.text.push_str(text);
+    }
+    Ok(violations(&Graph::of(&sources), &Rooms::parse(table), largest))
+}

@@ -292,10 +292,6 @@ impl Context {
         &self.own_name
     }
 
-    pub(in crate::lease) const fn own_name_mut(&mut self) -> &mut LeaseName {
-        &mut self.own_name
-    }
-
     pub(in crate::lease) const fn proxy(&self) -> &Proxy {
         &self.proxy
     }

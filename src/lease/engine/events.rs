@@ -298,7 +298,7 @@ impl Election {
             _ => {}
         }
         match &pending.target {
-            Target::Session(name) if *name == *self.cx.own_name_mut() => {
+            Target::Session(name) if name == self.cx.own_name() => {
                 Sessions::session_answered(
                     &mut self.cx,
                     &mut self.claims,

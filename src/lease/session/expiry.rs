@@ -122,7 +122,7 @@ impl Sessions {
             let holder = stored.record.holder().map(ToString::to_string).unwrap_or_default();
             let by = &cx.config().node;
             let cause = format!("{holder} {FENCED_BY} {by}: session was not renewed");
-            let renewed = cx.sessions_mut().entry(&name).map_or(now, |entry| entry.changed);
+            let renewed = cx.sessions().entry(&name).map_or(now, |entry| entry.changed);
             let lasted = now.saturating_since(renewed);
             let record = fenced(&stored, Silenced { evidence: Evidence::Lease, lasted }, cause);
             let change = Change { name, base: Some(stored), record };
