@@ -53,6 +53,7 @@ pub use context::session_reads::UNSTEADY;
 pub use engine::Election;
 pub use engine::view::{ClaimView, Remark, SpeakerView};
 pub use io::checkpoint::{HeldClaim, OwnRecord};
+pub use io::claim_state::ClaimState;
 pub use io::config::Config;
 pub use io::event::{
     Action, Answer, Change, Event, Fact, Follower, Frame, Heard, HeardFrame, Interface, RequestId,

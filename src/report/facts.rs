@@ -152,6 +152,9 @@ fn log(fact: &Fact) {
         Fact::WireBlind { interface, blind: false } => {
             tracing::info!(%interface, "a witness answers; probes count there");
         }
+        Fact::UnexpectedTransition { claim, from, to } => {
+            tracing::error!(%claim, %from, %to, "unexpected change of state: report this as a bug");
+        }
     }
 }
 
@@ -247,6 +250,7 @@ fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Not
         | Fact::Yielded { .. }
         | Fact::Silent { .. }
         | Fact::ClientsUnanswered { unanswered: false, .. }
+        | Fact::UnexpectedTransition { .. }
         | Fact::TookProvisionally { .. } => Vec::new(),
     }
 }

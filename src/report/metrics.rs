@@ -121,6 +121,7 @@ pub struct Metrics {
     proxy_answers: Gauge,
     proxy_silent: Gauge,
     rules_late: Counter,
+    unexpected_transitions: Counter,
     takeovers: Family<ByCause, Histogram>,
     changes: Family<ByCause, Counter>,
     yielded: Counter,
@@ -165,6 +166,7 @@ impl Default for Metrics {
             proxy_answers: Gauge::default(),
             proxy_silent: Gauge::default(),
             rules_late: Counter::default(),
+            unexpected_transitions: Counter::default(),
             takeovers: Family::new_with_constructor(|| Histogram::new(TAKEOVER)),
             changes: Family::default(),
             yielded: Counter::default(),
@@ -336,6 +338,11 @@ impl Metrics {
                 "Claims that were announced before kube-proxy had their rules, after the maximum wait",
                 &self.rules_late,
             ),
+            (
+                "unexpected_transitions",
+                "Changes of the state of a claim that the protocol does not contain; not 0 is a bug",
+                &self.unexpected_transitions,
+            ),
             ("silences", "Suspicions of owners that stopped answering probes", &self.silences),
             ("wire_polls", "Probes of owners", &self.polls),
             ("wire_misses", "Probes without a timely answer", &self.misses),
@@ -434,6 +441,7 @@ impl Metrics {
                 return;
             }
             Fact::RulesLate { .. } => &self.rules_late,
+            Fact::UnexpectedTransition { .. } => &self.unexpected_transitions,
             Fact::SessionAcquired { .. } | Fact::TookProvisionally { .. } => return,
             Fact::Yielded { .. } => &self.yielded,
             Fact::SessionLost { .. } => &self.sessions_lost,

@@ -50,7 +50,7 @@ impl Claims {
         actions: &mut Vec<Action>,
     ) -> Option<Acquire> {
         let tenure = self.tenures.get(name)?;
-        if now < tenure.retry || !self.has_room(cx) {
+        if now < tenure.retry() || !self.has_room(cx) {
             return None;
         }
         let stored = cx.claims().get(name).cloned();
@@ -59,7 +59,7 @@ impl Claims {
         if let Some(stored) = owned.filter(|_| forsaken.is_none()) {
             return Some(Acquire::Succeed(Arc::clone(stored)));
         }
-        let orphan = tenure.orphan.as_ref()?;
+        let orphan = tenure.orphan()?;
         // Who serves it already need not wait for its turn.
         let served = self.serves_provisionally(name);
         let turn = Self::turn(cx, orphan);
@@ -71,7 +71,7 @@ impl Claims {
             return None;
         }
         let tenure = self.tenures.get(name)?;
-        let orphan = tenure.orphan.as_ref()?;
+        let orphan = tenure.orphan()?;
         if cx.is_api_gone(now, forsaken.unwrap_or(since)) {
             return Some(Acquire::Provisionally(stored));
         }
@@ -108,9 +108,9 @@ impl Claims {
         actions: &mut Vec<Action>,
     ) -> Option<Acquire> {
         let tenure = self.tenures.get(name)?;
-        let orphan = tenure.orphan.as_ref()?;
-        let waits = now < tenure.retry || now < Self::turn(cx, orphan);
-        if tenure.mine || tenure.provisional.is_some() || orphan.place.is_none() || waits {
+        let orphan = tenure.orphan()?;
+        let waits = now < tenure.retry() || now < Self::turn(cx, orphan);
+        if tenure.is_mine() || tenure.provisional().is_some() || orphan.place.is_none() || waits {
             return None;
         }
         let (since, hear_since) = (orphan.since, orphan.hear_since);
@@ -147,8 +147,8 @@ impl Claims {
         why: Why,
         actions: &mut Vec<Action>,
     ) {
-        let held = self.tenures.get(name).filter(|tenure| tenure.mine);
-        let kept = held.and_then(|tenure| tenure.interface.as_ref());
+        let held = self.tenures.get(name).filter(|tenure| tenure.is_mine());
+        let kept = held.and_then(|tenure| tenure.interface());
         let kept = kept.and_then(|name| Some((name.clone(), cx.own_interfaces().get(name)?.mac)));
         let chosen = || cx.local_interface(claim).map(|(name, link)| (name.clone(), link.mac));
         // While the session itself is deleted or edited, what is held under it is invalid for all.
@@ -157,7 +157,7 @@ impl Claims {
             return;
         };
         // One that is created anew lists nothing: its addresses may be another claim's meanwhile.
-        let known = || self.tenures.get(name).map(|tenure| tenure.list.emptied());
+        let known = || self.tenures.get(name).map(|tenure| tenure.list().emptied());
         let list = base.as_ref().map(|base| List::of(&base.record)).or_else(known);
         let list = list.unwrap_or_default();
         if base.is_some() && list.addresses.is_empty() {
@@ -184,16 +184,14 @@ impl Claims {
         let released = base.as_ref().filter(|base| base.record.holder.is_none());
         let mut vacant = false;
         self.with(cx, name, |tenure| {
-            let served = tenure.mine || tenure.yielding.is_some() || tenure.provisional.is_some();
+            let served =
+                tenure.is_mine() || tenure.yielding().is_some() || tenure.provisional().is_some();
             let in_use = released.is_some_and(|base| tenure.was_in_use(now, base));
             // What somebody deleted or edited its owner serves until another has it.
-            let edited = tenure.orphan.as_deref().is_some_and(|orphan| orphan.edited.is_some());
+            let edited = tenure.orphan().is_some_and(|orphan| orphan.edited.is_some());
             let given_up = released.is_some() && !in_use && !edited;
-            vacant = !served && (given_up || tenure.last.is_none());
-            tenure.vacant = vacant;
-            if !tenure.mine && tenure.provisional.is_none() {
-                tenure.story = Some(Box::new(Story { cause: why.cause, from, began: why.began }));
-            }
+            vacant = !served && (given_up || tenure.last().is_none());
+            tenure.ask(vacant, Story { cause: why.cause, from, began: why.began });
         });
         if vacant {
             cx.await_rules(now, name);

@@ -19,7 +19,7 @@ impl Claims {
     /// Of what no lease listed, what one lists now is governed by that.
     pub(in crate::lease) fn give_up_listed(&mut self, cx: &Context, names: &[LeaseName]) {
         let unlisted = |name: &&LeaseName| {
-            self.tenures.get(name).is_some_and(|tenure| !tenure.unlisted.is_empty())
+            self.tenures.get(name).is_some_and(|tenure| !tenure.unlisted().is_empty())
         };
         let names: Vec<&LeaseName> = names.iter().filter(unlisted).collect();
         if names.is_empty() {
@@ -32,7 +32,7 @@ impl Claims {
             .collect();
         for name in names {
             if let Some(tenure) = self.tenures.get_mut(name) {
-                tenure.unlisted.retain(|address| !listed.contains(address));
+                tenure.forget_unlisted(|address| listed.contains(address));
             }
         }
     }
@@ -44,8 +44,6 @@ impl Claims {
         name: &LeaseName,
         address: IpAddr,
     ) {
-        self.with(cx, name, |tenure| {
-            tenure.unlisted.remove(&address);
-        });
+        self.with(cx, name, |tenure| tenure.forget_unlisted(|it| *it == address));
     }
 }

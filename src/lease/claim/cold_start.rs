@@ -33,7 +33,7 @@ impl Claims {
         self.joining.begun = Some(now);
         self.joining.until = Some(now + JOIN);
         for (_, tenure) in self.tenures.iter_mut() {
-            tenure.origin = Origin::Unknown;
+            tenure.set_origin(Origin::Unknown);
         }
     }
 
@@ -64,7 +64,7 @@ impl Claims {
             self.joining.absent = absent.cloned().collect();
         }
         for name in names {
-            let new = |tenure: &&Tenure| tenure.last.is_none() && tenure.orphan.is_none();
+            let new = |tenure: &&Tenure| tenure.last().is_none() && tenure.orphan().is_none();
             let Some(tenure) = self.tenures.get(name).filter(new) else { continue };
             let listed = cx.claims().get(name).zip(desired.claims.get(name));
             let Some((_, claim)) = listed.filter(|(stored, claim)| lists(stored, claim)) else {
@@ -73,9 +73,9 @@ impl Claims {
             let origin = if self.awaits_others(tenure, claim) {
                 Origin::Awaiting
             } else {
-                tenure.origin.max(Origin::Nobodys)
+                tenure.origin().max(Origin::Nobodys)
             };
-            self.with(cx, name, |tenure| tenure.origin = origin);
+            self.with(cx, name, |tenure| tenure.set_origin(origin));
         }
     }
 
@@ -91,7 +91,7 @@ impl Claims {
 
     /// Whether a claim without an owner is left alone until others have joined.
     pub(in crate::lease) fn awaits_others(&self, tenure: &Tenure, claim: &DesiredClaim) -> bool {
-        tenure.last.is_none() && self.joining.absent.iter().any(|node| claim.nodes.contains(node))
+        tenure.last().is_none() && self.joining.absent.iter().any(|node| claim.nodes.contains(node))
     }
 
     /// Until when at the latest.

@@ -9,7 +9,7 @@
 //! and puts one on, and the kernel reports an IPv6 address when it is usable, some time after it was added.
 //! Until then a link that has no address any more is what it was.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
@@ -23,8 +23,6 @@ use crate::lease::claim::state::interface::CARRIER_LOST;
 use crate::lease::claim::state::release::{Leaving, Reason};
 use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::context::Context;
-use crate::lease::context::links::SETTLED;
-use crate::lease::context::own_links::links;
 use crate::lease::context::state::requests::Purpose;
 use crate::lease::io::event::{Action, Interface};
 use crate::lease::placement::interface::{Segment, names};
@@ -37,70 +35,21 @@ impl Claims {
         now: Instant,
         interfaces: BTreeMap<InterfaceName, Interface>,
     ) {
-        let readdressed = interfaces.iter().any(|(name, link)| {
-            let before = cx.all_interfaces().get(name);
-            before.is_some_and(|before| {
-                before.addresses != link.addresses
-                    || before.default_routes != link.default_routes
-                    || before.detours != link.detours
-            })
-        });
-        let is_bare = |name: &InterfaceName| {
-            let link = interfaces.get(name);
-            link.is_none_or(|link| link.carrier && link.addresses.is_empty())
-        };
-        let had = cx.own_interfaces().iter().filter(|(_, link)| !link.addresses.is_empty());
-        let bared = had.filter(|(name, _)| is_bare(name) && !cx.bared().contains_key(*name));
-        let bared: Vec<_> = bared.map(|(name, link)| (name.clone(), link.clone())).collect();
-        if readdressed || !bared.is_empty() {
-            *cx.readdressed_mut() = Some(now);
-        }
-        cx.bared_mut().retain(|name, _| is_bare(name));
-        cx.bared_mut().extend(bared);
-        *cx.all_interfaces_mut() = interfaces;
-        self.choose_interfaces(cx);
+        cx.note_interfaces(now, interfaces);
+        self.open.note_all();
     }
 
-    /// What policies name for what is asked for now.
+    /// The interfaces that policies name for the claims that the cluster asks for.
     pub(in crate::lease) fn note_named(&mut self, cx: &mut Context) {
-        let claims = cx.desired().into_iter();
-        let claims = claims.flat_map(|desired| desired.claims.values());
-        let naming = claims.filter(|claim| !claim.interfaces.is_empty());
-        let named: BTreeSet<_> = naming.map(|claim| claim.interfaces.clone()).collect();
-        if cx.named() != &named {
-            *cx.named_mut() = named;
-            cx.watch_mut().note_all();
-            self.choose_interfaces(cx);
+        if cx.note_named() {
+            self.open.note_all();
         }
     }
 
-    /// Of an interface without an address nothing is said until a policy names it: there may be hundreds.
-    pub(in crate::lease) fn choose_interfaces(&mut self, cx: &mut Context) {
-        let all = cx.all_interfaces().iter();
-        let matters = |name: &InterfaceName, link: &Interface| {
-            let mut patterns = cx.named().iter().flatten();
-            !link.addresses.is_empty() || patterns.any(|pattern| pattern.matches(name))
-        };
-        let chosen = all.filter(|(name, link)| matters(name, link));
-        let bared = cx.bared().iter().filter(|(name, _)| !cx.is_deleted(name));
-        // Of two the later counts: as a link is now, where it matters so.
-        let chosen = bared.chain(chosen);
-        *cx.own_interfaces_mut() =
-            chosen.map(|(name, link)| (name.clone(), link.clone())).collect();
-        *cx.links_mut() = links(cx.own_interfaces());
-        cx.published_mut().note_change();
-        self.open.note_all();
-    }
-
-    /// Has what this node's addresses and default routes say count, once that has lasted.
+    /// Uses the addresses and default routes of this node for decisions, once they have lasted.
     pub(in crate::lease) fn settle_readdressed(&mut self, cx: &mut Context, now: Instant) {
-        if cx.readdressed_mut().take_if(|at| now >= *at + SETTLED).is_none() {
-            return;
-        }
-        self.open.note_all();
-        if !std::mem::take(cx.bared_mut()).is_empty() {
-            cx.watch_mut().note_all();
-            self.choose_interfaces(cx);
+        if cx.settle_readdressed(now) {
+            self.open.note_all();
         }
     }
 
@@ -110,7 +59,7 @@ impl Claims {
         tenure: &Tenure,
         claim: &DesiredClaim,
     ) -> Option<&'a InterfaceName> {
-        let present = tenure.interface.as_ref()?;
+        let present = tenure.interface()?;
         let (best, link) = cx.local_interface(claim)?;
         let worth = Segment::of((best, link)).worth(claim);
         let carries = cx.own_interfaces().get_key_value(present).filter(|(_, link)| link.carrier);
@@ -130,8 +79,9 @@ impl Claims {
         name: &LeaseName,
         claim: &DesiredClaim,
     ) {
-        let may_stay = |it: &Tenure| it.leaving.as_ref().is_none_or(Leaving::is_for_a_link);
-        let idle = |tenure: &&Tenure| tenure.mine && tenure.probing.is_none() && may_stay(tenure);
+        let may_stay = |it: &Tenure| it.leaving().is_none_or(Leaving::is_for_a_link);
+        let idle =
+            |tenure: &&Tenure| tenure.is_mine() && tenure.probing().is_none() && may_stay(tenure);
         let tenure = self.tenures.get(name).filter(idle);
         let Some((tenure, better)) =
             tenure.and_then(|tenure| Some((tenure, Self::better_interface(cx, tenure, claim)?)))
@@ -140,7 +90,7 @@ impl Claims {
         };
         let heard = Self::may_take(cx, now, tenure, claim).filter(|(chosen, _)| chosen == better);
         if let Some((better, _)) = heard {
-            self.with(cx, name, |tenure| tenure.interface = Some(better));
+            self.with(cx, name, |tenure| tenure.set_interface(better));
         }
     }
 
@@ -153,30 +103,27 @@ impl Claims {
     ) {
         let mut lost = Vec::new();
         for name in names {
-            let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.mine) else {
+            let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.is_mine()) else {
                 continue;
             };
             if Self::has_lost_carrier(cx, tenure) {
                 lost.push(name.clone());
             }
         }
-        let held = || self.tenures.values().filter(|tenure| tenure.mine).count();
+        let held = || self.tenures.values().filter(|tenure| tenure.is_mine()).count();
         let all = lost.len() > 1 && lost.len() == held();
         let releases = all && !cx.own().is_ending();
         cx.own_mut().set_release(releases);
         for name in lost {
-            if let Some(tenure) = self.tenures.get_mut(&name)
-                && tenure.leaving.is_none()
-            {
-                tenure.leaving = Some(Leaving::new(Reason::Link, CARRIER_LOST));
-                tenure.retry = now;
+            if let Some(tenure) = self.tenures.get_mut(&name) {
+                tenure.leave(now, &Leaving::new(Reason::Link, CARRIER_LOST));
             }
         }
     }
 
     /// Whether the interface that carries what this node owns has no carrier.
     pub(in crate::lease) fn has_lost_carrier(cx: &Context, tenure: &Tenure) -> bool {
-        let Some(name) = &tenure.interface else { return false };
+        let Some(name) = tenure.interface() else { return false };
         let carries = cx.own_interfaces().get(name).is_some_and(|interface| interface.carrier);
         !carries || cx.bared().contains_key(name) && cx.is_deleted(name)
     }
@@ -184,7 +131,7 @@ impl Claims {
     /// Whether a link is down and what it carried is still this node's. First that is given up: all that
     /// would be said before of the link keeps others from hearing that nobody answers there any more.
     pub(in crate::lease) fn gives_up_a_link(&self, cx: &Context) -> bool {
-        self.tenures.values().any(|tenure| tenure.mine && Self::has_lost_carrier(cx, tenure))
+        self.tenures.values().any(|tenure| tenure.is_mine() && Self::has_lost_carrier(cx, tenure))
     }
 
     /// The interface that carries a claim of this node, and its MAC address where there is such an interface.
@@ -193,7 +140,7 @@ impl Claims {
         cx: &Context,
         name: &LeaseName,
     ) -> Option<(&InterfaceName, Option<MacAddr>)> {
-        let interface = self.tenures.get(name)?.interface.as_ref()?;
+        let interface = self.tenures.get(name)?.interface()?;
         Some((interface, cx.own_interfaces().get(interface).map(|link| link.mac)))
     }
 
@@ -214,7 +161,7 @@ impl Claims {
         stored: &Arc<Stored<Claim>>,
         actions: &mut Vec<Action>,
     ) -> bool {
-        let due = self.tenures.get(name).is_some_and(|tenure| now >= tenure.retry);
+        let due = self.tenures.get(name).is_some_and(|tenure| now >= tenure.retry());
         if self.is_interface_told(cx, stored) || !due || !self.has_room(cx) {
             return false;
         }
@@ -231,7 +178,7 @@ impl Claims {
 
     /// Whether the policy names interfaces, and not the one that carries the claim.
     pub(in crate::lease) fn is_barred(&self, name: &LeaseName, claim: &DesiredClaim) -> bool {
-        let carrying = self.tenures.get(name).and_then(|tenure| tenure.interface.as_ref());
+        let carrying = self.tenures.get(name).and_then(|tenure| tenure.interface());
         !claim.interfaces.is_empty() && carrying.is_some_and(|carrying| !names(claim, carrying))
     }
 }

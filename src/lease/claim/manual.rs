@@ -8,6 +8,7 @@ use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim};
 use crate::lease::claim::Claims;
+use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::context::Context;
 use crate::lease::context::state::requests::Purpose;
 use crate::lease::io::event::{Action, Fact, Target};
@@ -30,7 +31,7 @@ impl Claims {
         let Some(to) = stored.record.move_to.clone() else { return false };
         let Some(tenure) = self.tenures.get(name) else { return false };
         let unwilling = || !cx.candidates(claim, desired).contains(&&to);
-        let late = tenure.excluded.get(&to).is_some_and(|until| now < *until);
+        let late = tenure.excluded().get(&to).is_some_and(|until| now < *until);
         let cause = if to == cx.config().node {
             None
         } else if desired.nodes.contains_key(&to) && late {
@@ -43,13 +44,13 @@ impl Claims {
             return false;
         };
         let pending = cx.is_pending(&Target::Claim(name.clone()));
-        if pending || !self.has_room(cx) || now < tenure.retry {
+        if pending || !self.has_room(cx) || now < tenure.retry() {
             return true;
         }
         if let Some(cause) = cause {
             Context::report(Fact::MoveRefused { claim: name.clone(), node: to, cause }, actions);
         }
-        self.with(cx, name, |tenure| tenure.handover = None);
+        self.with(cx, name, Tenure::end_handover);
         let record = Claim { move_to: None, successor: None, ..stored.record.clone() };
         Self::put_claim(cx, now, name, Some(Arc::clone(stored)), record, Purpose::Refresh, actions);
         true

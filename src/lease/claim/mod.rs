@@ -17,7 +17,11 @@ pub(in crate::lease) mod transition;
 pub(in crate::lease) mod unowned;
 pub(in crate::lease) mod worklist;
 
+use leasehold_crds::lease::LeaseName;
+
+use crate::clock::Instant;
 use crate::lease::claim::state::cold_start::Joining;
+use crate::lease::claim::state::former::Former;
 use crate::lease::claim::state::refresh::Refresh;
 use crate::lease::claim::state::tenure::Tenures;
 use crate::lease::claim::state::worklist::Open;
@@ -45,19 +49,34 @@ impl Claims {
         &mut self.open
     }
 
-    pub(in crate::lease) const fn ownerships(&self) -> u64 {
+    /// Counts a new ownership, and returns its number.
+    pub(in crate::lease) const fn next_ownership(&mut self) -> u64 {
+        self.ownerships += 1;
         self.ownerships
-    }
-
-    pub(in crate::lease) const fn ownerships_mut(&mut self) -> &mut u64 {
-        &mut self.ownerships
     }
 
     pub(in crate::lease) const fn tenures(&self) -> &Tenures {
         &self.tenures
     }
 
-    pub(in crate::lease) const fn tenures_mut(&mut self) -> &mut Tenures {
-        &mut self.tenures
+    /// Begins to follow a claim, unless it is followed already.
+    pub(in crate::lease) fn begin(&mut self, now: Instant, name: &LeaseName) {
+        self.tenures.begin(now, name);
+    }
+
+    /// Keeps those of the previous owners of a claim that have not shown that they observed their loss.
+    pub(in crate::lease) fn retain_untold(
+        &mut self,
+        name: &LeaseName,
+        unaware: impl FnMut(&mut Former) -> bool,
+    ) {
+        if let Some(tenure) = self.tenures.get_mut(name) {
+            tenure.retain_untold(unaware);
+        }
+    }
+
+    /// Follows a claim no longer.
+    pub(in crate::lease) fn forget(&mut self, name: &LeaseName) {
+        self.tenures.remove(name);
     }
 }

@@ -2,7 +2,6 @@
 //! the addresses.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, Stored};
 use leasehold_crds::names::InterfaceName;
@@ -11,17 +10,11 @@ use pnet_base::MacAddr;
 use crate::clock::Instant;
 use crate::desired::{DesiredClaim, OnApiOutage};
 use crate::lease::claim::Claims;
-use crate::lease::claim::state::preflight::{Ineligible, Missing};
 use crate::lease::claim::state::release::{Leaving, Reason};
 use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::context::Context;
 use crate::lease::context::eligibility::HEARING;
 use crate::lease::io::event::{Action, Fact};
-
-/// How long a node that could not serve is not eligible; doubles each time.
-pub(in crate::lease) const INELIGIBLE: Duration = Duration::from_secs(30);
-
-pub(in crate::lease) const INELIGIBLE_MAX: Duration = Duration::from_secs(600);
 
 impl Claims {
     /// Whether this node may take an orphan now, and through which interface.
@@ -33,7 +26,7 @@ impl Claims {
     ) -> Option<(InterfaceName, MacAddr)> {
         if cx.own().is_ending()
             || cx.own().releases()
-            || tenure.ineligible.as_ref().is_some_and(|i| now < i.until)
+            || tenure.ineligible().is_some_and(|i| now < i.until)
         {
             return None;
         }
@@ -73,17 +66,12 @@ impl Claims {
             .all(|address| cx.is_served(*address) && cx.kernel().ours.contains_key(address));
         let (generation, told) = (cx.serving().generation, cx.kernel().told);
         let Some(tenure) = self.tenures.get_mut(name) else { return false };
-        tenure.missing = missing.then(|| {
-            let first = Missing { since: now, generation, told: None };
-            let missing = tenure.missing.unwrap_or(first);
-            let told = (told >= missing.generation).then_some(now);
-            Missing { told: missing.told.or(told), ..missing }
-        });
+        tenure.note_missing(now, missing, generation, told);
         if present {
-            tenure.ineligible = None;
+            tenure.forget_failures();
         }
         let refusal = claim.addresses.iter().find_map(|address| cx.kernel().refused.get(address));
-        if tenure.missing.is_none_or(|missing| now < missing.due(refusal.is_some())) {
+        if tenure.missing().is_none_or(|missing| now < missing.due(refusal.is_some())) {
             return false;
         }
         let cause = refusal.cloned().unwrap_or_else(|| "address is not in the kernel".to_owned());
@@ -102,13 +90,7 @@ impl Claims {
         now: Instant,
         name: &LeaseName,
     ) {
-        self.with(cx, name, |tenure| {
-            let backoff = tenure
-                .ineligible
-                .as_ref()
-                .map_or(INELIGIBLE, |i| (i.backoff * 2).min(INELIGIBLE_MAX));
-            tenure.ineligible = Some(Ineligible { until: now + backoff, backoff });
-        });
+        self.with(cx, name, |tenure| tenure.exclude_self(now));
     }
 
     pub(in crate::lease) fn advance_not_ready(&mut self, cx: &mut Context, now: Instant) {

@@ -11,7 +11,7 @@ use pnet_base::MacAddr;
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 use crate::lease::claim::Claims;
-use crate::lease::claim::state::probe::{Probing, ROUNDS};
+use crate::lease::claim::state::probe::ROUNDS;
 use crate::lease::claim::state::release::{Leaving, Reason};
 use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::context::Context;
@@ -45,7 +45,7 @@ impl Claims {
         addresses: &AddressSet,
         actions: &mut Vec<Action>,
     ) {
-        self.with(cx, name, |tenure| tenure.probing = Some(Probing::new(now, 0)));
+        self.with(cx, name, |tenure| tenure.probe(now, 0));
         Self::probe(interface, addresses, actions);
     }
 
@@ -68,10 +68,10 @@ impl Claims {
         actions: &mut Vec<Action>,
     ) {
         let probing =
-            |name: &&LeaseName| self.tenures.get(name).is_some_and(|t| t.probing.is_some());
+            |name: &&LeaseName| self.tenures.get(name).is_some_and(|t| t.probing().is_some());
         let names: Vec<LeaseName> = self.open.iter().filter(probing).cloned().collect();
         for name in names {
-            let Some(probing) = self.tenures.get(&name).and_then(|t| t.probing.as_ref()) else {
+            let Some(probing) = self.tenures.get(&name).and_then(|t| t.probing()) else {
                 continue;
             };
             let again = probing.second.is_some_and(|at| now >= at);
@@ -79,13 +79,13 @@ impl Claims {
             let late = now >= probing.until + PROBED_LATE;
             let missed = over && probing.missed && probing.round < ROUNDS;
             let round = probing.round + u32::from(missed);
-            let interface = self.tenures.get(&name).and_then(|tenure| tenure.interface.clone());
+            let interface = self.tenures.get(&name).and_then(|tenure| tenure.interface().cloned());
             if (late || missed)
                 && let Some(stored) = cx.claims().get(&name)
                 && let Some(interface) = &interface
             {
                 let addresses = stored.record.addresses.clone();
-                self.with(cx, &name, |tenure| tenure.probing = Some(Probing::new(now, round)));
+                self.with(cx, &name, |tenure| tenure.probe(now, round));
                 Self::probe(interface, &addresses, actions);
                 continue;
             }
@@ -97,9 +97,9 @@ impl Claims {
             }
             self.with(cx, &name, |tenure| {
                 if over {
-                    tenure.probing = None;
-                } else if again && let Some(probing) = &mut tenure.probing {
-                    probing.second = None;
+                    tenure.end_probing();
+                } else if again {
+                    tenure.note_second_probe();
                 }
             });
             if over {
@@ -125,7 +125,7 @@ impl Claims {
         let found = cx.address_of_a_node(claim);
         let Some(tenure) = self.tenures.get_mut(name) else { return };
         let address = found.as_ref().map(|(address, _)| *address);
-        let known = std::mem::replace(&mut tenure.address_of_a_node, address);
+        let known = tenure.set_address_of_a_node(address);
         if let Some((address, node)) = found.filter(|_| known != address) {
             let cause = format!("node {node} itself has this address");
             Context::report(Fact::AddressConflict { claim: name.clone(), address, cause }, actions);
@@ -144,10 +144,7 @@ impl Claims {
     ) {
         let cause = format!("{address} is used by {mac}, which is no speaker");
         self.exclude_self(cx, now, name);
-        self.with(cx, name, |tenure| {
-            tenure.probing = None;
-            tenure.leaving = Some(Leaving::new(Reason::Address, &cause));
-        });
+        self.with(cx, name, |tenure| tenure.refuse(Leaving::new(Reason::Address, &cause)));
         Context::report(Fact::AddressConflict { claim: name.clone(), address, cause }, actions);
     }
 }

@@ -22,7 +22,7 @@ impl Claims {
         actions: &mut Vec<Action>,
     ) {
         let Some(tenure) = self.tenures.get(name) else { return };
-        let Some(provisional) = tenure.provisional.clone() else { return };
+        let Some(provisional) = tenure.provisional().cloned() else { return };
         let until = now + cx.lifetime();
         cx.own_mut().keep_until(until);
         let Some(owner) = provisional.story.from else { return };
@@ -45,18 +45,14 @@ impl Claims {
         name: &LeaseName,
         retry: Instant,
     ) {
-        self.with(cx, name, |tenure| {
-            tenure.provisional = None;
-            tenure.probing = None;
-            tenure.retry = retry;
-        });
+        self.with(cx, name, |tenure| tenure.end_provisional(retry));
     }
 
     /// What is served without a claim is not left behind: until the next process is there, nobody would
     /// yield it to its owner.
     pub(in crate::lease) fn end_all_provisional(&mut self, cx: &mut Context, now: Instant) {
         let provisional = |name: &&LeaseName| {
-            self.tenures.get(name).is_some_and(|tenure| tenure.provisional.is_some())
+            self.tenures.get(name).is_some_and(|tenure| tenure.provisional().is_some())
         };
         let names: Vec<LeaseName> = self.open.iter().filter(provisional).cloned().collect();
         for name in names {
@@ -90,7 +86,7 @@ impl Claims {
 
     /// Whether the owner is back and about to serve again.
     pub(in crate::lease) fn is_returning(&self, name: &LeaseName) -> bool {
-        let provisional = self.tenures.get(name).and_then(|tenure| tenure.provisional.as_ref());
+        let provisional = self.tenures.get(name).and_then(|tenure| tenure.provisional());
         provisional.is_some_and(|provisional| provisional.returned.is_some())
     }
 
@@ -98,6 +94,6 @@ impl Claims {
     pub(in crate::lease) fn serves_provisionally(&self, name: &LeaseName) -> bool {
         self.tenures
             .get(name)
-            .is_some_and(|tenure| tenure.provisional.is_some() && tenure.probing.is_none())
+            .is_some_and(|tenure| tenure.provisional().is_some() && tenure.probing().is_none())
     }
 }

@@ -14,7 +14,6 @@ use crate::lease::claim::Claims;
 use crate::lease::claim::acquire::{Acquire, Why};
 use crate::lease::claim::refresh::THROTTLED;
 use crate::lease::claim::state::addresses::List;
-use crate::lease::claim::state::moves::{Handover, Yielding};
 use crate::lease::claim::state::preflight::Missing;
 use crate::lease::claim::state::reconcile::released_by;
 use crate::lease::claim::state::refresh::IN_FLIGHT;
@@ -56,21 +55,21 @@ impl Claims {
             if cx.is_pending(&Target::Claim(name.clone())) {
                 continue;
             }
-            if let Some(orphan) = &tenure.orphan
+            if let Some(orphan) = tenure.orphan()
                 && cx.desired_claim(name).is_some()
             {
-                deadlines.push(Self::turn(cx, orphan).max(tenure.retry));
+                deadlines.push(Self::turn(cx, orphan).max(tenure.retry()));
                 deadlines.push(Self::round_ends(cx, orphan));
                 deadlines.push(cx.api_given_up(orphan.since));
-                deadlines.extend(tenure.ineligible.as_ref().map(|ineligible| ineligible.until));
+                deadlines.extend(tenure.ineligible().map(|ineligible| ineligible.until));
             }
-            if let (Some(_), Some(ineligible)) = (&tenure.leaving, &tenure.ineligible) {
+            if let (Some(_), Some(ineligible)) = (tenure.leaving(), tenure.ineligible()) {
                 deadlines.push(ineligible.until);
             }
-            deadlines.extend(tenure.missing.iter().flat_map(Missing::deadlines));
-            deadlines.extend(tenure.unasked.map(|since| since + UNASKED));
-            deadlines.extend(tenure.unasked.map(|since| since + ELSEWHERE));
-            deadlines.push(tenure.retry);
+            deadlines.extend(tenure.missing().into_iter().flat_map(Missing::deadlines));
+            deadlines.extend(tenure.unasked().map(|since| since + UNASKED));
+            deadlines.extend(tenure.unasked().map(|since| since + ELSEWHERE));
+            deadlines.push(tenure.retry());
         }
         deadlines.extend(self.open.first_due());
         deadlines.extend((cx.published().count() > 0).then_some(self.refresh.due));
@@ -105,16 +104,17 @@ impl Claims {
             self.note_owned(now);
         }
         let Some(tenure) = self.tenures.get_mut(name) else { return given_out };
-        if doubtful && tenure.mine && live {
+        if doubtful && tenure.is_mine() && live {
             return given_out;
         }
         if let (Some(stored), Owner::Nobody) = (&stored, &owner) {
             tenure.note_given_up(now, stored);
-            tenure.anew = self.joining.is_starting(now)
-                && tenure.last.as_ref().is_some_and(|last| {
+            let anew = self.joining.is_starting(now)
+                && tenure.last().is_some_and(|last| {
                     let session = cx.sessions().get(last.node.as_str());
                     session.is_some_and(|now| is_begun_anew(&last.node, &last.session, now))
                 });
+            tenure.set_anew(anew);
         }
         if let (Some(stored), Owner::Me | Owner::Other(_)) = (&stored, &owner) {
             let record = &stored.record;
@@ -126,32 +126,26 @@ impl Claims {
                 given_out.seen = true;
             }
             if !cx.forsaken().contains_key(name) {
-                tenure.orphan = None;
+                tenure.end_orphan();
             }
         }
         let asked = cx.desired().and_then(|desired| desired.claim(name));
-        if stored.as_ref().is_some_and(|stored| stored.record.took == tenure.took) {
-            tenure.took = None;
+        if let Some(stored) = &stored {
+            tenure.note_told(stored.record.took);
         }
         match owner {
-            Owner::Me if !tenure.mine => {
+            Owner::Me if !tenure.is_mine() => {
                 let Some(stored) = stored else { return given_out };
-                tenure.mine = true;
-                tenure.yielding = None;
-                tenure.orphan = None;
                 given_out.taken = stored.record.cause.ends_with(JOINED);
-                let provisional = tenure.provisional.take().filter(|_| tenure.probing.is_none());
+                let provisional = tenure.own(&stored.record);
                 if provisional.is_none() {
                     self.ownerships += 1;
-                    tenure.ownership = self.ownerships;
+                    tenure.set_ownership(self.ownerships);
                 }
-                tenure.interface.clone_from(&stored.record.interface);
-                tenure.list = List::of(&stored.record);
-                let story =
-                    provisional.map(|it| it.story).or_else(|| tenure.story.as_deref().cloned());
-                if std::mem::take(&mut tenure.vacant) {
+                let story = provisional.map(|it| it.story).or_else(|| tenure.story().cloned());
+                if tenure.take_vacant() {
                     let waits = cx.await_rules(now, name);
-                    self.with(cx, name, |tenure| tenure.unproxied = waits);
+                    self.with(cx, name, |tenure| tenure.set_awaits_rules(waits));
                     self.probe_first(cx, now, name, &stored, actions);
                 }
                 let (claim, cause) = (name.clone(), stored.record.cause.clone());
@@ -159,24 +153,19 @@ impl Claims {
                     story.as_ref().map_or(Duration::ZERO, |it| now.saturating_since(it.began));
                 Context::report(Fact::Claimed { claim, cause, story, after }, actions);
             }
-            Owner::Other(node) if tenure.mine => {
-                tenure.yielding = stored.and_then(|stored| {
-                    let named =
-                        tenure.handover.as_ref().and_then(Handover::successor) == Some(&node);
-                    named.then(|| Box::new(Yielding::new(now, node.clone(), &stored)))
-                });
-                tenure.end();
+            Owner::Other(node) if tenure.is_mine() => {
+                tenure.lose(now, &node, stored.as_deref());
                 let (claim, cause) = (name.clone(), format!("now owned by {node}"));
                 Context::report(Fact::Yielded { claim, cause, owner: own }, actions);
             }
-            Owner::Nobody if tenure.mine && !live => tenure.end(),
+            Owner::Nobody if tenure.is_mine() && !live => tenure.end(),
             Owner::Me => {
-                if let Some(stored) = stored.filter(|stored| !tenure.list.is_of(&stored.record)) {
+                if let Some(stored) = stored.filter(|stored| !tenure.list().is_of(&stored.record)) {
                     tenure.relist(List::of(&stored.record), asked);
                 }
             }
-            Owner::Nobody if tenure.mine => {
-                let emptied = tenure.list.emptied();
+            Owner::Nobody if tenure.is_mine() => {
+                let emptied = tenure.list().emptied();
                 tenure.relist(emptied, asked);
             }
             Owner::Other(_) | Owner::Nobody => {}
@@ -192,21 +181,32 @@ impl Claims {
     ) {
         self.open.note_all();
         for (name, tenure) in self.tenures.iter_mut() {
-            tenure.yielding = None;
-            if tenure.provisional.take().is_some() {
-                tenure.probing = None;
-            }
-            if tenure.mine {
-                tenure.end();
+            if tenure.lose_session() {
                 let (claim, cause) = (name.clone(), cause.to_owned());
                 Context::report(Fact::Yielded { claim, cause, owner: owner.cloned() }, actions);
             }
         }
     }
 
+    /// Checks the transition of each of these claims against the table of [`ClaimState`], and reports one that is not
+    /// in it.
+    pub(in crate::lease) fn check_states(
+        &mut self,
+        names: &[LeaseName],
+        actions: &mut Vec<Action>,
+    ) {
+        for name in names {
+            let Some(tenure) = self.tenures.get_mut(name) else { continue };
+            if let Some(from) = tenure.check_state() {
+                let (claim, to) = (name.clone(), tenure.state());
+                Context::report(Fact::UnexpectedTransition { claim, from, to }, actions);
+            }
+        }
+    }
+
     /// Whether a request on the claim has to be answered, or to be sent, first.
     pub(in crate::lease) fn is_blocked(&self, name: &LeaseName, pending: bool) -> bool {
-        self.tenures.get(name).is_some_and(|tenure| pending || tenure.must_read)
+        self.tenures.get(name).is_some_and(|tenure| pending || tenure.must_read())
     }
 
     pub(in crate::lease) fn advance_claim(
@@ -219,15 +219,15 @@ impl Claims {
         actions: &mut Vec<Action>,
     ) -> Option<Acquire> {
         let tenure = self.tenures.get(name).filter(|_| !pending)?;
-        if tenure.must_read && now >= tenure.retry {
-            self.with(cx, name, |tenure| tenure.must_read = false);
+        if tenure.must_read() && now >= tenure.retry() {
+            self.with(cx, name, Tenure::note_reading);
             cx.read(now, Target::Claim(name.clone()), actions);
             return None;
         }
-        if tenure.must_read {
+        if tenure.must_read() {
             return None;
         }
-        if tenure.mine {
+        if tenure.is_mine() {
             self.hold_claim(cx, now, name, claim, actions);
         } else if let Some(claim) = claim {
             return self.take_claim(cx, now, name, claim, actions);
@@ -255,9 +255,9 @@ impl Claims {
         if !owned {
             // Deleted, edited, or our session was: nobody else owns it, so it is still ours.
             let edited = "lease or session was deleted or edited";
-            let due = self.tenures.get(name).is_some_and(|tenure| now >= tenure.retry);
+            let due = self.tenures.get(name).is_some_and(|tenure| now >= tenure.retry());
             let released = stored.as_ref().is_some_and(|stored| stored.record.holder.is_none());
-            let leaving = self.tenures.get(name).is_some_and(|tenure| tenure.leaving.is_some());
+            let leaving = self.tenures.get(name).is_some_and(|tenure| tenure.leaving().is_some());
             match claim {
                 // Its release was carried out, and the answer lost.
                 Some(_) if leaving && released => self.with(cx, name, Tenure::end),
@@ -276,7 +276,7 @@ impl Claims {
             self.leave_claim(cx, now, name, &stored, &Leaving::unasked(), actions);
             return;
         };
-        if let Some(leaving) = tenure.leaving.clone() {
+        if let Some(leaving) = tenure.leaving().cloned() {
             if !leaving.is_over() {
                 self.leave_claim(cx, now, name, &stored, &leaving, actions);
             }
@@ -289,7 +289,7 @@ impl Claims {
         }
         let unasked = !stored.record.addresses.is_subset(&claim.addresses);
         let Some(tenure) = self.tenures.get_mut(name) else { return };
-        tenure.unasked = unasked.then(|| tenure.unasked.unwrap_or(now));
+        tenure.note_unasked(now, unasked);
         let elsewhere = {
             let mut unasked = stored.record.addresses.difference(&claim.addresses);
             unasked.all(|address| self.open.governing(*address).next().is_some())
@@ -304,7 +304,7 @@ impl Claims {
             false => UNASKED,
         };
         let due =
-            now >= tenure.retry && tenure.unasked.is_some_and(|since| now >= since + patience);
+            now >= tenure.retry() && tenure.unasked().is_some_and(|since| now >= since + patience);
         // What is listed no longer goes from the kernel before it goes from the claim.
         let gone = stored.record.addresses.difference(&claim.addresses).all(|a| cx.is_removed(*a));
         if gone && due && self.has_room(cx) {
@@ -324,17 +324,14 @@ impl Claims {
         leaving: &Leaving,
         actions: &mut Vec<Action>,
     ) {
-        let unlisted = self.tenures.get(name).map(|tenure| &tenure.unlisted);
+        let unlisted = self.tenures.get(name).map(|tenure| tenure.unlisted());
         let mut addresses = stored.record.addresses.iter().chain(unlisted.into_iter().flatten());
         let removed = addresses.all(|address| cx.is_removed(*address));
         let whole_session = cx.own().releases();
         let room = self.has_room(cx);
         let Some(tenure) = self.tenures.get_mut(name) else { return };
-        if tenure.leaving.is_none() {
-            tenure.leaving = Some(leaving.clone());
-            tenure.retry = now;
-        }
-        if !removed || whole_session || !room || now < tenure.retry {
+        tenure.leave(now, leaving);
+        if !removed || whole_session || !room || now < tenure.retry() {
             return;
         }
         let record = Claim {
@@ -358,7 +355,7 @@ impl Claims {
             duration_seconds: cx.claim_duration(),
             mac: mac.flatten(),
             interface: interface.cloned(),
-            took: tenure.and_then(|tenure| tenure.took).or(stored.record.took),
+            took: tenure.and_then(|tenure| tenure.took()).or(stored.record.took),
             ..stored.record.clone()
         }
     }
@@ -393,27 +390,25 @@ impl Claims {
         match answer {
             Answer::Claim(_) if released => self.with(cx, name, |tenure| {
                 tenure.end();
-                tenure.retry = now;
+                tenure.retry_at(now);
             }),
             Answer::Claim(_) => self.stay_as_read(cx, now, name, pending),
             Answer::Session(_) | Answer::Absent => {}
             Answer::Conflict => self.with(cx, name, |tenure| {
-                tenure.must_read = true;
-                tenure.retry = now;
+                tenure.require_read(now);
                 if pending.purpose == Purpose::Take {
-                    tenure.story = None;
+                    tenure.forget_story();
                 }
             }),
             Answer::Unknown(_) => self.with(cx, name, |tenure| {
-                tenure.must_read = true;
-                tenure.retry = tenure.retry.max(now + RETRY);
+                tenure.require_read(tenure.retry().max(now + RETRY));
             }),
             Answer::Throttled | Answer::Refused(_) => {
                 let (later, busy) = (cx.renew_interval(), matches!(answer, Answer::Throttled));
                 self.with(cx, name, |tenure| {
                     // An address that nobody serves waits no longer than it has to.
-                    let soon = busy && tenure.orphan.is_some();
-                    tenure.retry = now + if soon { later.min(THROTTLED) } else { later };
+                    let soon = busy && tenure.orphan().is_some();
+                    tenure.retry_at(now + if soon { later.min(THROTTLED) } else { later });
                 });
             }
         }

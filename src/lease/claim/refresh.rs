@@ -47,19 +47,23 @@ impl Claims {
             return;
         }
         self.refresh.due = now + cx.refresh_interval();
-        let orphans = self.tenures.values().any(|tenure| tenure.orphan.is_some() && !tenure.mine);
+        let orphans =
+            self.tenures.values().any(|tenure| tenure.orphan().is_some() && !tenure.is_mine());
         if orphans || cx.own().is_ending() || !cx.is_api_answering(now) {
             return;
         }
         // How long a change took is to be known soon.
-        let untold = self.next_in_turn(None, |tenure| tenure.mine && tenure.took.is_some());
+        let untold = self.next_in_turn(None, |tenure| tenure.is_mine() && tenure.took().is_some());
         let last = self.refresh.last.as_ref();
-        let Some(name) = untold.or_else(|| self.next_in_turn(last, |tenure| tenure.mine)) else {
+        let Some(name) = untold.or_else(|| self.next_in_turn(last, |tenure| tenure.is_mine()))
+        else {
             return;
         };
         self.refresh.last = Some(name.clone());
-        let steady =
-            self.tenures.get(&name).is_some_and(|t| t.leaving.is_none() && t.handover.is_none());
+        let steady = self
+            .tenures
+            .get(&name)
+            .is_some_and(|t| t.leaving().is_none() && t.handover().is_none());
         let stored = cx.claims().get(&name).filter(|stored| cx.owner(stored) == Owner::Me).cloned();
         let asked = cx.desired_claim(&name).is_some();
         let (Some(stored), true, true) = (stored, asked, steady) else { return };

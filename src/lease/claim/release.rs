@@ -25,15 +25,11 @@ impl Claims {
         actions: &mut Vec<Action>,
     ) {
         let leaving =
-            |name: &&LeaseName| self.tenures.get(name).is_some_and(|it| it.leaving.is_some());
+            |name: &&LeaseName| self.tenures.get(name).is_some_and(|it| it.leaving().is_some());
         let names: Vec<LeaseName> = names.iter().filter(leaving).cloned().collect();
         for name in &names {
             let gone = self.is_reason_gone(cx, now, name);
-            self.with(cx, name, |tenure| {
-                if let Some(leaving) = &mut tenure.leaving {
-                    leaving.over = leaving.over.or(Some(now)).filter(|_| gone);
-                }
-            });
+            self.with(cx, name, |tenure| tenure.note_reason(now, gone));
             let ours = || cx.claims().get(name).is_some_and(|it| cx.owner(it) == Owner::Me);
             if !gone || !ours() || Self::is_being_released(cx, name) {
                 continue;
@@ -43,7 +39,7 @@ impl Claims {
                 continue;
             }
             let target = Target::Claim(name.clone());
-            let reads = || self.tenures.get(name).is_some_and(|tenure| tenure.must_read);
+            let reads = || self.tenures.get(name).is_some_and(|tenure| tenure.must_read());
             if cx.has_room_to_read() && !cx.is_pending(&target) && !reads() {
                 cx.read(now, target, actions);
             }
@@ -57,13 +53,13 @@ impl Claims {
         now: Instant,
         name: &LeaseName,
     ) -> bool {
-        let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.mine) else {
+        let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.is_mine()) else {
             return false;
         };
-        let (Some(leaving), Some(claim)) = (&tenure.leaving, cx.desired_claim(name)) else {
+        let (Some(leaving), Some(claim)) = (tenure.leaving(), cx.desired_claim(name)) else {
             return false;
         };
-        let eligible = || tenure.ineligible.as_ref().is_none_or(|it| now >= it.until);
+        let eligible = || tenure.ineligible().is_none_or(|it| now >= it.until);
         let serves = match leaving.reason {
             // What is asked for again is there.
             Reason::Link | Reason::Unasked => true,
@@ -90,7 +86,7 @@ impl Claims {
         name: &LeaseName,
         pending: &Pending,
     ) {
-        let leaving = self.tenures.get(name).and_then(|tenure| tenure.leaving.as_ref());
+        let leaving = self.tenures.get(name).and_then(|tenure| tenure.leaving());
         let over = leaving.and_then(|leaving| leaving.over);
         let ours = cx.claims().get(name).is_some_and(|stored| cx.owner(stored) == Owner::Me);
         let fresh = pending.purpose == Purpose::Read && over.is_some_and(|at| pending.sent >= at);
@@ -107,7 +103,7 @@ impl Claims {
         name: &LeaseName,
         actions: &mut Vec<Action>,
     ) {
-        let interface = self.tenures.get(name).and_then(|tenure| tenure.interface.clone());
+        let interface = self.tenures.get(name).and_then(|tenure| tenure.interface().cloned());
         let stored = cx.claims().get(name).cloned();
         let (Some(interface), Some(stored)) = (interface, stored) else { return };
         self.stay(cx, name);
@@ -117,10 +113,6 @@ impl Claims {
     pub(in crate::lease) fn stay(&mut self, cx: &mut Context, name: &LeaseName) {
         self.ownerships += 1;
         let ownership = self.ownerships;
-        self.with(cx, name, |tenure| {
-            tenure.leaving = None;
-            tenure.missing = None;
-            tenure.ownership = ownership;
-        });
+        self.with(cx, name, |tenure| tenure.stay(ownership));
     }
 }

@@ -6,6 +6,7 @@ use leasehold_crds::lease::{Evidence, LeaseName, Silenced};
 
 use crate::clock::Instant;
 use crate::lease::claim::Claims;
+use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::context::Context;
 use crate::lease::io::event::{Action, Fact};
 use crate::lease::io::transition::{Cause, OwnerId};
@@ -21,7 +22,7 @@ impl Claims {
         if let Some(forsaken) = cx.forsaken().get(name) {
             return (Cause::Silence, cx.voices().first(&forsaken.id).unwrap_or(now));
         }
-        let last = self.tenures.get(name).and_then(|tenure| tenure.last.as_ref());
+        let last = self.tenures.get(name).and_then(|tenure| tenure.last());
         let Some(last) = last else { return (Cause::New, now) };
         let ended = cx.sessions().get(last.node.as_str()).filter(|stored| {
             stored.uid == last.session.uid && stored.record.transitions > last.session.transitions
@@ -39,7 +40,7 @@ impl Claims {
 
     /// Who owned this claim before this node.
     pub(in crate::lease) fn former_owner(&self, cx: &Context, name: &LeaseName) -> Option<OwnerId> {
-        let last = self.tenures.get(name)?.last.as_ref()?;
+        let last = self.tenures.get(name)?.last()?;
         let former = OwnerId { node: last.node.clone(), session: last.session.transitions };
         (former.node != cx.config().node).then_some(former)
     }
@@ -53,17 +54,17 @@ impl Claims {
         name: &LeaseName,
         actions: &mut Vec<Action>,
     ) {
-        let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.story.is_some()) else {
+        let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.story().is_some()) else {
             return;
         };
-        let serves = tenure.mine || tenure.provisional.is_some();
+        let serves = tenure.is_mine() || tenure.provisional().is_some();
         let (Some(claim), Some(interface), true) =
-            (cx.desired_claim(name), tenure.interface.clone(), serves)
+            (cx.desired_claim(name), tenure.interface().cloned(), serves)
         else {
             return;
         };
         let listed = |ip: &&std::net::IpAddr| {
-            tenure.provisional.is_some() || tenure.list.addresses.contains(ip)
+            tenure.provisional().is_some() || tenure.list().addresses.contains(ip)
         };
         let addresses: Vec<_> = claim.addresses.iter().filter(listed).copied().collect();
         let present = addresses
@@ -72,17 +73,17 @@ impl Claims {
         if addresses.is_empty() || !present {
             return;
         }
-        let Some(story) = self.tenures.get_mut(name).and_then(|tenure| tenure.story.take()) else {
+        let Some(story) = self.tenures.get_mut(name).and_then(Tenure::take_story) else {
             return;
         };
         // As leases have it: whole milliseconds.
         let millis = now.saturating_since(story.began).as_millis();
         let took = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-        self.with(cx, name, |tenure| tenure.took = Some(took));
+        self.with(cx, name, |tenure| tenure.set_took(took));
         let services = cx.claims().get(name).map(|stored| stored.record.services.clone());
         let (claim, services) = (name.clone(), services.unwrap_or_default());
         Context::report(
-            Fact::Serving { claim, services, addresses, interface, story: *story, took },
+            Fact::Serving { claim, services, addresses, interface, story, took },
             actions,
         );
     }

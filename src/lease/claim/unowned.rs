@@ -86,7 +86,7 @@ impl Claims {
         for name in names {
             let listed = cx.claims().get(name).zip(desired.claims.get(name));
             if listed.is_none_or(|(stored, claim)| !lists(stored, claim)) {
-                self.with(cx, name, |tenure| tenure.orphan = None);
+                self.with(cx, name, Tenure::end_orphan);
             }
         }
         self.follow_joining(cx, now, names, desired);
@@ -173,7 +173,7 @@ impl Claims {
             .collect();
         for (name, orphan) in ranked {
             if let Some(tenure) = self.tenures.get_mut(&name) {
-                tenure.orphan = Some(Box::new(orphan));
+                tenure.set_orphan(orphan);
             }
         }
     }
@@ -187,7 +187,7 @@ impl Claims {
         desired: &Desired,
     ) {
         let waiting = names.iter().filter_map(|name| {
-            let orphan = self.tenures.get(name)?.orphan.as_deref()?;
+            let orphan = self.tenures.get(name)?.orphan()?;
             let (name, claim) = desired.claims.get_key_value(name)?;
             (!orphan.ahead.is_empty()).then_some((name, claim, orphan))
         });
@@ -206,13 +206,9 @@ impl Claims {
             }
         }
         for (name, left) in struck {
-            let orphan = self.tenures.get_mut(name).and_then(|tenure| tenure.orphan.as_mut());
-            let Some(orphan) = orphan else { continue };
-            let gone = orphan.ahead.len().saturating_sub(left.len());
-            orphan.place = orphan.place.map(|place| place.saturating_sub(gone));
-            let own = || (orphan.place == Some(0)).then(|| cx.config().node.clone());
-            orphan.first = left.first().cloned().or_else(own);
-            orphan.ahead = left;
+            if let Some(tenure) = self.tenures.get_mut(name) {
+                tenure.strike_out(&cx.config().node, left);
+            }
         }
     }
 
@@ -230,14 +226,15 @@ impl Claims {
         for name in names {
             let Some((name, claim)) = desired.claims.get_key_value(name) else { continue };
             let Some(tenure) = self.tenures.get(name) else { continue };
-            if tenure.mine || cx.claims().get(name).is_none_or(|stored| !lists(stored, claim)) {
+            if tenure.is_mine() || cx.claims().get(name).is_none_or(|stored| !lists(stored, claim))
+            {
                 continue;
             }
             let owned = cx.claims().get(name).is_some_and(|s| cx.owner(s) != Owner::Nobody);
             if owned && !cx.forsaken().contains_key(name) {
                 continue;
             }
-            let Some(orphan) = tenure.orphan.as_deref() else {
+            let Some(orphan) = tenure.orphan() else {
                 if self.awaits_others(tenure, claim) {
                     continue;
                 }
@@ -294,15 +291,15 @@ impl Claims {
             .filter_map(|orphan| cx.claims().get(orphan.name)?.record.session.as_ref())
             .collect();
         let orphans: BTreeSet<&LeaseName> = orphans.iter().map(|orphan| orphan.name).collect();
-        let waited = |tenure: &Tenure| tenure.origin == Origin::Awaiting;
-        let waits = |tenure: &Tenure| waited(tenure) && tenure.last.is_none();
+        let waited = |tenure: &Tenure| tenure.origin() == Origin::Awaiting;
+        let waits = |tenure: &Tenure| waited(tenure) && tenure.last().is_none();
         let awaiting = orphans.iter().any(|name| self.tenures.get(name).is_some_and(waits));
         self.tenures
             .iter()
             .filter(|(name, _)| !orphans.contains(name))
             .filter_map(|(name, tenure)| {
-                let owner = &tenure.last.as_ref()?.node;
-                let former = tenure.former.as_ref().filter(|f| ended.contains(&f.session));
+                let owner = &tenure.last()?.node;
+                let former = tenure.former().filter(|f| ended.contains(&f.session));
                 let together = former.is_some() || awaiting && waited(tenure);
                 together.then_some((name, former.map(|former| &former.node), owner))
             })
@@ -313,7 +310,7 @@ impl Claims {
     pub(in crate::lease) fn loads(&self, cx: &Context) -> BTreeMap<NodeName, usize> {
         let mut loads = Self::owned_loads(cx);
         for tenure in self.tenures.values() {
-            let first = tenure.orphan.as_ref().and_then(|orphan| orphan.first.as_ref());
+            let first = tenure.orphan().and_then(|orphan| orphan.first.as_ref());
             if let Some(load) = first.and_then(|node| loads.get_mut(node)) {
                 *load += 1;
             }
@@ -376,7 +373,7 @@ impl Claims {
         let stored = cx.claims().get(name)?;
         match &stored.record.holder {
             Some(holder) => Some(holder),
-            None => self.tenures.get(name)?.last.as_ref().map(|last| &last.node),
+            None => self.tenures.get(name)?.last().map(|last| &last.node),
         }
     }
 
@@ -388,7 +385,7 @@ impl Claims {
         name: &LeaseName,
     ) -> Option<&'a NodeName> {
         let record = cx.claims().get(name).map(|claim| &claim.record);
-        let Some(last) = self.tenures.get(name).and_then(|tenure| tenure.last.as_ref()) else {
+        let Some(last) = self.tenures.get(name).and_then(|tenure| tenure.last()) else {
             // Whoever takes or keeps a claim names its session, too.
             let record = record.filter(|record| record.session.is_none())?;
             return record.holder.as_ref().filter(|holder| cx.live_session(holder).is_some());

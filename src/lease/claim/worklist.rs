@@ -81,26 +81,26 @@ impl Claims {
         let nobodys = stored.is_none_or(|stored| {
             cx.owner(stored) == Owner::Nobody && stored.record.successor.is_none()
         });
-        let idle = !tenure.mine
-            && !tenure.must_read
-            && tenure.leaving.is_none()
-            && tenure.yielding.is_none()
-            && tenure.provisional.is_none()
-            && tenure.probing.is_none()
-            && tenure.handover.is_none()
+        let idle = !tenure.is_mine()
+            && !tenure.must_read()
+            && tenure.leaving().is_none()
+            && tenure.yielding().is_none()
+            && tenure.provisional().is_none()
+            && tenure.probing().is_none()
+            && tenure.handover().is_none()
             && !cx.forsaken().contains_key(name)
             && !cx.is_pending(&Target::Claim(name.clone()));
         if !nobodys || !idle {
             return None;
         }
-        let Some(orphan) = &tenure.orphan else {
+        let Some(orphan) = tenure.orphan() else {
             let listed = stored.is_some_and(|stored| lists(stored, claim));
             if listed && self.awaits_others(tenure, claim) {
                 return self.joined_by().map(For::Time);
             }
             return (!listed).then_some(For::News);
         };
-        let turn = Self::turn(cx, orphan).max(tenure.retry);
+        let turn = Self::turn(cx, orphan).max(tenure.retry());
         let round_ends = Self::round_ends(cx, orphan);
         let due = turn.min(round_ends);
         if now < due {

@@ -2,6 +2,7 @@
 
 pub(in crate::lease) mod api;
 pub(in crate::lease) mod candidates;
+mod changes;
 pub(in crate::lease) mod eligibility;
 pub(in crate::lease) mod facts;
 pub(in crate::lease) mod kernel;
@@ -151,229 +152,172 @@ impl Context {
 }
 
 impl Context {
-    /// What a former process left; obeyed until the cluster's state is known.
+    /// The record of the former process; it counts until the state of the cluster is known.
     pub(in crate::lease) fn adopted(&self) -> Option<&OwnRecord> {
         self.adopted.as_ref()
     }
 
-    pub(in crate::lease) const fn adopted_mut(&mut self) -> &mut Option<OwnRecord> {
-        &mut self.adopted
-    }
-
-    /// All that the node has, …
-    pub(in crate::lease) const fn all_interfaces(&self) -> &BTreeMap<InterfaceName, Interface> {
-        &self.all_interfaces
-    }
-
-    pub(in crate::lease) const fn all_interfaces_mut(
-        &mut self,
-    ) -> &mut BTreeMap<InterfaceName, Interface> {
-        &mut self.all_interfaces
-    }
-
+    /// The answers of the API server.
     pub(in crate::lease) const fn api(&self) -> &Api {
         &self.api
     }
 
+    /// The same, to note answers.
     pub(in crate::lease) const fn api_mut(&mut self) -> &mut Api {
         &mut self.api
     }
 
-    /// Those that have lost all their addresses since, as they were.
+    /// The interfaces that have just lost all their addresses, as they were before.
     pub(in crate::lease) const fn bared(&self) -> &BTreeMap<InterfaceName, Interface> {
         &self.bared
     }
 
-    pub(in crate::lease) const fn bared_mut(&mut self) -> &mut BTreeMap<InterfaceName, Interface> {
-        &mut self.bared
-    }
-
+    /// The claim Leases.
     pub(in crate::lease) const fn claims(&self) -> &Cache<Claim> {
         &self.claims
     }
 
+    /// The same, to note what a watch or an answer says.
     pub(in crate::lease) const fn claims_mut(&mut self) -> &mut Cache<Claim> {
         &mut self.claims
     }
 
+    /// The configuration of this process.
     pub(in crate::lease) const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What the cluster asks for; none until it is known.
+    /// The claims for which the cluster asks; `None` until they are known.
     pub(in crate::lease) fn desired(&self) -> Option<&Desired> {
         self.desired.as_deref()
     }
 
-    pub(in crate::lease) const fn desired_mut(&mut self) -> &mut Option<Arc<Desired>> {
-        &mut self.desired
-    }
-
-    /// Valid claims whose owner is silent and that are taken without a fence, since when.
+    /// The valid claims that are taken without a fence, as clients do not reach their owner.
     pub(in crate::lease) const fn forsaken(&self) -> &BTreeMap<LeaseName, Forsaken> {
         &self.forsaken
     }
 
-    pub(in crate::lease) const fn forsaken_mut(&mut self) -> &mut BTreeMap<LeaseName, Forsaken> {
-        &mut self.forsaken
-    }
-
-    /// The MAC addresses of speakers that were heard, ever.
+    /// The MAC addresses of all speakers that this process ever received a frame from.
     pub(in crate::lease) const fn heard_speakers(&self) -> &BTreeSet<MacAddr> {
         &self.heard_speakers
     }
 
-    pub(in crate::lease) const fn heard_speakers_mut(&mut self) -> &mut BTreeSet<MacAddr> {
-        &mut self.heard_speakers
-    }
-
+    /// The last time at which a frame of another host was received on each interface.
     pub(in crate::lease) const fn hearing(&self) -> &BTreeMap<InterfaceName, Instant> {
         &self.hearing
     }
 
-    pub(in crate::lease) const fn hearing_mut(&mut self) -> &mut BTreeMap<InterfaceName, Instant> {
-        &mut self.hearing
-    }
-
-    /// … and those of them that matter: with an address, or named by a policy.
+    /// The interfaces of this node that matter: those with an address, and those that a policy names.
     pub(in crate::lease) const fn own_interfaces(&self) -> &BTreeMap<InterfaceName, Interface> {
         &self.interfaces
     }
 
-    pub(in crate::lease) const fn own_interfaces_mut(
-        &mut self,
-    ) -> &mut BTreeMap<InterfaceName, Interface> {
-        &mut self.interfaces
-    }
-
+    /// The addresses in the kernel.
     pub(in crate::lease) const fn kernel(&self) -> &KernelView {
         &self.kernel
     }
 
-    pub(in crate::lease) const fn kernel_mut(&mut self) -> &mut KernelView {
-        &mut self.kernel
-    }
-
-    /// Those of them that can announce, as the own session says it.
+    /// The interfaces that can announce, as the own session lists them.
     pub(in crate::lease) const fn links(&self) -> &Vec<SessionInterface> {
         &self.links
     }
 
-    pub(in crate::lease) const fn links_mut(&mut self) -> &mut Vec<SessionInterface> {
-        &mut self.links
-    }
-
-    /// What policies name for any claim.
-    pub(in crate::lease) const fn named(&self) -> &BTreeSet<Vec<InterfacePattern>> {
-        &self.named
-    }
-
-    pub(in crate::lease) const fn named_mut(&mut self) -> &mut BTreeSet<Vec<InterfacePattern>> {
-        &mut self.named
-    }
-
+    /// The kubelet's statements about this node.
     pub(in crate::lease) const fn not_ready(&self) -> &NotReady {
         &self.not_ready
     }
 
+    /// The same, to note one.
     pub(in crate::lease) const fn not_ready_mut(&mut self) -> &mut NotReady {
         &mut self.not_ready
     }
 
+    /// The own session.
     pub(in crate::lease) const fn own(&self) -> &OwnSession {
         &self.own
     }
 
+    /// The same, to change it.
     pub(in crate::lease) const fn own_mut(&mut self) -> &mut OwnSession {
         &mut self.own
     }
 
+    /// The name of the own session Lease.
     pub(in crate::lease) const fn own_name(&self) -> &LeaseName {
         &self.own_name
     }
 
+    /// The state of the kube-proxy of this node.
     pub(in crate::lease) const fn proxy(&self) -> &Proxy {
         &self.proxy
     }
 
+    /// The same, to note what it answers.
     pub(in crate::lease) const fn proxy_mut(&mut self) -> &mut Proxy {
         &mut self.proxy
     }
 
+    /// The rows that are published.
     pub(in crate::lease) const fn published(&self) -> &Published {
         &self.published
     }
 
+    /// The same, to change them.
     pub(in crate::lease) const fn published_mut(&mut self) -> &mut Published {
         &mut self.published
     }
 
-    /// When the addresses or the default routes of an interface changed, until that has lasted.
+    /// The time at which an address or a default route of an interface changed, until that has lasted.
     pub(in crate::lease) const fn readdressed(&self) -> Option<Instant> {
         self.readdressed
     }
 
-    pub(in crate::lease) const fn readdressed_mut(&mut self) -> &mut Option<Instant> {
-        &mut self.readdressed
-    }
-
+    /// The reads of session Leases.
     pub(in crate::lease) const fn reads(&self) -> &SessionReads {
         &self.reads
     }
 
+    /// The same, to note one.
     pub(in crate::lease) const fn reads_mut(&mut self) -> &mut SessionReads {
         &mut self.reads
     }
 
+    /// The requests to the API server that are not answered.
     pub(in crate::lease) const fn requests(&self) -> &BTreeMap<RequestId, Pending> {
         &self.requests
     }
 
-    pub(in crate::lease) const fn requests_mut(&mut self) -> &mut BTreeMap<RequestId, Pending> {
-        &mut self.requests
-    }
-
-    pub(in crate::lease) const fn seen_mut(&mut self) -> &mut Instant {
-        &mut self.seen
-    }
-
-    pub(in crate::lease) const fn serving_mut(&mut self) -> &mut Serving {
-        &mut self.serving
-    }
-
+    /// The session Leases.
     pub(in crate::lease) const fn sessions(&self) -> &Cache<Session> {
         &self.sessions
     }
 
+    /// The same, to note what a watch or an answer says.
     pub(in crate::lease) const fn sessions_mut(&mut self) -> &mut Cache<Session> {
         &mut self.sessions
     }
 
-    /// The nodes with a live session that no longer answer on some segment.
+    /// The nodes with a valid session that do not answer on some segment.
     pub(in crate::lease) const fn silent(&self) -> &BTreeSet<NodeName> {
         &self.silent
     }
 
-    pub(in crate::lease) const fn silent_mut(&mut self) -> &mut BTreeSet<NodeName> {
-        &mut self.silent
-    }
-
+    /// The objects that a list did not contain.
     pub(in crate::lease) const fn unlisted_mut(&mut self) -> &mut Unlisted {
         &mut self.unlisted
     }
 
+    /// The owners and addresses to which the listener listens.
     pub(in crate::lease) const fn voices(&self) -> &Voices {
         &self.voices
     }
 
-    pub(in crate::lease) const fn voices_mut(&mut self) -> &mut Voices {
-        &mut self.voices
-    }
-
+    /// The changes of the watchlist that are not applied yet.
     pub(in crate::lease) const fn watch_mut(&mut self) -> &mut WatchChanges {
         &mut self.watch
     }
 
+    /// The same, shared.
     pub(in crate::lease) fn shared_desired(&self) -> Option<Arc<Desired>> {
         self.desired.clone()
     }

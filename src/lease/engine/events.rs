@@ -30,7 +30,7 @@ impl Election {
         events: impl IntoIterator<Item = Event>,
         actions: &mut Vec<Action>,
     ) {
-        *self.cx.seen_mut() = now;
+        self.cx.note_seen(now);
         for event in events {
             self.take(now, event, actions);
         }
@@ -85,14 +85,14 @@ impl Election {
                 self.transfer.improving_mut().note_desired(&desired);
                 let own = desired.nodes.get(&self.cx.config().node).copied();
                 self.cx.not_ready_mut().note_desired(now, own, &desired);
-                *self.cx.desired_mut() = Some(desired);
+                self.cx.set_desired(desired);
                 self.claims.note_named(&mut self.cx);
             }
             Event::Interfaces(interfaces) => {
                 self.cx.watch_mut().note_all();
                 self.claims.note_interfaces(&mut self.cx, now, interfaces);
             }
-            Event::Hearing(hearing) => *self.cx.hearing_mut() = hearing,
+            Event::Hearing(hearing) => self.cx.set_hearing(hearing),
             Event::Heard(heard) => self.heard(now, &heard, actions),
             Event::Missed => self.wire.note_missed(&mut self.cx, &mut self.claims, now),
             Event::Voices(voices) => self.wire.hear_voices(&mut self.cx, now, voices, actions),
@@ -100,7 +100,7 @@ impl Election {
                 self.claims.open_mut().note_changed(&self.cx.kernel().ours, &view.ours);
                 self.claims.open_mut().note_changed(&self.cx.kernel().foreign, &view.foreign);
                 self.wire.old_owners_mut().note_all();
-                *self.cx.kernel_mut() = view;
+                self.cx.set_kernel(view);
             }
             Event::Proxy(view) => self.cx.note_proxy(view),
             Event::Answered { request, answer } => self.answered(now, request, &answer, actions),
@@ -163,7 +163,7 @@ impl Election {
 
     /// The claims that this speaker holds, as far as it knows.
     pub fn held(&self) -> impl Iterator<Item = &LeaseName> {
-        self.claims.tenures().iter().filter(|(_, tenure)| tenure.mine).map(|(name, _)| name)
+        self.claims.tenures().iter().filter(|(_, tenure)| tenure.is_mine()).map(|(name, _)| name)
     }
 
     pub(in crate::lease) fn advance(&mut self, now: Instant, actions: &mut Vec<Action>) {
@@ -272,7 +272,7 @@ impl Election {
         actions: &mut Vec<Action>,
     ) {
         // An answer that nobody waits for any more changes nothing.
-        let Some(pending) = self.cx.requests_mut().remove(&request) else { return };
+        let Some(pending) = self.cx.take_request(request) else { return };
         self.cx.api_mut().note(now, &pending, answer);
         let name = match &pending.target {
             Target::Session(name) | Target::Claim(name) => name.clone(),

@@ -1,6 +1,7 @@
 //! Frames that were received: each claim of the address takes notice.
 
 use crate::clock::Instant;
+use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::engine::Election;
 use crate::lease::io::event::{Action, Heard};
 use crate::lease::wire::Wire;
@@ -26,7 +27,7 @@ impl Election {
         }
         let speaker = self.cx.speaker_with(mac).is_some();
         if speaker {
-            self.cx.heard_speakers_mut().insert(mac);
+            self.cx.note_speaker(mac);
         }
         self.wire.hear_old_owner(&mut self.cx, &mut self.claims, now, heard, actions);
         self.wire.silences_mut().heard(now, heard);
@@ -40,10 +41,10 @@ impl Election {
             self.wire.conflicts_mut().note_foreign(now, address, mac);
         }
         for name in claims {
-            let Some(tenure) = self.claims.tenures_mut().get_mut(&name) else { continue };
-            if tenure.yielding.as_ref().is_some_and(|yielding| yielding.is_served_by(mac)) {
-                tenure.yielding = None;
-            } else if tenure.provisional.is_some() {
+            let Some(tenure) = self.claims.tenures().get(&name) else { continue };
+            if tenure.yielding().is_some_and(|yielding| yielding.is_served_by(mac)) {
+                self.claims.with(&mut self.cx, &name, Tenure::end_yielding);
+            } else if tenure.provisional().is_some() {
                 self.outage.hear_provisional(
                     &mut self.cx,
                     &mut self.claims,
@@ -53,14 +54,14 @@ impl Election {
                     speaker,
                     actions,
                 );
-            } else if tenure.probing.is_some() || tenure.unproxied {
-                let mine = tenure.mine;
+            } else if tenure.probing().is_some() || tenure.awaits_rules() {
+                let mine = tenure.is_mine();
                 if !speaker {
                     self.claims.refuse_conflict(&mut self.cx, now, &name, address, mac, actions);
                 } else if mine && !self.cx.is_api_answering(now) {
                     self.wire.yields_mut().hear_while_probing(now, heard);
                 }
-            } else if tenure.mine {
+            } else if tenure.is_mine() {
                 self.wire.dispute(&self.cx, now, &name, heard, speaker);
             }
         }

@@ -19,7 +19,7 @@ impl Election {
             // A claim that nobody asks for is looked at as long as it is ours to give up.
             let ours = || self.cx.claims().get(name).is_some_and(|stored| self.cx.names_us(stored));
             if desired.claims.contains_key(name) || ours() {
-                self.claims.tenures_mut().begin(now, name);
+                self.claims.begin(now, name);
             }
         }
         self.claims.touch_counting(&mut self.cx, &names);
@@ -34,6 +34,7 @@ impl Election {
             }
             self.claims.tell_served(&mut self.cx, now, name, actions);
         }
+        self.claims.check_states(&names, actions);
         self.claims.give_up_listed(&self.cx, &names);
         if self.cx.own().id().is_some() {
             self.cx.resolve_doubts(now, &names, actions);
@@ -64,14 +65,15 @@ impl Election {
             );
             self.claims.refresh_in_turn(&mut self.cx, now, actions);
         }
+        self.claims.check_states(&names, actions);
         self.claims.touch_counting(&mut self.cx, &names);
         for name in &names {
             let ours = self.cx.claims().get(name).is_some_and(|stored| self.cx.names_us(stored));
-            let kept = |tenure: &Tenure| tenure.mine || tenure.yielding.is_some() || ours;
+            let kept = |tenure: &Tenure| tenure.is_mine() || tenure.yielding().is_some() || ours;
             if !desired.claims.contains_key(name)
                 && !self.claims.tenures().get(name).is_some_and(kept)
             {
-                self.claims.tenures_mut().remove(name);
+                self.claims.forget(name);
                 self.cx.claims_mut().prune(name);
             }
         }

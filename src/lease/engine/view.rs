@@ -138,12 +138,12 @@ impl Election {
                 since: stored.and_then(|stored| stored.acquired),
                 cause: record.map(|record| record.cause.clone()).unwrap_or_default(),
                 took: tenure
-                    .and_then(|tenure| tenure.took)
+                    .and_then(|tenure| tenure.took())
                     .or_else(|| record.and_then(|record| record.took)),
                 successor: record
                     .and_then(|record| record.successor.as_ref())
                     .map(|successor| successor.node.clone()),
-                provisional: tenure.is_some_and(|tenure| tenure.provisional.is_some()),
+                provisional: tenure.is_some_and(|tenure| tenure.provisional().is_some()),
             }
         });
         views.collect()

@@ -13,6 +13,7 @@ use pnet_base::MacAddr;
 use crate::clock::Instant;
 use crate::desired::Desired;
 use crate::lease::io::checkpoint::OwnRecord;
+use crate::lease::io::claim_state::ClaimState;
 use crate::lease::io::probes::{Voices, Watchlist};
 use crate::lease::io::proxy::{ProxyView, RulesWatch};
 use crate::lease::io::serving::{KernelView, Serving};
@@ -370,6 +371,16 @@ pub enum Fact {
         /// For how long they were waited for.
         waited: Duration,
     },
+    /// The state of a claim changed in a way that the table of [`ClaimState`] does not contain: a fault of this
+    /// program. The claim is treated by its new state.
+    UnexpectedTransition {
+        /// The claim.
+        claim: LeaseName,
+        /// Its state before.
+        from: ClaimState,
+        /// Its state now.
+        to: ClaimState,
+    },
     /// This node took addresses whose owner fell silent while the API server did not answer.
     TookProvisionally {
         /// Their claim.
@@ -391,6 +402,7 @@ impl Fact {
             | Self::AddressRefused { claim, .. }
             | Self::OldOwnerAnswers { claim, .. }
             | Self::RulesLate { claim, .. }
+            | Self::UnexpectedTransition { claim, .. }
             | Self::TookProvisionally { claim, .. } => Some(claim),
             Self::SessionAcquired { .. }
             | Self::SessionLost { .. }

@@ -4,7 +4,6 @@
 //! asking first who has the address. When the API server answers again the leases decide: a holder that has
 //! renewed gets it back; one that is still silent is fenced, and the claim taken by compare-and-swap.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::desired::{DesiredClaim, OnApiOutage};
 use crate::lease::claim::Claims;
 use crate::lease::claim::state::provisional::Provisional;
 use crate::lease::claim::state::tenure::Tenure;
+use crate::lease::claim::state::unowned::Orphan;
 use crate::lease::context::Context;
 use crate::lease::context::state::owner::Owner;
 use crate::lease::io::event::{Action, Frame, Heard};
@@ -71,32 +71,22 @@ impl Outage {
         if *from == cx.config().node {
             return;
         }
-        let Some(tenure) = claims.tenures().get(name).filter(|t| t.provisional.is_none()) else {
+        let Some(tenure) = claims.tenures().get(name).filter(|t| t.provisional().is_none()) else {
             return;
         };
         let Some((interface, _)) = Claims::may_take(cx, now, tenure, claim) else { return };
         let version = cx.session_version(from);
-        let provisional = Provisional {
-            from: from.clone(),
-            since: now,
-            version,
-            told: BTreeMap::new(),
-            story: Story {
-                cause: Cause::Outage,
-                from: Some(OwnerId { node: from.clone(), session: session.transitions }),
-                began: tenure.orphan.as_ref().map_or(now, |orphan| orphan.sign.1),
-            },
-            returned: None,
+        let story = Story {
+            cause: Cause::Outage,
+            from: Some(OwnerId { node: from.clone(), session: session.transitions }),
+            began: tenure.orphan().map_or(now, Orphan::first_sign),
         };
+        let provisional = Provisional::new(from.clone(), now, version, story);
         let stored = stored.clone();
-        *claims.ownerships_mut() += 1;
-        let ownership = claims.ownerships();
+        let ownership = claims.next_ownership();
         cx.api_mut().unsettle();
         claims.with(cx, name, |tenure| {
-            tenure.ownership = ownership;
-            tenure.interface = Some(interface.clone());
-            tenure.story = Some(Box::new(provisional.story.clone()));
-            tenure.provisional = Some(Box::new(provisional.clone()));
+            tenure.take_provisionally(ownership, &interface, provisional);
         });
         wire.old_owners_mut().note(name);
         claims.probe_on(cx, now, name, &interface, &stored.record.addresses, actions);
@@ -114,7 +104,7 @@ impl Outage {
     ) -> bool {
         let weight = |node: &NodeName| (weight(name.as_str(), node.as_str()), node.clone());
         Self::node_with(cx, mac).is_some_and(|other| {
-            *other != provisional.from && weight(&cx.config().node) > weight(other)
+            other != provisional.from() && weight(&cx.config().node) > weight(other)
         })
     }
 
@@ -130,9 +120,9 @@ impl Outage {
         actions: &mut Vec<Action>,
     ) {
         let Some(tenure) = claims.tenures().get(name) else { return };
-        let Some(provisional) = &tenure.provisional else { return };
-        let by_former = Self::node_with(cx, heard.frame.mac) == Some(&provisional.from);
-        if tenure.probing.is_some() {
+        let Some(provisional) = tenure.provisional() else { return };
+        let by_former = Self::node_with(cx, heard.frame.mac) == Some(provisional.from());
+        if tenure.probing().is_some() {
             claims.withdraw_provisional(cx, now, name);
             return;
         }
@@ -143,10 +133,10 @@ impl Outage {
         if self.joined.is_none_or(|at| now.saturating_since(at) >= JOINED) {
             self.joined = Some(now);
             self.sweep =
-                claims.tenures().values().filter(|tenure| tenure.provisional.is_some()).count();
+                claims.tenures().values().filter(|tenure| tenure.provisional().is_some()).count();
             self.probe = now;
         }
-        let told = provisional.told.get(&heard.frame.mac).copied();
+        let told = provisional.told(heard.frame.mac);
         let told = told.filter(|(_, last)| now.saturating_since(*last) < FORGOTTEN);
         let knows = told.is_some_and(|(first, _)| now >= first + TOLD);
         if knows && heard.frame.announcement
@@ -158,13 +148,11 @@ impl Outage {
         if told.is_some_and(|(_, last)| now < last + TOLD) {
             return;
         }
-        let last = provisional.told.values().map(|(_, last)| *last).max();
+        let last = provisional.last_told();
         let announced = last.is_some_and(|at| now < at + ANNOUNCE);
         claims.with(cx, name, |tenure| {
-            if let Some(provisional) = &mut tenure.provisional {
-                let first = told.map_or(now, |(first, _)| first);
-                provisional.told.insert(heard.frame.mac, (first, now));
-            }
+            let first = told.map_or(now, |(first, _)| first);
+            tenure.note_told_provisional(heard.frame.mac, first, now);
         });
         if !announced {
             Context::announce(&heard.interface, heard.frame.ip, actions);
@@ -183,12 +171,13 @@ impl Outage {
         if !cx.api().is_unsettled() || now < self.probe {
             return;
         }
-        let served = |tenure: &Tenure| tenure.provisional.is_some() && tenure.probing.is_none();
+        let served = |tenure: &Tenure| tenure.provisional().is_some() && tenure.probing().is_none();
         for _ in 0..self.sweep.clamp(1, PROBES) {
             let Some(name) = claims.next_in_turn(self.probed.as_ref(), served) else { return };
             self.probe = now + PROBE;
             self.sweep = self.sweep.saturating_sub(1);
-            let interface = claims.tenures().get(&name).and_then(|tenure| tenure.interface.clone());
+            let interface =
+                claims.tenures().get(&name).and_then(|tenure| tenure.interface().cloned());
             let address = cx.claims().get(&name).and_then(|s| s.record.addresses.first().copied());
             self.probed = Some(name);
             if let (Some(address), Some(interface)) = (address, interface) {
@@ -203,7 +192,7 @@ impl Outage {
         claims: &Claims,
     ) -> Option<Instant> {
         let returning = claims.open().iter().filter_map(|name| {
-            let returned = claims.tenures().get(name)?.provisional.as_ref()?.returned?;
+            let returned = claims.tenures().get(name)?.provisional()?.returned()?;
             Some(returned + RETURN)
         });
         cx.first_ahead(returning.chain(cx.api().is_unsettled().then_some(self.probe)))
@@ -234,8 +223,8 @@ impl Outage {
             }
             return;
         }
-        let provisional = |name: &LeaseName| claims.tenures().get(name)?.provisional.clone();
-        let served: Vec<(LeaseName, Box<Provisional>)> = claims
+        let provisional = |name: &LeaseName| claims.tenures().get(name)?.provisional().cloned();
+        let served: Vec<(LeaseName, Provisional)> = claims
             .open()
             .iter()
             .filter_map(|name| Some((name.clone(), provisional(name)?)))
@@ -243,7 +232,7 @@ impl Outage {
         for (name, provisional) in &served {
             Self::settle_one(cx, claims, wire, now, name, provisional);
         }
-        let left = claims.tenures().values().any(|tenure| tenure.provisional.is_some());
+        let left = claims.tenures().values().any(|tenure| tenure.provisional().is_some());
         cx.api_mut().settle(left);
     }
 
@@ -256,21 +245,17 @@ impl Outage {
         provisional: &Provisional,
     ) {
         let owner = cx.claims().get(name).map_or(Owner::Nobody, |stored| cx.owner(stored));
-        let renewed = cx.session_version(&provisional.from) != provisional.version;
+        let renewed = cx.session_version(provisional.from()).as_ref() != provisional.version();
         let over = match owner {
             // It is the owner now; or the holder was fenced, and the claim is asked for at once.
             Owner::Me | Owner::Nobody => false,
-            Owner::Other(node) if node == provisional.from => {
+            Owner::Other(node) if node == *provisional.from() => {
                 // It goes on as soon as it has read that it may; its announcement ends this.
-                if renewed && provisional.returned.is_none() {
-                    claims.with(cx, name, |tenure| {
-                        if let Some(provisional) = &mut tenure.provisional {
-                            provisional.returned = Some(now);
-                        }
-                    });
+                if renewed && provisional.returned().is_none() {
+                    claims.with(cx, name, |tenure| tenure.note_returned(now));
                 }
-                let returned = provisional.returned.is_some_and(|at| now >= at + RETURN);
-                returned || Self::has_what_restarts(cx, claims, wire, now, name, &provisional.from)
+                let returned = provisional.returned().is_some_and(|at| now >= at + RETURN);
+                returned || Self::has_what_restarts(cx, claims, wire, now, name, provisional.from())
             }
             Owner::Other(_) => true,
         };
@@ -292,7 +277,7 @@ impl Outage {
     ) -> bool {
         let restarts = |stored: &Arc<Stored<Session>>| stored.record.restarting;
         let mac = cx.claims().get(name).and_then(|stored| stored.record.mac);
-        let interface = claims.tenures().get(name).and_then(|tenure| tenure.interface.as_ref());
+        let interface = claims.tenures().get(name).and_then(|tenure| tenure.interface());
         let answered = mac.zip(interface).and_then(|(mac, on)| wire.old_owners().answered(on, mac));
         cx.live_session(from).is_some_and(restarts)
             && answered.is_some_and(|at| now.saturating_since(at) < ANSWERED)

@@ -25,8 +25,8 @@ impl Output {
         address: IpAddr,
     ) -> bool {
         let stored = cx.claims().get(name);
-        let listed = stored.map_or(&tenure.list.addresses, |stored| &stored.record.addresses);
-        listed.contains(&address) || tenure.unlisted.contains(&address)
+        let listed = stored.map_or(tenure.list().addresses(), |stored| &stored.record.addresses);
+        listed.contains(&address) || tenure.unlisted().contains(&address)
     }
 
     /// The addresses of a claim that this node is to have now.
@@ -37,13 +37,13 @@ impl Output {
         name: &LeaseName,
         tenure: &Tenure,
     ) -> Vec<(IpAddr, ServedVip)> {
-        let yielding = tenure.yielding.is_some();
-        let mine = tenure.mine && tenure.leaving.is_none() && !cx.own().stands_still();
-        let waits = tenure.probing.is_some() || tenure.unproxied;
-        if !((mine || tenure.provisional.is_some()) && !waits || yielding) {
+        let yielding = tenure.yielding().is_some();
+        let mine = tenure.is_mine() && tenure.leaving().is_none() && !cx.own().stands_still();
+        let waits = tenure.probing().is_some() || tenure.awaits_rules();
+        if !((mine || tenure.provisional().is_some()) && !waits || yielding) {
             return Vec::new();
         }
-        let Some((interface, claim)) = tenure.interface.as_ref().zip(cx.desired_claim(name)) else {
+        let Some((interface, claim)) = tenure.interface().zip(cx.desired_claim(name)) else {
             return Vec::new();
         };
         let drops = claim.on_api_outage == OnApiOutage::Drop;
@@ -58,7 +58,7 @@ impl Output {
                 claim: name.clone(),
                 interface: interface.clone(),
                 until: if drops { cx.own().dropped_at() } else { cx.own().kernel_until() },
-                ownership: tenure.ownership,
+                ownership: tenure.ownership(),
                 announced: (!yielding).then_some(claim.announcements),
             };
             (*address, vip)
@@ -76,11 +76,11 @@ impl Output {
             .owned()
             .filter_map(|name| {
                 let tenure = claims.tenures().get(name)?;
-                if !tenure.mine || tenure.leaving.is_some() {
+                if !tenure.is_mine() || tenure.leaving().is_some() {
                     return None;
                 }
                 let claim = cx.desired_claim(name)?;
-                let interface = tenure.interface.clone()?;
+                let interface = tenure.interface().cloned()?;
                 let drops = claim.on_api_outage == OnApiOutage::Drop;
                 let served = |address: &&IpAddr| Self::may_serve(cx, name, tenure, **address);
                 let addresses: Box<[IpAddr]> =

@@ -12,7 +12,7 @@ use crate::lease::claim::Claims;
 use crate::lease::context::Context;
 use crate::lease::io::checkpoint::OwnRecord;
 use crate::lease::io::event::Action;
-use crate::lease::io::serving::{ServedVip, Serving};
+use crate::lease::io::serving::ServedVip;
 use crate::lease::output::state::publication::Output;
 use crate::lease::output::state::rows::Row;
 use crate::lease::wire::Wire;
@@ -44,7 +44,7 @@ impl Output {
             "what is served is not what was published"
         );
         if complete {
-            *cx.adopted_mut() = None;
+            cx.forget_adopted();
             Self::keep_record(cx, claims, wire, now, actions);
         }
     }
@@ -58,7 +58,8 @@ impl Output {
     ) -> bool {
         let served = |(name, tenure)| Self::vips_of(cx, wire, now, name, tenure);
         let vips: BTreeMap<IpAddr, ServedVip> = claims.tenures().iter().flat_map(served).collect();
-        let owned = claims.tenures().iter().filter(|(_, tenure)| tenure.mine).map(|(name, _)| name);
+        let owned =
+            claims.tenures().iter().filter(|(_, tenure)| tenure.is_mine()).map(|(name, _)| name);
         vips == cx.serving().vips && owned.eq(cx.published().owned())
     }
 
@@ -102,8 +103,7 @@ impl Output {
         if !same || complete != cx.serving().complete {
             cx.published_mut().changes += 1;
             claims.open_mut().note_changed(&cx.serving().vips, &vips);
-            let generation = cx.serving().generation + 1;
-            *cx.serving_mut() = Serving { generation, vips, complete, yielded };
+            cx.serve(vips, complete, yielded);
             actions.push(Action::Serve(cx.serving().clone()));
         }
     }
@@ -137,7 +137,7 @@ impl Output {
             }
             for address in before.iter().flat_map(|row| &row.served) {
                 if !served.iter().any(|(served, _)| served == address) {
-                    changed |= cx.serving_mut().vips.remove(address).is_some();
+                    changed |= cx.remove_served(*address);
                     claims.open_mut().note_address(*address);
                 }
             }
@@ -146,14 +146,14 @@ impl Output {
                     continue;
                 }
                 changed = true;
-                if cx.serving_mut().vips.insert(address, vip).is_none() {
+                if cx.add_served(address, vip) {
                     claims.open_mut().note_address(address);
                 }
             }
         }
         if changed {
             cx.published_mut().changes += 1;
-            cx.serving_mut().generation += 1;
+            cx.count_generation();
             actions.push(Action::Serve(cx.serving().clone()));
         }
         true
@@ -174,8 +174,9 @@ impl Output {
         let claim = cx.desired_claim(name);
         let listed = cx.claims().get(name).map(|stored| &stored.record.addresses);
         let row = Row {
-            mine: tenure.mine,
-            drops: tenure.mine && claim.is_some_and(|it| it.on_api_outage == OnApiOutage::Drop),
+            mine: tenure.is_mine(),
+            drops: tenure.is_mine()
+                && claim.is_some_and(|it| it.on_api_outage == OnApiOutage::Drop),
             served: served.iter().map(|(address, _)| *address).collect(),
             listed: listed.into_iter().flatten().copied().collect(),
         };
@@ -267,7 +268,8 @@ impl Output {
                 .get(address)
                 .is_some_and(|present| present.until + Duration::from_millis(1100) >= vip.until)
         });
-        let clear = claims.tenures().values().all(|tenure| !tenure.mine) && cx.is_kernel_clear();
+        let clear =
+            claims.tenures().values().all(|tenure| !tenure.is_mine()) && cx.is_kernel_clear();
         if cx.own_mut().may_exit(now, kept, clear) {
             actions.push(Action::Exit);
         }

@@ -156,11 +156,13 @@ impl Sessions {
         cx.own_mut().stood_still = None;
         cx.published_mut().touch_all();
         cx.own_mut().kernel_until = cx.own().kernel_until.max(now + cx.lifetime());
-        let mine =
-            claims.tenures().iter().filter(|(_, tenure)| tenure.mine && tenure.leaving.is_none());
+        let mine = claims
+            .tenures()
+            .iter()
+            .filter(|(_, tenure)| tenure.is_mine() && tenure.leaving().is_none());
         let listed = mine.filter_map(|(name, tenure)| {
             let addresses = cx.claims().get(name)?.record.addresses.clone();
-            Some((name.clone(), tenure.interface.clone()?, addresses))
+            Some((name.clone(), tenure.interface().cloned()?, addresses))
         });
         for (name, interface, addresses) in listed.collect::<Vec<_>>() {
             claims.open_mut().note(&name);

@@ -95,8 +95,8 @@ impl Sessions {
         actions: &mut Vec<Action>,
     ) {
         let Ending::Leaving { until } = cx.own().ending else { return };
-        let held = claims.tenures().values().any(|tenure| tenure.mine);
-        let yielding = claims.tenures().values().any(|tenure| tenure.yielding.is_some());
+        let held = claims.tenures().values().any(|tenure| tenure.is_mine());
+        let yielding = claims.tenures().values().any(|tenure| tenure.yielding().is_some());
         if (!held && !yielding) || now >= until {
             Self::release_session(cx, now, stored, LEFT, actions);
         } else if now >= cx.own().due {

@@ -18,6 +18,7 @@ use crate::lease::claim::Claims;
 use crate::lease::claim::acquire::Why;
 use crate::lease::claim::state::moves::{AGAIN, ASK, Handover, PROBE, Phase, TAKE, Yielding};
 use crate::lease::claim::state::release::{Leaving, Reason};
+use crate::lease::claim::state::tenure::Tenure;
 use crate::lease::context::Context;
 use crate::lease::context::candidates::Candidates;
 use crate::lease::context::proxy::LATE_LOCAL;
@@ -55,9 +56,9 @@ impl Transfer {
         let open =
             || claims.open().iter().filter_map(|name| Some((name, claims.tenures().get(name)?)));
         let handovers = open()
-            .filter(|(name, tenure)| tenure.mine && free(name))
-            .filter_map(|(_, tenure)| tenure.handover.as_ref().map(|handover| handover.until));
-        let yields = open().filter_map(|(_, t)| t.yielding.as_deref().map(Yielding::deadline));
+            .filter(|(name, tenure)| tenure.is_mine() && free(name))
+            .filter_map(|(_, tenure)| tenure.handover().map(Handover::until));
+        let yields = open().filter_map(|(_, t)| t.yielding().map(Yielding::deadline));
         cx.first_ahead(handovers.chain(yields))
     }
 
@@ -114,7 +115,7 @@ impl Transfer {
             let named =
                 cx.claims().get(name).is_some_and(|stored| stored.record.successor.is_some());
             let pending = cx.is_pending(&Target::Claim(name.clone()));
-            tenure.yielding.is_some() || tenure.mine && (named || pending)
+            tenure.yielding().is_some() || tenure.is_mine() && (named || pending)
         })
     }
 
@@ -132,7 +133,7 @@ impl Transfer {
             Vec::new();
         for name in names {
             let Some(claim) = desired.claims.get(name) else { continue };
-            if claims.tenures().get(name).is_none_or(|t| !t.mine || t.leaving.is_some()) {
+            if claims.tenures().get(name).is_none_or(|t| !t.is_mine() || t.leaving().is_some()) {
                 continue;
             }
             let Some(stored) = cx.claims().get(name).filter(|s| cx.owner(s) == Owner::Me) else {
@@ -145,14 +146,14 @@ impl Transfer {
             let Some(tenure) = claims.tenures().get(name) else { continue };
             let cause = self
                 .must_move(cx, claims, name, claim, desired)
-                .filter(|_| tenure.probing.is_none());
+                .filter(|_| tenure.probing().is_none());
             match cause {
                 Some(cause) => moving.push((name.clone(), stored.clone(), claim, cause)),
                 None if stored.record.successor.is_some() => {
                     let stored = stored.clone();
                     Self::withdraw(cx, claims, now, name, stored, actions);
                 }
-                None => claims.with(cx, name, |tenure| tenure.handover = None),
+                None => claims.with(cx, name, Tenure::end_handover),
             }
         }
         if moving.is_empty() {
@@ -183,11 +184,11 @@ impl Transfer {
         stored: Arc<Stored<Claim>>,
         actions: &mut Vec<Action>,
     ) {
-        let due = claims.tenures().get(name).is_some_and(|tenure| now >= tenure.retry);
+        let due = claims.tenures().get(name).is_some_and(|tenure| now >= tenure.retry());
         if cx.is_pending(&Target::Claim(name.clone())) || !claims.has_room(cx) || !due {
             return;
         }
-        claims.with(cx, name, |tenure| tenure.handover = None);
+        claims.with(cx, name, Tenure::end_handover);
         let record = Claim { successor: None, ..stored.record.clone() };
         Claims::put_claim(cx, now, name, Some(stored), record, Purpose::Refresh, actions);
     }
@@ -212,7 +213,7 @@ impl Transfer {
             .iter()
             .enumerate()
             .map(|(number, (name, _, claim, cause))| {
-                let excluded = claims.tenures().get(name).map(|tenure| &tenure.excluded);
+                let excluded = claims.tenures().get(name).map(|tenure| tenure.excluded());
                 // What has to go for another reason meanwhile goes to whoever takes it.
                 let chosen = self.bettered(cx, name).filter(|(_, why)| why == cause);
                 let chosen = chosen.map(|(node, _)| node);
@@ -260,26 +261,31 @@ impl Transfer {
         }
         let given_up = Self::is_given_up(cx, claims, name, claim);
         let leaving = cx.own().is_leaving();
-        let Some(tenure) = claims.tenures_mut().get_mut(name) else { return };
-        if let Some(handover) = &tenure.handover {
-            if now < handover.until && !given_up {
+        let Some(tenure) = claims.tenures().get(name) else { return };
+        if let Some(handover) = tenure.handover() {
+            if now < handover.until() && !given_up {
                 return;
             }
-            let named = handover.successor.as_ref();
+            let named = handover.successor();
             let offered = stored.record.successor.as_ref().map(|successor| &successor.node);
             let untold = !given_up && !leaving && named.is_some() && offered != named;
-            if untold && (tenure.must_read || now < tenure.retry) {
+            if untold && (tenure.must_read() || now < tenure.retry()) {
                 return;
             }
             // Nobody can have taken what no lease has offered: it is offered again.
             if let Some(named) = named.filter(|_| !untold).cloned() {
                 // It did not take the claim in time, or cannot any more: another is named, or none.
-                if !given_up {
-                    tenure.excluded.insert(named.clone(), now + EXCLUDED);
-                }
-                tenure.handover = None;
-                if successor == Some(&named) {
-                    tenure.handover = Some(Handover { successor: None, until: now + AGAIN });
+                let again = successor == Some(&named);
+                claims.with(cx, name, |tenure| {
+                    tenure.end_handover();
+                    if again {
+                        tenure.hand_over(None, now + AGAIN);
+                    }
+                    if !given_up {
+                        tenure.exclude(named, now + EXCLUDED);
+                    }
+                });
+                if again {
                     return;
                 }
             }
@@ -295,7 +301,7 @@ impl Transfer {
         let patience = if local { LATE_LOCAL } else { Duration::ZERO };
         claims.with(cx, name, |tenure| {
             let until = now + TAKE + patience;
-            tenure.handover = Some(Handover { successor: Some(node.clone()), until });
+            tenure.hand_over(Some(node.clone()), until);
         });
         let transitions = stored.record.transitions;
         let record = Claim {
@@ -325,7 +331,7 @@ impl Transfer {
         let Some(desired) = cx.desired().filter(|_| claim.proxied.is_local()) else {
             return false;
         };
-        let handover = claims.tenures().get(name).and_then(|tenure| tenure.handover.as_ref());
+        let handover = claims.tenures().get(name).and_then(|tenure| tenure.handover());
         let named = handover.and_then(Handover::successor);
         named.is_some_and(|node| !cx.candidates(claim, desired).contains(&node))
     }
@@ -350,9 +356,7 @@ impl Transfer {
         if cx.own().is_leaving() || barred && !stuck {
             claims.leave_claim(cx, now, name, stored, &Leaving::new(Reason::Asked, cause), actions);
         } else {
-            claims.with(cx, name, |tenure| {
-                tenure.handover = Some(Handover { successor: None, until: now + RETRY });
-            });
+            claims.with(cx, name, |tenure| tenure.hand_over(None, now + RETRY));
         }
     }
 
@@ -406,19 +410,20 @@ impl Transfer {
         actions: &mut Vec<Action>,
     ) {
         let Some(tenure) = claims.tenures().get(name) else { return };
-        let (Some(yielding), Some(interface)) = (&tenure.yielding, tenure.interface.clone()) else {
+        let (Some(yielding), Some(interface)) = (tenure.yielding(), tenure.interface().cloned())
+        else {
             return;
         };
         let carried =
             cx.own_interfaces().get(&interface).is_some_and(|interface| interface.carrier);
         let Some(claim) = desired.claims.get(name).filter(|_| carried) else {
-            claims.with(cx, name, |tenure| tenure.yielding = None);
+            claims.with(cx, name, Tenure::end_yielding);
             return;
         };
-        let (phase, mac) = (yielding.phase, yielding.mac);
+        let (phase, mac) = (yielding.phase(), yielding.mac());
         let due = now >= yielding.deadline();
-        let node = yielding.node.clone();
-        let waits = tenure.must_read || now < tenure.retry;
+        let node = yielding.node().clone();
+        let waits = tenure.must_read() || now < tenure.retry();
         if matches!(phase, Phase::TakingBack { .. }) && due {
             Claims::probe(&interface, &claim.addresses, actions);
             Self::set_phase(cx, claims, name, Phase::TakingBack { ask: now + ASK });
@@ -433,7 +438,7 @@ impl Transfer {
             Owner::Nobody => true,
             Owner::Other(other) if other != node => {
                 let next = cx.claims().get(name).map(|stored| Yielding::new(now, other, stored));
-                claims.with(cx, name, |tenure| tenure.yielding = next.map(Box::new));
+                claims.with(cx, name, |tenure| tenure.yield_to(next));
                 return;
             }
             Owner::Other(_) if !due => return,
@@ -457,7 +462,7 @@ impl Transfer {
         }
         match next {
             Some(phase) => Self::set_phase(cx, claims, name, phase),
-            None => claims.with(cx, name, |tenure| tenure.yielding = None),
+            None => claims.with(cx, name, Tenure::end_yielding),
         }
     }
 
@@ -467,11 +472,7 @@ impl Transfer {
         name: &LeaseName,
         phase: Phase,
     ) {
-        claims.with(cx, name, |tenure| {
-            if let Some(yielding) = &mut tenure.yielding {
-                yielding.phase = phase;
-            }
-        });
+        claims.with(cx, name, |tenure| tenure.set_phase(phase));
     }
 
     pub(in crate::lease) fn take_back(
@@ -485,7 +486,7 @@ impl Transfer {
     ) {
         let text = format!("taken back: {node} does not serve it");
         claims.with(cx, name, |tenure| {
-            tenure.excluded.insert(node, now + EXCLUDED);
+            tenure.exclude(node, now + EXCLUDED);
         });
         let stored = cx.claims().get(name).cloned();
         claims.put_taken(

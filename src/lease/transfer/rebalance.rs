@@ -231,9 +231,9 @@ impl Transfer {
         name: &LeaseName,
     ) -> bool {
         let Some(tenure) = claims.tenures().get(name) else { return false };
-        tenure.orphan.as_ref().is_some_and(|orphan| {
-            let round = Claims::round_ends(cx, orphan).saturating_since(orphan.since);
-            now >= orphan.sign.1 + STRANDED.max(round * 2)
+        tenure.orphan().is_some_and(|orphan| {
+            let round = Claims::round_ends(cx, orphan).saturating_since(orphan.since());
+            now >= orphan.first_sign() + STRANDED.max(round * 2)
         })
     }
 
@@ -246,7 +246,7 @@ impl Transfer {
     ) -> Option<Instant> {
         let joined =
             || stored.record.cause.ends_with(JOINED).then_some(claims.joining().begun()).flatten();
-        tenure.given_out.or_else(joined)
+        tenure.given_out().or_else(joined)
     }
 
     /// How many addresses each live node owns: all that are asked for count, also where a claim was edited
@@ -300,7 +300,7 @@ impl Transfer {
             if mode == FailbackMode::Never && !spreads {
                 continue;
             }
-            let excluded = tenure.map(|tenure| &tenure.excluded);
+            let excluded = tenure.map(|tenure| tenure.excluded());
             let serves = |node: &&NodeName| {
                 excluded.and_then(|e| e.get(*node)).is_none_or(|until| now >= *until)
             };

@@ -61,18 +61,18 @@ impl Transfer {
             return claim.is_none() && stored.is_none_or(|stored| !cx.is_in_doubt(stored));
         };
         let (Some(stored), Some(claim)) = (stored, claim) else { return false };
-        let idle = !tenure.must_read
-            && tenure.retry <= now
-            && tenure.yielding.is_none()
-            && tenure.provisional.is_none()
-            && tenure.probing.is_none()
-            && tenure.orphan.is_none()
-            && tenure.handover.is_none()
+        let idle = !tenure.must_read()
+            && tenure.retry() <= now
+            && tenure.yielding().is_none()
+            && tenure.provisional().is_none()
+            && tenure.probing().is_none()
+            && tenure.orphan().is_none()
+            && tenure.handover().is_none()
             && stored.record.successor.is_none()
             && !cx.forsaken().contains_key(name);
         idle && match cx.owner(stored) {
             Owner::Me => self.is_served_as_asked(cx, claims, name, tenure, stored, claim),
-            Owner::Other(_) => !tenure.mine && !cx.is_in_doubt(stored),
+            Owner::Other(_) => !tenure.is_mine() && !cx.is_in_doubt(stored),
             Owner::Nobody => false,
         }
     }
@@ -90,10 +90,10 @@ impl Transfer {
         let stays = cx
             .desired()
             .is_some_and(|desired| self.must_move(cx, claims, name, claim, desired).is_none());
-        tenure.mine
-            && tenure.leaving.is_none()
-            && tenure.missing.is_none()
-            && tenure.ineligible.is_none()
+        tenure.is_mine()
+            && tenure.leaving().is_none()
+            && tenure.missing().is_none()
+            && tenure.ineligible().is_none()
             && stays
             && claims.is_interface_told(cx, stored)
             && Claims::better_interface(cx, tenure, claim).is_none()

@@ -45,10 +45,10 @@ impl Wire {
         cx: &Context,
         claims: &Claims,
     ) -> Option<Instant> {
-        let probes = claims.open().iter().filter_map(|name| {
-            let probing = claims.tenures().get(name)?.probing.as_ref()?;
-            Some(probing.second.unwrap_or(probing.until))
-        });
+        let probes = claims
+            .open()
+            .iter()
+            .filter_map(|name| Some(claims.tenures().get(name)?.probing()?.deadline()));
         let asks = self.old_owners.deadlines();
         let unread = self.conflicts.disputes.values().any(|dispute| dispute.unread);
         let reads = unread.then_some(self.conflicts.reads);
@@ -64,18 +64,14 @@ impl Wire {
     ) {
         self.yields.note_missed();
         let waits = |name: &&LeaseName| {
-            claims.tenures().get(name).is_some_and(|t| t.probing.is_some() || t.yielding.is_some())
+            claims
+                .tenures()
+                .get(name)
+                .is_some_and(|t| t.probing().is_some() || t.yielding().is_some())
         };
         let names: Vec<LeaseName> = claims.open().iter().filter(waits).cloned().collect();
         for name in names {
-            claims.with(cx, &name, |tenure| {
-                if let Some(probing) = &mut tenure.probing {
-                    probing.missed = true;
-                }
-                if let Some(yielding) = &mut tenure.yielding {
-                    yielding.note_missed(now);
-                }
-            });
+            claims.with(cx, &name, |tenure| tenure.note_missed(now));
         }
     }
 
@@ -87,7 +83,7 @@ impl Wire {
         actions: &mut Vec<Action>,
     ) {
         let tenures = claims.tenures();
-        self.conflicts.disputes.retain(|name, _| tenures.get(name).is_some_and(|t| t.mine));
+        self.conflicts.disputes.retain(|name, _| tenures.get(name).is_some_and(|t| t.is_mine()));
         self.read_disputed(cx, now, actions);
         self.conflicts.foreign.retain(|_, at| now < *at + FOREIGN_FOR);
     }
@@ -170,7 +166,7 @@ impl Wire {
         for address in &stored.record.addresses {
             self.yields.settle(*address);
         }
-        let interface = claims.tenures().get(name).and_then(|tenure| tenure.interface.clone());
+        let interface = claims.tenures().get(name).and_then(|tenure| tenure.interface().cloned());
         let (Some(dispute), Some(interface)) = (self.conflicts.disputes.get_mut(name), interface)
         else {
             return;

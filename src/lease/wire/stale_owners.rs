@@ -56,19 +56,19 @@ impl Wire {
         let Some(tenure) = claims.tenures().get(name) else { return };
         let same = |shown: &Former| {
             named.is_some_and(|((node, session), mac)| {
-                shown.node == *node && shown.session == *session && shown.mac == mac
+                shown.node() == node && shown.session() == session && shown.mac() == mac
             })
         };
-        if tenure.shown.as_ref().map_or(named.is_none(), same) {
+        if tenure.shown().map_or(named.is_none(), same) {
             return;
         }
         // Where somebody else took its name from the lease, or the lease itself, it may not know.
         let released = |shown: &Former| {
             let cause = record.cause.strip_prefix("released by ");
-            let rest = cause.and_then(|rest| rest.strip_prefix(shown.node.as_str()));
+            let rest = cause.and_then(|rest| rest.strip_prefix(shown.node().as_str()));
             rest.is_some_and(|rest| rest.starts_with(':'))
         };
-        if named.is_none() && tenure.shown.as_ref().is_some_and(|shown| !released(shown)) {
+        if named.is_none() && tenure.shown().is_some_and(|shown| !released(shown)) {
             return;
         }
         let handed = |from: &NodeName| {
@@ -77,27 +77,20 @@ impl Wire {
                 .and_then(|rest| rest.strip_prefix(from.as_str()))
                 .is_some_and(|c| c.starts_with(':'))
         };
-        let lost = tenure.shown.as_ref().filter(|shown| {
-            let other = record.holder.as_ref().is_some_and(|holder| *holder != shown.node);
-            other && shown.node != cx.config().node && !handed(&shown.node)
+        let lost = tenure.shown().filter(|shown| {
+            let other = record.holder.as_ref().is_some_and(|holder| holder != shown.node());
+            other && *shown.node() != cx.config().node && !handed(shown.node())
         });
         let lost = lost.map(|shown| {
-            let version = cx.session_version(&shown.node);
-            Former::new(&shown.node, &shown.session, shown.mac, version)
+            let version = cx.session_version(shown.node());
+            Former::new(shown.node(), shown.session(), shown.mac(), version)
         });
         let shown = named.map(|((node, session), mac)| Former::new(node, session, mac, None));
         let holder = record.holder.clone();
         if lost.is_some() {
             self.old_owners.note(name);
         }
-        claims.with(cx, name, |tenure| {
-            tenure.untold.retain(|former| {
-                let lost = lost.as_ref().is_some_and(|lost| lost.node == former.node);
-                !lost && holder.as_ref() != Some(&former.node)
-            });
-            tenure.untold.extend(lost);
-            tenure.shown = shown;
-        });
+        claims.with(cx, name, |tenure| tenure.show(shown, holder.as_ref(), lost));
     }
 
     /// Asks the old owners of what this node serves.
@@ -171,22 +164,14 @@ impl Wire {
     ) {
         let mut names = std::mem::take(&mut self.old_owners.claims);
         names.retain(|name| {
-            let Some(tenure) = claims.tenures_mut().get_mut(name) else { return false };
-            let provisional = tenure.provisional.is_some();
-            let mut untold = std::mem::take(&mut tenure.untold);
-            untold.retain_mut(|former| {
-                let version = cx.session_version(&former.node);
-                if version != former.version {
-                    former.version = version;
-                    former.renewals = former.renewals.saturating_add(1);
-                }
+            claims.retain_untold(name, |former| {
+                former.note_version(cx.session_version(former.node()));
                 !self.knows(cx, now, former)
             });
-            let stays = provisional || !untold.is_empty();
-            if let Some(tenure) = claims.tenures_mut().get_mut(name) {
-                tenure.untold = untold;
-            }
-            stays
+            claims
+                .tenures()
+                .get(name)
+                .is_some_and(|tenure| tenure.provisional().is_some() || !tenure.untold().is_empty())
         });
         self.old_owners.claims = names;
     }
@@ -195,16 +180,16 @@ impl Wire {
     /// it acquires a new session.
     pub(in crate::lease) fn knows(&self, cx: &Context, now: Instant, former: &Former) -> bool {
         // The operator deletes what is left of the session of a node that is no more, after a while.
-        let gone = cx.desired().is_some_and(|d| !d.nodes.contains_key(&former.node))
-            && cx.sessions().get(former.node.as_str()).is_none();
-        let live = cx.live_session(&former.node);
-        if live.is_some_and(|stored| is_under(stored, &former.session)) {
+        let gone = cx.desired().is_some_and(|d| !d.nodes.contains_key(former.node()))
+            && cx.sessions().get(former.node().as_str()).is_none();
+        let live = cx.live_session(former.node());
+        if live.is_some_and(|stored| is_under(stored, former.session())) {
             // It was not fenced. Two renewals later its watch is known to be alive (it checks that
             // itself), and has told it.
-            let old = self.old_owners.asked.iter().filter(|((_, mac), _)| *mac == former.mac);
+            let old = self.old_owners.asked.iter().filter(|((_, mac), _)| *mac == former.mac());
             let mut answered = old.filter_map(|(_, old)| old.answered);
             let quiet = answered.all(|at| now.saturating_since(at) > QUIET);
-            return gone || former.renewals >= ACKNOWLEDGED && quiet;
+            return gone || former.renewals() >= ACKNOWLEDGED && quiet;
         }
         gone || live.is_some()
     }
@@ -219,16 +204,16 @@ impl Wire {
         let mut taken = Self::untold_before(cx);
         for name in &self.old_owners.claims {
             let Some(tenure) = claims.tenures().get(name) else { continue };
-            let provisional = tenure.provisional.is_some() && tenure.probing.is_none();
-            if !tenure.mine && !provisional {
+            let provisional = tenure.provisional().is_some() && tenure.probing().is_none();
+            if !tenure.is_mine() && !provisional {
                 continue;
             }
-            let named = tenure.shown.iter().filter(|_| provisional);
-            for former in tenure.untold.iter().chain(named) {
+            let named = tenure.shown().into_iter().filter(|_| provisional);
+            for former in tenure.untold().iter().chain(named) {
                 let stored = cx.claims().get(name).into_iter();
                 for ip in stored.flat_map(|stored| &stored.record.addresses) {
                     let Some(interface) = Self::has_here(cx, *ip) else { continue };
-                    let key = (interface.clone(), former.mac);
+                    let key = (interface.clone(), former.mac());
                     taken.entry(key).or_default().insert(*ip, name.clone());
                 }
             }
@@ -384,7 +369,7 @@ impl Wire {
         {
             let version = cx.session_version(&fenced.node);
             let former = Former::new(&fenced.node, &fenced.session, mac, version);
-            claims.with(cx, &claim, |tenure| tenure.untold.push(former));
+            claims.with(cx, &claim, |tenure| tenure.add_untold(former));
             self.old_owners.note(&claim);
             old.taken.insert(ip, claim);
         }

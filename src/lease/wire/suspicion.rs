@@ -10,6 +10,7 @@ use leasehold_crds::names::NodeName;
 
 use crate::clock::Instant;
 use crate::lease::claim::Claims;
+use crate::lease::claim::state::provisional::Provisional;
 use crate::lease::context::Context;
 use crate::lease::context::session_reads::FENCED_BY;
 use crate::lease::context::state::owner::Owner;
@@ -78,8 +79,8 @@ impl Wire {
         owner: &VoiceId,
         long: Duration,
     ) -> bool {
-        let provisional = claims.tenures().get(name).and_then(|tenure| tenure.provisional.as_ref());
-        let since = provisional.map(|provisional| provisional.since);
+        let provisional = claims.tenures().get(name).and_then(|tenure| tenure.provisional());
+        let since = provisional.map(Provisional::since);
         let answered = self.old_owners.answered(&owner.interface, owner.mac);
         claims.serves_provisionally(name)
             && since.max(answered).is_some_and(|at| now.saturating_since(at) >= long)
@@ -128,7 +129,7 @@ impl Wire {
         for name in cx.forsaken().keys().chain(forsaken.keys()) {
             claims.open_mut().note(name);
         }
-        *cx.forsaken_mut() = forsaken;
+        cx.set_forsaken(forsaken);
     }
 
     /// Does what is due about one silence; returns the claims that are to be taken without a fence.

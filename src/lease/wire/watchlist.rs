@@ -285,8 +285,8 @@ impl Wire {
             .filter(|(_, voice)| matches!(voice, Voice::Silent(silence) if !silence.node_answers));
         let silent: BTreeSet<NodeName> = silent.map(|(id, _)| id.node.clone()).collect();
         self.listening.crews |= &silent != cx.silent();
-        *cx.silent_mut() = silent;
-        *cx.voices_mut() = voices;
+        cx.set_silent(silent);
+        cx.set_voices(voices);
         self.silences.follow(now, cx.voices());
     }
 }

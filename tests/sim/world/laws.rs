@@ -13,6 +13,7 @@
 //! | L2 | nothing moves without a cause |
 //! | L3 | after every fault heals: one owner, claim and address agree |
 //! | L4 | no address stays unanswered while a node that clients reach could serve it, with the API server and without |
+//! | state | the state of a claim changes by the table of transitions |
 //! | busy | nobody asks or wakes in a hot loop |
 
 use std::collections::{BTreeMap, BTreeSet};

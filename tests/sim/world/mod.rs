@@ -371,6 +371,10 @@ impl World {
             }
             Action::Transmit { interface, frame } => self.transmit(id, &interface, &frame),
             Action::Persist(record) => self.hosts[id].record = Some(record),
+            Action::Report(Fact::UnexpectedTransition { claim, from, to }) => {
+                let what = format!("on host {id} {claim} went from {from} to {to}");
+                laws::broken(self.now, "state", &what);
+            }
             Action::Report(fact) => {
                 if self.recording {
                     self.facts.push((self.now, self.hosts[id].name.clone(), fact));

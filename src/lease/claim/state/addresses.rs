@@ -8,14 +8,19 @@ use leasehold_crds::lease::Claim;
 /// lists of two claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::lease) struct List {
-    pub(in crate::lease) services: Vec<String>,
-    pub(in crate::lease) uids: Vec<String>,
-    pub(in crate::lease) addresses: AddressSet,
-    pub(in crate::lease) pool: Option<String>,
-    pub(in crate::lease) withdrawn: AddressSet,
+    pub(in crate::lease::claim) services: Vec<String>,
+    pub(in crate::lease::claim) uids: Vec<String>,
+    pub(in crate::lease::claim) addresses: AddressSet,
+    pub(in crate::lease::claim) pool: Option<String>,
+    pub(in crate::lease::claim) withdrawn: AddressSet,
 }
 
 impl List {
+    /// The addresses.
+    pub(in crate::lease) const fn addresses(&self) -> &AddressSet {
+        &self.addresses
+    }
+
     pub(in crate::lease) fn is_of(&self, record: &Claim) -> bool {
         self.addresses == record.addresses
             && self.services == record.services

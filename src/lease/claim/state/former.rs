@@ -9,12 +9,12 @@ use pnet_base::MacAddr;
 /// The owner of a claim before another one.
 #[derive(Clone, Debug)]
 pub(in crate::lease) struct Former {
-    pub(in crate::lease) node: NodeName,
-    pub(in crate::lease) session: SessionId,
-    pub(in crate::lease) mac: MacAddr,
+    pub(in crate::lease::claim) node: NodeName,
+    pub(in crate::lease::claim) session: SessionId,
+    pub(in crate::lease::claim) mac: MacAddr,
     /// The version of its session as it was last seen, and how often that has changed since.
-    pub(in crate::lease) version: Option<Arc<str>>,
-    pub(in crate::lease) renewals: u32,
+    pub(in crate::lease::claim) version: Option<Arc<str>>,
+    pub(in crate::lease::claim) renewals: u32,
 }
 
 impl Former {
@@ -25,5 +25,33 @@ impl Former {
         version: Option<Arc<str>>,
     ) -> Self {
         Self { node: node.clone(), session: session.clone(), mac, version, renewals: 0 }
+    }
+
+    /// Its node.
+    pub(in crate::lease) const fn node(&self) -> &NodeName {
+        &self.node
+    }
+
+    /// Its session.
+    pub(in crate::lease) const fn session(&self) -> &SessionId {
+        &self.session
+    }
+
+    /// Its MAC address.
+    pub(in crate::lease) const fn mac(&self) -> MacAddr {
+        self.mac
+    }
+
+    /// The number of changes of its session since it lost the claim.
+    pub(in crate::lease) const fn renewals(&self) -> u32 {
+        self.renewals
+    }
+
+    /// Counts a change of its session.
+    pub(in crate::lease) fn note_version(&mut self, version: Option<Arc<str>>) {
+        if version != self.version {
+            self.version = version;
+            self.renewals = self.renewals.saturating_add(1);
+        }
     }
 }

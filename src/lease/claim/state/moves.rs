@@ -26,11 +26,16 @@ pub(in crate::lease) const AGAIN: Duration = Duration::from_millis(10);
 /// A claim of ours that is to go to another node.
 #[derive(Debug)]
 pub(in crate::lease) struct Handover {
-    pub(in crate::lease) successor: Option<NodeName>,
-    pub(in crate::lease) until: Instant,
+    pub(in crate::lease::claim) successor: Option<NodeName>,
+    pub(in crate::lease::claim) until: Instant,
 }
 
 impl Handover {
+    /// The end of the time in which the successor takes the claim, or in which none is sought.
+    pub(in crate::lease) const fn until(&self) -> Instant {
+        self.until
+    }
+
     pub(in crate::lease) const fn successor(&self) -> Option<&NodeName> {
         self.successor.as_ref()
     }
@@ -39,9 +44,9 @@ impl Handover {
 /// A claim that was ours until its named successor took it.
 #[derive(Debug)]
 pub(in crate::lease) struct Yielding {
-    pub(in crate::lease) node: NodeName,
-    pub(in crate::lease) mac: Option<MacAddr>,
-    pub(in crate::lease) phase: Phase,
+    pub(in crate::lease::claim) node: NodeName,
+    pub(in crate::lease::claim) mac: Option<MacAddr>,
+    pub(in crate::lease::claim) phase: Phase,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +62,21 @@ pub(in crate::lease) enum Phase {
 }
 
 impl Yielding {
+    /// The successor.
+    pub(in crate::lease) const fn node(&self) -> &NodeName {
+        &self.node
+    }
+
+    /// The MAC address of the successor, if the Lease contains it.
+    pub(in crate::lease) const fn mac(&self) -> Option<MacAddr> {
+        self.mac
+    }
+
+    /// The phase of the wait.
+    pub(in crate::lease) const fn phase(&self) -> Phase {
+        self.phase
+    }
+
     pub(in crate::lease) fn new(now: Instant, node: NodeName, stored: &Stored<Claim>) -> Self {
         let phase = Phase::Listening { until: now + ANNOUNCEMENT };
         Self { node, mac: stored.record.mac, phase }

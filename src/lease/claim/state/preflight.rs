@@ -14,19 +14,26 @@ pub(in crate::lease) const SEEN: Duration = Duration::from_secs(1);
 /// adds a thousand at once, that takes some time.
 pub(in crate::lease) const TOLD: Duration = Duration::from_secs(5);
 
+/// How long a node that could not serve is not eligible; doubles each time.
+pub(in crate::lease) const INELIGIBLE: Duration = Duration::from_secs(30);
+
+/// The longest such time.
+pub(in crate::lease) const INELIGIBLE_MAX: Duration = Duration::from_secs(600);
+
+/// The time in which this node does not take a claim that it could not serve.
 #[derive(Debug)]
 pub(in crate::lease) struct Ineligible {
-    pub(in crate::lease) until: Instant,
-    pub(in crate::lease) backoff: Duration,
+    pub(in crate::lease::claim) until: Instant,
+    pub(in crate::lease::claim) backoff: Duration,
 }
 
 /// An address is to be in the kernel and is not.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lease) struct Missing {
-    pub(in crate::lease) since: Instant,
+    pub(in crate::lease::claim) since: Instant,
     /// What was served then, and when the kernel was known to have been told that.
-    pub(in crate::lease) generation: u64,
-    pub(in crate::lease) told: Option<Instant>,
+    pub(in crate::lease::claim) generation: u64,
+    pub(in crate::lease::claim) told: Option<Instant>,
 }
 
 impl Missing {

@@ -14,15 +14,20 @@ pub(in crate::lease) const ROUNDS: u32 = 3;
 /// A new claim whose address is probed for before it is added.
 #[derive(Debug)]
 pub(in crate::lease) struct Probing {
-    pub(in crate::lease) until: Instant,
-    pub(in crate::lease) second: Option<Instant>,
+    pub(in crate::lease::claim) until: Instant,
+    pub(in crate::lease::claim) second: Option<Instant>,
     /// How often they were sent again.
-    pub(in crate::lease) round: u32,
+    pub(in crate::lease::claim) round: u32,
     /// An answer may have been dropped.
-    pub(in crate::lease) missed: bool,
+    pub(in crate::lease::claim) missed: bool,
 }
 
 impl Probing {
+    /// The time of the next probe, or of the end of the last one.
+    pub(in crate::lease) fn deadline(&self) -> Instant {
+        self.second.unwrap_or(self.until)
+    }
+
     pub(in crate::lease) fn new(now: Instant, round: u32) -> Self {
         Self { until: now + PROBE * 2, second: Some(now + PROBE), round, missed: false }
     }

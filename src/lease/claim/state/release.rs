@@ -6,10 +6,10 @@ use crate::clock::Instant;
 #[derive(Clone, Debug)]
 pub(in crate::lease) struct Leaving {
     /// For people.
-    pub(in crate::lease) cause: String,
-    pub(in crate::lease) reason: Reason,
+    pub(in crate::lease::claim) cause: String,
+    pub(in crate::lease::claim) reason: Reason,
     /// Since when the reason is gone.
-    pub(in crate::lease) over: Option<Instant>,
+    pub(in crate::lease::claim) over: Option<Instant>,
 }
 
 /// What has to be otherwise for the claim to stay.

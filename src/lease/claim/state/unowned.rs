@@ -13,31 +13,43 @@ use crate::lease::io::transition::Cause;
 #[derive(Debug)]
 pub(in crate::lease) struct Orphan {
     /// When this round of turns began.
-    pub(in crate::lease) since: Instant,
+    pub(in crate::lease::claim) since: Instant,
     /// When it became one, or when a candidate of the round before was gone: somebody has to have answered
     /// this node since.
-    pub(in crate::lease) hear_since: Instant,
+    pub(in crate::lease::claim) hear_since: Instant,
     /// Why, and when the first sign of it was seen.
-    pub(in crate::lease) sign: (Cause, Instant),
+    pub(in crate::lease::claim) sign: (Cause, Instant),
     /// Who acts first, and how many act before this node; none where nobody, or not this node, may.
-    pub(in crate::lease) first: Option<NodeName>,
-    pub(in crate::lease) place: Option<usize>,
+    pub(in crate::lease::claim) first: Option<NodeName>,
+    pub(in crate::lease::claim) place: Option<usize>,
     /// The first of those that act before this node.
-    pub(in crate::lease) ahead: Vec<NodeName>,
+    pub(in crate::lease::claim) ahead: Vec<NodeName>,
     /// Who may, all in all; of orphans that the same nodes may take it is the same list.
-    pub(in crate::lease) candidates: Arc<[NodeName]>,
+    pub(in crate::lease::claim) candidates: Arc<[NodeName]>,
     /// By how much each rank waits for the one before it.
-    pub(in crate::lease) step: Duration,
+    pub(in crate::lease::claim) step: Duration,
     /// Who had it when its lease or its session's was deleted or edited: nobody gave it up.
-    pub(in crate::lease) edited: Option<NodeName>,
+    pub(in crate::lease::claim) edited: Option<NodeName>,
+}
+
+impl Orphan {
+    /// The beginning of this round of turns.
+    pub(in crate::lease) const fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// The time of the first sign that the claim has no valid owner.
+    pub(in crate::lease) const fn first_sign(&self) -> Instant {
+        self.sign.1
+    }
 }
 
 /// A valid ownership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::lease) struct LastOwner {
-    pub(in crate::lease) node: NodeName,
-    pub(in crate::lease) session: SessionId,
-    pub(in crate::lease) transitions: i32,
+    pub(in crate::lease::claim) node: NodeName,
+    pub(in crate::lease::claim) session: SessionId,
+    pub(in crate::lease::claim) transitions: i32,
     /// To whom it was being handed over.
-    pub(in crate::lease) successor: Option<NodeName>,
+    pub(in crate::lease::claim) successor: Option<NodeName>,
 }
