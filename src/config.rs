@@ -10,9 +10,9 @@ use http::uri::Authority;
 use leasehold_crds::lease::{CLAIM_NAMESPACE, SESSION_NAMESPACE};
 use leasehold_crds::names::NodeName;
 
-use crate::lease::LEAST_LEASE;
 use crate::net::rtnl::mark::Mark;
 use crate::version;
+use leasehold_core::election::LEAST_LEASE;
 
 /// Contends for Service addresses with Leases, and announces them from this node with ARP and NDP.
 ///
@@ -124,7 +124,7 @@ pub struct Config {
     )]
     pub kube_proxy_health_address: SocketAddr,
 
-    /// Log filter in the syntax of tracing, such as `info` or `info,leasehold::lease=debug`.
+    /// Log filter in the syntax of tracing, such as `info` or `info,leasehold::announce=debug`.
     #[arg(long, env = "LEASEHOLD_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
 

@@ -5,8 +5,8 @@
 //! Kubernetes API                                                                the network
 //!    │ watch      ▲ compare-and-swap                                                ▲
 //!    ▼            │                                                                 │ ARP/NDP, addresses
-//!  watch/ ──► desired/ ──► lease/ (election core) ──► announce/ (plan, apply) ──► net/ (kernel edge)
-//!    streams     pure │      sans-IO, decides            pure plan, one task        │
+//!  watch/ ──► desired/ ──► election/ ─────────────► announce/ (plan, apply) ──► net/ (kernel edge)
+//!    streams     pure │      core: no I/O, decides     pure plan, one task        │
 //!                     │        ▲ ▲ ▲                        │ additions wait        │ links, addresses, frames
 //!                     └────────┼─┼─┼──► datapath/ (own thread) ┘ for nf_tables      │
 //!                              │ │ └────────────────────────────────────────────────┘
@@ -20,8 +20,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`lease`] | the election core: which node owns which addresses; no I/O, no clock |
-//! | [`desired`] | claims, policies and nodes, as a pure function of the cluster's objects |
+//! | [`leasehold_core`] | `core/`: `desired`, `election`, and the judgement of silence; no I/O, no clock |
 //! | [`detect`] | failure detection: do the owners of addresses answer on the wire? |
 //! | [`watch`] | watches of the API server, turned into events of the core |
 //! | [`api`] | the connection to the API server; Leases by compare-and-swap |
@@ -30,7 +29,6 @@
 //! | [`net`] | rtnetlink, nfnetlink, ARP and NDP frames |
 //! | [`proxy`] | health of kube-proxy, and its rules for what is about to be announced |
 //! | [`drive`] | the task that owns the core: events in, actions out |
-//! | [`explain`] | explanations of ownership, and simulations; pure |
 //! | [`report`] | logs, metrics, events, the status page, `/livez`, `/readyz` |
 //! | [`host`] | identity and lock of the host, the record that outlives the process |
 //! | [`config`], [`run`] | flags; the wiring |
@@ -39,7 +37,7 @@
 //!
 //! The test `architecture` has the table of which room may import which.
 //!
-//! `kubectl leasehold` is a package of its own (`plugin/`), which uses [`explain`] and [`desired`].
+//! `kubectl leasehold` is a package of its own (`plugin/`), which uses [`leasehold_core::explain`].
 
 pub mod announce;
 pub mod api;
@@ -48,12 +46,9 @@ mod architecture;
 pub mod clock;
 pub mod config;
 pub mod datapath;
-pub mod desired;
 pub mod detect;
 pub mod drive;
-pub mod explain;
 pub mod host;
-pub mod lease;
 pub mod net;
 pub mod proxy;
 pub mod report;

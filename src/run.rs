@@ -13,13 +13,12 @@ use tokio::task::JoinSet;
 use crate::api::client;
 use crate::api::installed::OwnDaemonSet;
 use crate::api::leases::Leases;
-use crate::clock::Instant;
+use crate::clock;
 use crate::config::Config;
 use crate::datapath::guard::Guard;
 use crate::detect::listener::Listener;
 use crate::drive::{Connections, Driver, Outlets};
 use crate::host::{self, Recorder, StateFolder};
-use crate::lease::{self, Election, KernelView, Serving};
 use crate::net::edge::Edge;
 use crate::proxy::Proxy;
 use crate::report::ask;
@@ -32,6 +31,7 @@ use crate::report::metrics::Metrics;
 use crate::report::page;
 use crate::report::server::{self, Readiness};
 use crate::{announce, version, watch as watches};
+use leasehold_core::election::{self, Election, KernelView, Serving};
 
 /// Timeout of a request on a Lease.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -53,7 +53,7 @@ fn thread(name: &str) -> io::Result<Handle> {
 /// Shows that the thread turns on which it runs.
 async fn beat(heartbeats: Arc<Heartbeats>) {
     loop {
-        heartbeats.kernel.beat(Instant::now());
+        heartbeats.kernel.beat(clock::now());
         tokio::time::sleep(BEAT).await;
     }
 }
@@ -86,7 +86,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     let (asker, questions) = ask::questions();
     let page = page::routes(asker, readiness.clone());
     let beating = Arc::clone(&heartbeats);
-    let liveness = move || beating.liveness(Instant::now());
+    let liveness = move || beating.liveness(clock::now());
     let serve = server::serve(listener, liveness, readiness, registry, page);
     background.spawn_on(serve, &page_thread);
 
@@ -117,7 +117,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     let (reports, recorder) = Reports::new(client, &config.node_name);
     background.spawn(recorder);
 
-    let settings = lease::Config {
+    let settings = election::Config {
         node: config.node_name,
         incarnation,
         lease_duration: config.lease_duration,
@@ -127,7 +127,7 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     };
     tracing::info!(node = %settings.node, version = version::line(), "speaker started");
     let connections = Connections {
-        election: Election::new(Instant::now(), settings, state.read()),
+        election: Election::new(clock::now(), settings, state.read()),
         leases,
         daemon_set,
         watches,

@@ -3,8 +3,6 @@
 
 use std::fmt;
 
-use kube::runtime::events::EventType;
-
 /// A component that publishes events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Component {
@@ -22,6 +20,15 @@ impl Component {
             Self::Operator => "leasehold-operator",
         }
     }
+}
+
+/// The type of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventType {
+    /// A change in the course of operation.
+    Normal,
+    /// A condition that users should look at.
+    Warning,
 }
 
 /// The constant part of an event.

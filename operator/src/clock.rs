@@ -9,7 +9,7 @@ pub type Instant = Duration;
 
 /// The present moment.
 pub fn now() -> Instant {
-    leasehold::clock::Instant::now().since_boot()
+    leasehold::clock::now().since_boot()
 }
 
 /// The time of day, for people and for the API's records; no decision depends on it.
@@ -20,5 +20,5 @@ pub fn time_of_day() -> Timestamp {
 /// Sleeps until `deadline`. Wakes late by the length of a suspend: a caller reads the clock again
 /// before it acts.
 pub async fn sleep_until(deadline: Instant) {
-    leasehold::clock::sleep_until(leasehold::clock::Instant::from_boot(deadline)).await;
+    leasehold::clock::sleep_until(leasehold_core::clock::Instant::from_boot(deadline)).await;
 }

@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Error};
-use leasehold::explain::ClaimRow;
+use leasehold_core::explain::ClaimRow;
 use leasehold_crds::lease::LeaseName;
 use tokio::time::{Instant, timeout_at};
 

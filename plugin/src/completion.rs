@@ -9,7 +9,7 @@ use clap::{Command as Parser, CommandFactory, Parser as _};
 use clap_complete::generate;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt};
-use leasehold::explain::{Objects, World};
+use leasehold_core::explain::{Objects, World};
 
 use super::args::{Arguments, CompleteArguments, CompletionArguments};
 use super::connect::Cluster;

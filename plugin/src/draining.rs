@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use leasehold::explain::{Objects, View, World, simulate};
+use leasehold_core::explain::{Objects, View, World, simulate};
 use leasehold_crds::lease::{LeaseName, annotation};
 use leasehold_crds::names::NodeName;
 use serde_json::{Value, json};

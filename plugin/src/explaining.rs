@@ -1,7 +1,7 @@
 //! `explain`: why a Service is pending, or where it is.
 
 use jiff::Timestamp;
-use leasehold::explain::{ClaimStory, State, Story, Verdict, View, explain};
+use leasehold_core::explain::{ClaimStory, State, Story, Verdict, View, explain};
 
 use super::args::ExplainArguments;
 use super::connect::Cluster;

@@ -8,13 +8,13 @@
 //! ```
 //!
 //! It needs the right to list the objects that it shows and, for `move` and `drain`, to get, watch and patch
-//! Leases. The computations are those of the speaker's library ([`leasehold::explain`], [`leasehold::desired`]).
+//! Leases. The computations are those of the speaker's library ([`leasehold_core::explain`], [`leasehold_core::desired`]).
 //!
 //! | module | what |
 //! |---|---|
 //! | [`args`] | flags and subcommands |
 //! | `connect` | kubeconfig, client, calls and their errors |
-//! | `read` | from the API server to [`Objects`](leasehold::explain::Objects) |
+//! | `read` | from the API server to [`Objects`](leasehold_core::explain::Objects) |
 //! | `claims` | the claims, watched |
 //! | `target` | Services and nodes, found by the name on the command line |
 //! | `outcome`, `table`, `output` | the exit code; columns, colours, JSON and YAML |

@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
-use leasehold::explain::{ClaimRow, Obstacle, View, World, obstacle, state_of};
+use leasehold_core::explain::{ClaimRow, Obstacle, View, World, obstacle, state_of};
 use leasehold_crds::event::Reason;
 use leasehold_crds::lease::{LeaseName, annotation};
 use leasehold_crds::names::NodeName;
@@ -118,7 +118,7 @@ fn plan(world: &World, name: &LeaseName, to: &NodeName) -> Result<Plan, Refusal>
         return impossible(format!("{to} does not take {what}: its kube-proxy does not answer"));
     }
     let state = view.desired().nodes.get(to).copied().unwrap_or_default();
-    let warning = (state != leasehold::desired::NodeState::Ready)
+    let warning = (state != leasehold_core::desired::NodeState::Ready)
         .then(|| format!("{to} is {}", state_of(state)));
     let from_state = view.candidate(asked, from);
     let warning = match from_state {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use jiff::Timestamp;
-use leasehold::explain::{State, View, outline};
+use leasehold_core::explain::{State, View, outline};
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfaceName, NodeName};
 use serde::Serialize;

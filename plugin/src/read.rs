@@ -7,7 +7,7 @@ use futures::FutureExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Resource};
-use leasehold::explain::{Objects, SessionRow, World};
+use leasehold_core::explain::{Objects, SessionRow, World};
 use leasehold_crds::names::NodeName;
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde::de::DeserializeOwned;

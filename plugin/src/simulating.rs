@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use leasehold::explain::{Simulation, View, simulate};
+use leasehold_core::explain::{Simulation, View, simulate};
 
 use super::args::SimulateArguments;
 use super::connect::Cluster;
@@ -70,7 +70,7 @@ fn text(simulation: &Simulation) -> String {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::explain::{Load, Move};
+    use leasehold_core::explain::{Load, Move};
     use leasehold_crds::addresses::AddressSet;
 
     use super::*;

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use kube::ResourceExt;
-use leasehold::desired::{NodeObject, NodeState};
-use leasehold::explain::{Objects, State, View, World, outline, state_of};
+use leasehold_core::desired::{NodeObject, NodeState};
+use leasehold_core::explain::{Objects, State, View, World, outline, state_of};
 use leasehold_crds::names::NodeName;
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use leasehold::explain::World;
+use leasehold_core::explain::World;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
 
@@ -21,7 +21,7 @@ pub(super) struct Named {
 pub(super) fn service(world: &World, namespace: &str, text: &str) -> Result<Named, PluginError> {
     if let Ok(address) = text.parse::<IpAddr>() {
         let has = |it: &(&String, &_)| -> bool {
-            let (_, row): &(&String, &leasehold::explain::ServiceRow) = it;
+            let (_, row): &(&String, &leasehold_core::explain::ServiceRow) = it;
             row.addresses.contains(&address)
         };
         // One that is not ours may have the address written into its status as well.
@@ -112,7 +112,7 @@ fn distance(one: &str, other: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::explain::ServiceRow;
+    use leasehold_core::explain::ServiceRow;
 
     use super::*;
 

@@ -12,7 +12,7 @@ use kube::api::ListParams;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use leasehold::api::watch_trouble;
-use leasehold::explain::ClaimRow;
+use leasehold_core::explain::ClaimRow;
 use leasehold_crds::lease::LeaseName;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};

@@ -4,9 +4,9 @@ use leasehold_crds::lease::{DefaultRoutes, Detours};
 use leasehold_crds::policy::Announcements;
 use pnet_base::MacAddr;
 
-use crate::clock::Instant;
-use crate::lease::ServedVip;
 use crate::net::rtnl::links::{Link, Links};
+use leasehold_core::clock::Instant;
+use leasehold_core::election::ServedVip;
 
 /// Links with carrier and without addresses.
 pub(super) fn links(links: &[(u32, &str)]) -> Links {

@@ -30,8 +30,8 @@ use crate::announce::layer2::announcer::Announcer;
 use crate::announce::layer2::confine::Confinement;
 use crate::datapath::guard::gate::Gate;
 use crate::host::StateFolder;
-use crate::lease::{KernelView, Serving};
 use crate::net::edge::Edge;
+use leasehold_core::election::{KernelView, Serving};
 
 pub use counters::AnnouncementCounters;
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Error};
 
-use crate::lease::Follower;
+use leasehold_core::election::Follower;
 
 /// How long the answers may take.
 const TIMEOUT: Duration = Duration::from_secs(1);

@@ -10,8 +10,8 @@ use kube::{Api, Client};
 use leasehold_crds::lease::{LeaseName, Record, Stored, new_lease};
 
 use super::said;
-use crate::clock::Instant;
-use crate::lease::{Answer, Change, Event, Target, Write};
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{Answer, Change, Event, Target, Write};
 
 /// How many leases a list is asked for at a time: a kilobyte each.
 const PAGE: u32 = 500;

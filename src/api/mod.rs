@@ -8,7 +8,8 @@ pub mod watched;
 
 use std::path::PathBuf;
 
-use kube::runtime::watcher;
+use kube::runtime::{events, watcher};
+use leasehold_crds::event::EventType;
 
 /// Why there is no client of the API server.
 #[derive(Debug, thiserror::Error)]
@@ -65,5 +66,13 @@ pub fn watch_trouble(error: &watcher::Error) -> String {
         },
         watcher::Error::WatchError(status) => status.message.clone(),
         watcher::Error::NoResourceVersion => causes(error),
+    }
+}
+
+/// The type of an event, as the API server names it.
+pub const fn event_type(type_: EventType) -> events::EventType {
+    match type_ {
+        EventType::Normal => events::EventType::Normal,
+        EventType::Warning => events::EventType::Warning,
     }
 }

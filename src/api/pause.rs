@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use kube::runtime::utils::Backoff;
 
-use crate::clock::Instant;
+use crate::clock;
+use leasehold_core::clock::Instant;
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(1);
@@ -41,7 +42,7 @@ impl Iterator for Pause {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        Some(self.after(Instant::now()))
+        Some(self.after(clock::now()))
     }
 }
 

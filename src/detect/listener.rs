@@ -21,15 +21,17 @@ use thread_priority::{ThreadPriority, ThreadPriorityValue};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::clock::Instant;
-use crate::detect::counters::WireCounters;
-use crate::detect::detector::{Detector, Question, Witnesses};
+use crate::clock;
 use crate::detect::timer::Timer;
-use crate::lease::{Voice, Voices, Watchlist};
 use crate::net::edge::error_chain;
 use crate::net::frames::socket::{FrameBuffer, PacketError, PacketKind, PacketSocket, Sought};
 use crate::net::rtnl::links::Links;
-use crate::net::wire::{Heard, HeardKind};
+use crate::net::wire::{Heard, HeardKind, encode_question};
+use leasehold_core::clock::Instant;
+use leasehold_core::detect::counters::WireCounters;
+use leasehold_core::detect::detector::Detector;
+use leasehold_core::detect::question::{Question, Witnesses};
+use leasehold_core::election::{Voice, Voices, Watchlist};
 
 /// Above ordinary processes and below the kernel's own threads.
 const PRIORITY: u8 = 10;
@@ -177,7 +179,7 @@ impl Thread {
         let mut buffer = FrameBuffer::default();
         let mut questions = Vec::new();
         loop {
-            let now = Instant::now();
+            let now = clock::now();
             self.drain(now, &mut buffer)?;
             self.detector.advance(now, &mut questions);
             self.ask(now, &mut questions);
@@ -215,7 +217,7 @@ impl Thread {
             self.ndp.attend(&indices)?;
             self.interfaces = interfaces;
         }
-        self.detector.update(Instant::now(), &watchlist, &witnesses);
+        self.detector.update(clock::now(), &watchlist, &witnesses);
         Ok(())
     }
 
@@ -254,7 +256,7 @@ impl Thread {
             let link = links.get(&question.interface);
             let link = link.filter(|link| self.interfaces.contains_key(&link.index));
             let sent = link.and_then(|link| {
-                let (kind, frame) = question.encode(link)?;
+                let (kind, frame) = encode_question(&question, link)?;
                 let socket = match kind {
                     PacketKind::Arp => &self.arp,
                     PacketKind::Ndp => &self.ndp,
@@ -266,7 +268,7 @@ impl Thread {
             }
         }
         drop(links);
-        let sent = Instant::now();
+        let sent = clock::now();
         if sent.saturating_since(now) > DELAY {
             self.detector.delayed(now, sent);
         }

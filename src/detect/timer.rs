@@ -10,8 +10,8 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-use crate::clock::Instant;
 use crate::net::frames::socket::readable;
+use leasehold_core::clock::Instant;
 
 /// Disarms, where it is a deadline.
 const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };

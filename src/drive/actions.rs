@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use leasehold_crds::names::InterfaceName;
 
 use super::Driver;
-use crate::lease::{Action, Frame};
 use crate::net::hearing::{Attention, Peer};
 use crate::net::wire::Transmit;
+use leasehold_core::election::{Action, Frame};
 
 impl Driver {
     /// Carries out one action; returns whether it was the last.

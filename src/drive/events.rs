@@ -12,11 +12,13 @@ use super::Driver;
 use super::error::DriveError;
 use super::requests::Completed;
 use crate::api::installed::Installed;
-use crate::clock::{Instant, sleep_until};
-use crate::lease::{Event, Follower, Heard, HeardFrame, Interface};
+use crate::clock;
+use crate::clock::sleep_until;
 use crate::net::rtnl::links::Links;
 use crate::net::wire;
 use crate::report::heartbeat::BEAT;
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{Event, Follower, Heard, HeardFrame, Interface};
 
 /// The most events that the core is given at once.
 const TOGETHER: usize = 256;
@@ -163,7 +165,7 @@ impl Driver {
     /// The event of SIGTERM or SIGINT. If a `DaemonSet` runs this process and the API server answers, the
     /// `DaemonSet` is read first: it says whether another process follows this one.
     fn terminate(&mut self) -> Vec<Event> {
-        if self.election.is_api_away(Instant::now()) || !self.requests.look() {
+        if self.election.is_api_away(clock::now()) || !self.requests.look() {
             return vec![Event::Terminate(Follower::Unknown)];
         }
         Vec::new()

@@ -52,14 +52,14 @@ use crate::announce::Announcement;
 use crate::announce::layer2::confine::restore;
 use crate::api::installed::OwnDaemonSet;
 use crate::api::leases::Leases;
-use crate::clock::Instant;
+use crate::clock;
 use crate::datapath::guard::Guard;
 use crate::detect::listener::Listener;
 use crate::host::{Recorder, StateFolder};
-use crate::lease::{Election, Event, Interface, Serving};
 use crate::net::edge::Edge;
 use crate::proxy::Proxy;
 use crate::report::heartbeat::Heartbeats;
+use leasehold_core::election::{Election, Event, Interface, Serving};
 use observe::{Counters, Observer};
 use requests::Requests;
 
@@ -180,14 +180,14 @@ impl Driver {
         self.edge.links.mark_changed();
         self.announcement.kernel.mark_changed();
         loop {
-            let now = Instant::now();
+            let now = clock::now();
             self.heartbeats.core.beat(now);
             self.observer.forget_stale(now);
             let Some(mut events) = self.next_events(now).await? else { continue };
             self.gather(&mut events)?;
             self.pass_on(&events);
             let mut actions = Vec::new();
-            self.election.handle(Instant::now(), events, &mut actions);
+            self.election.handle(clock::now(), events, &mut actions);
             for action in actions {
                 if self.carry_out(action) {
                     return Ok(());

@@ -11,10 +11,8 @@ use leasehold_crds::names::InterfaceName;
 use tokio::sync::{oneshot, watch};
 
 use crate::announce::AnnouncementCounters;
-use crate::clock::Instant;
+use crate::clock;
 use crate::datapath::guard::Guarded;
-use crate::detect::counters::WireCounters;
-use crate::lease::{Answer, Election, Fact, Interface, KernelView, ProxyHealth};
 use crate::net::edge::EdgeCounters;
 use crate::report::ask::Questions;
 use crate::report::facts::Reports;
@@ -23,6 +21,9 @@ use crate::report::health::Health;
 use crate::report::log::Log;
 use crate::report::metrics::{Metrics, Observed, RequestKind};
 use crate::report::status::{Moves, Sources, Status};
+use leasehold_core::clock::Instant;
+use leasehold_core::detect::counters::WireCounters;
+use leasehold_core::election::{Answer, Election, Fact, Interface, KernelView, ProxyHealth};
 
 /// Least interval between two computations of the gauges: some count all claims.
 const GAUGES: Duration = Duration::from_millis(100);
@@ -102,13 +103,13 @@ impl Observer {
     /// Publishes the state of the core: log filter, health, gauges.
     pub(super) fn publish(&mut self, election: &Election) {
         self.outlets.log.follow(election.log_filter());
-        let now = Instant::now();
+        let now = clock::now();
         self.publish_health(now, election);
         self.gauges.stale = true;
         if self.gauges.due().is_none_or(|due| now >= due) {
             self.gauges.stale = false;
             self.publish_gauges(now, election);
-            let took = Instant::now().saturating_since(now);
+            let took = clock::now().saturating_since(now);
             self.gauges.next = Some(now + GAUGES.max(took * GAUGES_REST));
         }
     }
@@ -186,7 +187,7 @@ impl Observer {
 
     /// Reports the answer to a request that was sent at `sent`.
     pub(super) fn report_answer(&self, kind: RequestKind, answer: &Answer, sent: Instant) {
-        let after = Instant::now().saturating_since(sent);
+        let after = clock::now().saturating_since(sent);
         self.outlets.metrics.answered(kind, answer, after);
     }
 
@@ -197,7 +198,7 @@ impl Observer {
 
     /// Reports that the driver woke up that was to wake up at `wanted`.
     pub(super) fn report_wake(&self, wanted: Instant) {
-        self.outlets.metrics.late(Instant::now().saturating_since(wanted));
+        self.outlets.metrics.late(clock::now().saturating_since(wanted));
     }
 
     /// The next question of the status page. Cancel safe.
@@ -207,10 +208,10 @@ impl Observer {
 
     /// Answers a question of the status page.
     pub(super) fn answer(&mut self, question: oneshot::Sender<Arc<Status>>, election: &Election) {
-        let began = Instant::now();
+        let began = clock::now();
         if self.outlets.questions.is_stale(began) {
             let status = self.status(election);
-            self.outlets.questions.keep(status, began, Instant::now());
+            self.outlets.questions.keep(status, began, clock::now());
         }
         self.outlets.questions.answer(question);
     }
@@ -221,7 +222,7 @@ impl Observer {
     }
 
     fn status(&self, election: &Election) -> Status {
-        let now = Instant::now();
+        let now = clock::now();
         let ages = self.outlets.delivered.ages(now);
         let health = self.outlets.health.borrow();
         Status::at(

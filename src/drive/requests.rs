@@ -4,9 +4,10 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::api::installed::{Installed, OwnDaemonSet};
 use crate::api::leases::Leases;
-use crate::clock::Instant;
-use crate::lease::{Answer, Event, RequestId, Target, Write};
+use crate::clock;
 use crate::report::metrics::RequestKind;
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{Answer, Event, RequestId, Target, Write};
 
 /// The result of a request.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ impl Requests {
 
     /// Writes a Lease.
     pub(super) fn write(&mut self, request: RequestId, write: Write) {
-        let (leases, kind, sent) = (self.leases.clone(), RequestKind::of(&write), Instant::now());
+        let (leases, kind, sent) = (self.leases.clone(), RequestKind::of(&write), clock::now());
         self.tasks.spawn(async move {
             Completed::Answer(request, leases.write(write).await, kind, sent)
         });
@@ -46,7 +47,7 @@ impl Requests {
 
     /// Reads a Lease.
     pub(super) fn read(&mut self, request: RequestId, target: Target) {
-        let (leases, sent) = (self.leases.clone(), Instant::now());
+        let (leases, sent) = (self.leases.clone(), clock::now());
         self.tasks.spawn(async move {
             Completed::Answer(request, leases.read(target).await, RequestKind::Read, sent)
         });

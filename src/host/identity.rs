@@ -47,7 +47,7 @@ mod tests {
 
     use super::*;
     use crate::host::state::{HOST, RECORD};
-    use crate::lease::OwnRecord;
+    use leasehold_core::election::OwnRecord;
 
     #[test]
     fn a_host_keeps_its_incarnation_and_no_other_host_has_it() {

@@ -4,7 +4,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::state::StateFolder;
-use crate::lease::OwnRecord;
+use leasehold_core::election::OwnRecord;
 
 /// Writes the record beside the main task, the latest only: a disk may take its time, and addresses
 /// may not.

@@ -10,8 +10,8 @@ use leasehold_crds::names::InterfaceName;
 use serde::Serialize;
 
 use super::error::HostError;
-use crate::lease::OwnRecord;
 use crate::net::rtnl::sysctl::ArpSettings;
+use leasehold_core::election::OwnRecord;
 
 pub(super) const HOST: &str = "host.json";
 pub(super) const RECORD: &str = "speaker.json";

@@ -12,16 +12,19 @@ use pnet_base::MacAddr;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::clock::{Instant, sleep_until};
+use crate::clock;
+use crate::clock::sleep_until;
 use crate::net::frames::socket::{FrameBuffer, PacketError, PacketKind, PacketSocket, Sought};
-use crate::net::hearing::{Attention, Hearing, Witnesses};
+use crate::net::hearing::{Attention, Hearing};
 use crate::net::rtnl::error::NetlinkError;
 use crate::net::rtnl::follow::LinksTask;
 use crate::net::rtnl::kept::{self, MarkError};
 use crate::net::rtnl::links::Links;
 use crate::net::rtnl::mark::Mark;
 use crate::net::rtnl::netlink::{self, Netlink};
-use crate::net::wire::{Heard, Question, Transmit};
+use crate::net::wire::{Heard, Transmit, encode_question};
+use leasehold_core::clock::Instant;
+use leasehold_core::detect::question::{Question, Witnesses};
 
 /// Frames that wait to be sent. Full: the producer waits.
 const TRANSMIT_CAPACITY: usize = 1_024;
@@ -238,7 +241,7 @@ impl EdgeTask {
             self.sockets.attend(&attended.keys().copied().collect::<Vec<_>>())?;
             self.attended = attended;
         }
-        self.hearing.update(Instant::now(), &links, &attention);
+        self.hearing.update(clock::now(), &links, &attention);
         drop(links);
         self.publish_hearing();
         self.publish_witnesses();
@@ -250,7 +253,7 @@ impl EdgeTask {
         for _ in 0..READ_AT_ONCE {
             let Some(received) = self.sockets.of(kind).receive(buffer)? else { break };
             let Some(interface) = self.attended.get(&received.index) else { continue };
-            let decoded = Heard::decode(Instant::now(), interface, kind, received.frame);
+            let decoded = Heard::decode(clock::now(), interface, kind, received.frame);
             let Some(mut heard) = decoded else { continue };
             if self.own.contains(&heard.sender_mac) {
                 continue;
@@ -297,12 +300,12 @@ impl EdgeTask {
 
     fn transmit(&mut self, transmit: &Transmit) {
         if let Transmit::AskAround { interface } = transmit {
-            let questions = self.hearing.ask_all(Instant::now(), interface, &self.links.borrow());
+            let questions = self.hearing.ask_all(clock::now(), interface, &self.links.borrow());
             self.send_all(questions);
             return;
         }
         if let Some(ip) = transmit.asks_for() {
-            self.hearing.asked(Instant::now(), transmit.interface(), ip);
+            self.hearing.asked(clock::now(), transmit.interface(), ip);
         }
         let frame = self
             .links
@@ -320,18 +323,17 @@ impl EdgeTask {
     }
 
     fn ask_around(&mut self) {
-        let questions = self.hearing.ask(Instant::now(), &self.links.borrow());
+        let questions = self.hearing.ask(clock::now(), &self.links.borrow());
         self.publish_witnesses();
         self.send_all(questions);
     }
 
     fn send_all(&self, questions: Vec<Question>) {
         for question in questions {
-            let frame = self
-                .links
-                .borrow()
-                .get(&question.interface)
-                .and_then(|link| question.encode(link).map(|frame| (link.index, frame)));
+            let frame =
+                self.links.borrow().get(&question.interface).and_then(|link| {
+                    encode_question(&question, link).map(|frame| (link.index, frame))
+                });
             self.send(&question.interface, frame);
         }
     }

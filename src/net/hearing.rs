@@ -12,14 +12,13 @@ use std::time::Duration;
 use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 
-use crate::clock::Instant;
 use crate::net::rtnl::links::{Link, Links};
-use crate::net::wire::{Heard, HeardKind, Question};
+use crate::net::wire::{Heard, HeardKind};
+use leasehold_core::clock::Instant;
+use leasehold_core::detect::question::{ANSWER_WITHIN, Question, Witnesses};
 
 /// Interval between two questions on an interface.
 pub const ROUND: Duration = Duration::from_millis(500);
-/// Time after a question within which an answer belongs to it.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Number of hosts asked at once when the core asks whether the segment answers.
 const ASKED_AT_ONCE: usize = 8;
 /// Number of hosts asked in a round while no host answers.
@@ -48,10 +47,6 @@ pub struct Attention {
     /// The addresses about which the core wants to hear.
     pub vips: BTreeSet<IpAddr>,
 }
-
-/// Hosts that have answered this node before, per interface: they tell a deaf node from a silent
-/// owner.
-pub type Witnesses = BTreeMap<InterfaceName, BTreeMap<IpAddr, MacAddr>>;
 
 #[derive(Clone, Debug, Default)]
 struct Segment {

@@ -5,11 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 
-use crate::clock::Instant;
 use crate::net::frames::arp::{ArpFrame, ArpOperation};
 use crate::net::frames::ndp::{NdpFrame, Neighbor};
 use crate::net::frames::socket::PacketKind;
 use crate::net::rtnl::links::Link;
+use leasehold_core::clock::Instant;
+use leasehold_core::detect::question::Question;
 
 /// A frame to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,42 +103,25 @@ impl Transmit {
     }
 }
 
-/// A question for one host or for all.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
-    /// The interface to send on.
-    pub interface: InterfaceName,
-    /// For which address.
-    pub ip: IpAddr,
-    /// The host to ask, if its MAC is known; else all hosts are asked.
-    pub mac: Option<MacAddr>,
-    /// Whether to ask in the node's own name: with an address in the subnet, or any that it has there; else,
-    /// for IPv4, from 0.0.0.0 (RFC 5227 section 2.1.1). Some hosts answer only the one form (a router without
-    /// a route back) or only the other (devices that do not know RFC 5227).
-    pub named: bool,
-}
-
-impl Question {
-    /// The frame as it leaves from `link`; `None` when the link lacks the address that it needs: an
-    /// Ethernet address, or for IPv6 a link-local one.
-    pub fn encode(&self, link: &Link) -> Option<(PacketKind, Vec<u8>)> {
-        if link.mac.is_zero() {
-            return None;
-        }
-        Some(match self.ip {
-            IpAddr::V4(ip) => {
-                let own = if self.named { own_v4(link, self.ip) } else { None };
-                let destination = self.mac.unwrap_or(MacAddr::broadcast());
-                let sender = own.unwrap_or(Ipv4Addr::UNSPECIFIED);
-                (PacketKind::Arp, ArpFrame::request(destination, link.mac, sender, ip).encode())
-            }
-            IpAddr::V6(ip) => {
-                let from = link.link_local()?;
-                let frame = NdpFrame::solicitation(self.mac, link.mac, from, ip);
-                (PacketKind::Ndp, frame.encode())
-            }
-        })
+/// The frame that asks `question`, as it leaves from `link`; `None` when the link lacks the address that it needs: an
+/// Ethernet address, or for IPv6 a link-local one.
+pub fn encode_question(question: &Question, link: &Link) -> Option<(PacketKind, Vec<u8>)> {
+    if link.mac.is_zero() {
+        return None;
     }
+    Some(match question.ip {
+        IpAddr::V4(ip) => {
+            let own = if question.named { own_v4(link, question.ip) } else { None };
+            let destination = question.mac.unwrap_or(MacAddr::broadcast());
+            let sender = own.unwrap_or(Ipv4Addr::UNSPECIFIED);
+            (PacketKind::Arp, ArpFrame::request(destination, link.mac, sender, ip).encode())
+        }
+        IpAddr::V6(ip) => {
+            let from = link.link_local()?;
+            let frame = NdpFrame::solicitation(question.mac, link.mac, from, ip);
+            (PacketKind::Ndp, frame.encode())
+        }
+    })
 }
 
 /// The address in whose name this node asks for `ip`.
@@ -246,6 +230,7 @@ impl Heard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock;
 
     #[test]
     fn who_has_an_address_is_said_by_the_packet_whoever_sent_the_frame() {
@@ -253,7 +238,7 @@ mod tests {
         let vip = Ipv4Addr::new(198, 51, 100, 7);
         let frame = ArpFrame { source: switch, ..ArpFrame::announcement(vip, owner) };
         let eth0 = "eth0".parse().unwrap();
-        let heard = Heard::decode(Instant::now(), &eth0, PacketKind::Arp, &frame.encode()).unwrap();
+        let heard = Heard::decode(clock::now(), &eth0, PacketKind::Arp, &frame.encode()).unwrap();
         assert_eq!((heard.sender_mac, heard.sender_ip), (owner, vip.into()));
     }
 }

@@ -9,8 +9,9 @@ use tokio::sync::watch;
 
 use super::http::{Answer, get, get_text};
 use super::state::{Check, after};
-use crate::clock::{Instant, sleep_until};
-use crate::lease::{ProxyHealth, ProxyView};
+use crate::clock;
+use crate::clock::sleep_until;
+use leasehold_core::election::{ProxyHealth, ProxyView};
 
 /// How often it is asked, and for how long an answer is waited for.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -37,7 +38,7 @@ pub(super) async fn run(
 ) {
     let mut is_mode_known = false;
     loop {
-        let sent = Instant::now();
+        let sent = clock::now();
         let check = check(at).await;
         match check {
             // It may have another one after a restart.

@@ -13,9 +13,11 @@ use tokio::sync::watch;
 
 use super::http::{Answer, get};
 use super::rules::Tables;
-use crate::clock::{Instant, sleep_until};
-use crate::lease::{ProxyView, Rules, RulesQuestion, RulesWatch};
+use crate::clock;
+use crate::clock::sleep_until;
 use crate::net::rtnl::links::Links;
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{ProxyView, Rules, RulesQuestion, RulesWatch};
 
 /// How soon it is looked again, …
 const AGAIN: Duration = Duration::from_millis(20);
@@ -60,7 +62,7 @@ impl Look {
                 changed = self.watched.changed() => if changed.is_err() { return },
                 () = timer => {}
             }
-            let began = Instant::now();
+            let began = clock::now();
             let watched = self.watched.borrow_and_update().clone();
             let rules = self.look(&watched).await;
             let waits = rules.values().any(|(_, rules)| *rules == Rules::Absent);
@@ -69,7 +71,7 @@ impl Look {
                 view.rules = rules;
                 changed
             });
-            let ended = Instant::now();
+            let ended = clock::now();
             let rest = AGAIN.max(ended.saturating_since(began) * REST);
             again = waits.then_some(ended + rest);
         }

@@ -44,8 +44,8 @@ use std::sync::atomic::AtomicBool;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::lease::{ProxyView, RulesWatch};
 use crate::net::rtnl::links::Links;
+use leasehold_core::election::{ProxyView, RulesWatch};
 
 const STACK: usize = 512 * 1024;
 

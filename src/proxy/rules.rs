@@ -8,10 +8,10 @@ use netlink_packet_netfilter::nftables::{
     SetElementList, SetElementMessage, SetMessage,
 };
 
-use crate::desired::ServicePort;
-use crate::lease::Rules;
 use crate::net::nft::connection::Nfnetlink;
 use crate::net::nft::error::NfnetlinkError;
+use leasehold_core::desired::ServicePort;
+use leasehold_core::election::Rules;
 
 /// The table (`pkg/proxy/nftables/proxier.go` of Kubernetes).
 pub const TABLE: &str = "kube-proxy";

@@ -1,7 +1,7 @@
 //! From the answers to health checks to whether a service proxy is silent.
 
-use crate::clock::Instant;
-use crate::lease::ProxyHealth;
+use leasehold_core::clock::Instant;
+use leasehold_core::election::ProxyHealth;
 
 /// What became of a health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

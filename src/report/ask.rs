@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::clock::Instant;
+use leasehold_core::clock::Instant;
 
 /// Questions that wait. Full: further ones are not answered.
 const QUESTIONS: usize = 64;

@@ -12,9 +12,10 @@ use tokio::sync::mpsc;
 
 use super::notice::Notice;
 use super::takeovers::{Taken, Takeovers};
-use crate::clock::{Instant, sleep_until};
+use crate::clock;
+use crate::clock::sleep_until;
 use crate::datapath::guard::Exposure;
-use crate::lease::{Fact, Story};
+use leasehold_core::election::{Fact, Story};
 
 /// Capacity of the channel to the recorder. Full: further events are dropped; the log has them.
 const WAITING: usize = 256;
@@ -298,12 +299,12 @@ async fn record(
             told = told.recv() => match told {
                 Some(Told::Notice(notice)) => vec![*notice],
                 Some(Told::Taken(taken)) => {
-                    takeovers.note(Instant::now(), taken);
+                    takeovers.note(clock::now(), taken);
                     continue;
                 }
                 None => return,
             },
-            () = timer => takeovers.tell(Instant::now(), &here),
+            () = timer => takeovers.tell(clock::now(), &here),
         };
         for Notice { object, event } in notices {
             if recorders.len() == REMEMBERED {
@@ -320,12 +321,13 @@ async fn record(
 
 #[cfg(test)]
 pub(super) mod tests {
+    use crate::api::event_type;
     use std::time::Duration;
 
     use leasehold_crds::lease::Silenced;
 
     use super::*;
-    use crate::lease::OwnerId;
+    use leasehold_core::election::OwnerId;
 
     fn told(fact: Fact) -> Option<String> {
         notices(fact, &[""; 0], &"node-1".parse().unwrap()).pop().map(shown)
@@ -355,7 +357,7 @@ pub(super) mod tests {
         let place = place.map(|part| part.unwrap_or_else(|| "-".to_owned())).join("/");
         let (reason, type_) = (event.reason, event.type_);
         let listed = Reason::ALL.iter().map(|it| it.entry()).find(|it| {
-            (it.reason, it.type_, it.component) == (&reason, type_, Component::Speaker)
+            (it.reason, event_type(it.type_), it.component) == (&reason, type_, Component::Speaker)
                 && place.starts_with(it.object)
         });
         assert!(listed.is_some(), "{type_:?} {reason} on {place} is not in the reference");

@@ -12,9 +12,10 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use tokio::sync::watch;
 
-use crate::clock::Instant;
-use crate::lease::KernelView;
+use crate::clock;
 use crate::report::health::Part;
+use leasehold_core::clock::Instant;
+use leasehold_core::election::KernelView;
 
 /// When each watch last delivered anything.
 #[derive(Debug, Default)]
@@ -51,7 +52,7 @@ pub struct Gauges {
 
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let now = Instant::now();
+        let now = clock::now();
         let mut ages = encoder.encode_descriptor(
             "watch_age",
             "Time since the last delivery of the watch on a resource",

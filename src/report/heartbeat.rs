@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::Instant;
+use leasehold_core::clock::Instant;
 
 /// How often a thread shows that it turns, at least.
 pub const BEAT: Duration = Duration::from_secs(1);

@@ -19,7 +19,7 @@ pub struct Log {
 
 impl Log {
     /// Starts logging to standard error what `filter` lets through: tracing filters, such as `info` or
-    /// `info,leasehold::lease=debug`.
+    /// `info,leasehold::announce=debug`.
     pub fn start(filter: &str, format: LogFormat) -> anyhow::Result<Self> {
         let parsed = parse(filter).map_err(|error| {
             anyhow::anyhow!("--log `{filter}` is not a valid filter, such as `info`: {error}")

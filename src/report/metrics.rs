@@ -18,10 +18,10 @@ use prometheus_client::registry::{Registry, Unit};
 use super::gauges::Gauges;
 use crate::announce::AnnouncementCounters;
 use crate::datapath::guard::Guarded;
-use crate::detect::counters::WireCounters;
-use crate::lease::{Answer, Cause, Fact, ProxyHealth, Write};
 use crate::net::edge::EdgeCounters;
 use crate::version;
+use leasehold_core::detect::counters::WireCounters;
+use leasehold_core::election::{Answer, Cause, Fact, ProxyHealth, Write};
 
 /// Seconds within which addresses are taken over, from the wire's tenths to leases.
 const TAKEOVER: [f64; 14] =
@@ -548,9 +548,9 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::clock::Instant;
     use crate::datapath::guard::Exposure;
-    use crate::lease::{KernelView, OwnerId, Story};
+    use leasehold_core::clock::Instant;
+    use leasehold_core::election::{KernelView, OwnerId, Story};
 
     fn shown(facts: &[Fact]) -> String {
         shown_after(|metrics| {

@@ -1,5 +1,6 @@
 //! Kubernetes Events and the objects that they are about.
 
+use crate::api::event_type;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::Event;
 use leasehold_crds::event::{Entry, Reason};
@@ -63,5 +64,6 @@ fn service(namespace: &str, name: &str) -> ObjectReference {
 fn event(reason: Reason, note: String) -> Event {
     let Entry { reason, type_, action, .. } = reason.entry();
     let (reason, action) = (reason.to_owned(), action.to_owned());
+    let type_ = event_type(type_);
     Event { type_, reason, note: Some(note), action, secondary: None }
 }

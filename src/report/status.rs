@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use leasehold_crds::names::{InterfaceName, NodeName};
 use serde::Serialize;
 
-use crate::clock::Instant;
-use crate::desired::NodeState;
-use crate::lease::{Election, Fact, KernelView, Remark, Story};
 use crate::version;
+use leasehold_core::clock::Instant;
+use leasehold_core::desired::NodeState;
+use leasehold_core::election::{Election, Fact, KernelView, Remark, Story};
 
 /// How many moves are remembered.
 const MOVES: usize = 50;

@@ -10,8 +10,8 @@ use leasehold_crds::event::Reason;
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::notice::Notice;
-use crate::clock::Instant;
-use crate::lease::{Cause, Fact, OwnerId, Story};
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{Cause, Fact, OwnerId, Story};
 
 /// Time during which addresses taken from one owner are gathered.
 const GATHER: Duration = Duration::from_secs(1);

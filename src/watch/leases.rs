@@ -15,10 +15,10 @@ use tokio::sync::{mpsc, watch};
 use super::renewal::WATCH_SECONDS;
 use crate::api::leases::is_claim;
 use crate::api::pause::Pause;
-use crate::clock::Instant;
-use crate::lease::Event;
+use crate::clock;
 use crate::report::gauges::Delivered;
 use crate::report::health::{Health, Part};
+use leasehold_core::election::Event;
 
 /// A change of the claims.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ async fn follow<T: Record>(
     let mut initial = Vec::new();
     while let Some(change) = stream.next().await {
         if change.is_ok() {
-            delivered.note(Instant::now(), kind.part);
+            delivered.note(clock::now(), kind.part);
         }
         let event = match change {
             Ok(watcher::Event::Init) => {

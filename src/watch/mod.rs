@@ -20,9 +20,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::api::leases::Leases;
-use crate::lease::Event;
 use crate::report::gauges::Delivered;
 use crate::report::health::Health;
+use leasehold_core::election::Event;
 
 /// Starts all watches. The tasks end only when `events` is closed.
 pub fn start(

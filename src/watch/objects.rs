@@ -18,13 +18,13 @@ use tokio::sync::{mpsc, watch};
 use super::leases::Claims;
 use super::renewal::WATCH_SECONDS;
 use crate::api::watched::watched;
-use crate::clock::Instant;
-use crate::desired::{
-    Desired, NodeObject, ServiceFacts, Slice, SliceFacts, Slices, Snapshot, build,
-};
-use crate::lease::Event;
+use crate::clock;
 use crate::report::gauges::Delivered;
 use crate::report::health::{Health, Part};
+use leasehold_core::desired::{
+    Desired, NodeObject, ServiceFacts, Slice, SliceFacts, Slices, Snapshot, build,
+};
+use leasehold_core::election::Event;
 
 /// Changes that come within this time lead to one result.
 const GATHER: Duration = Duration::from_millis(3);
@@ -116,7 +116,7 @@ where
     watched(api, WATCH_SECONDS)
         .map(move |event| match event {
             Ok(event) => {
-                delivered.note(Instant::now(), part);
+                delivered.note(clock::now(), part);
                 wrap(event)
             }
             Err(error) => Change::Failed(part, error),

@@ -8,13 +8,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use leasehold::announce::layer2::confine::restore;
-use leasehold::clock::Instant;
-use leasehold::lease::KernelView;
+use leasehold::clock;
 use leasehold::net::rtnl::addresses::{AddressChange, full_prefix};
 use leasehold::net::rtnl::error::NetlinkError;
 use leasehold::net::rtnl::mark::Mark;
 use leasehold::net::rtnl::netlink::Netlink;
 use leasehold::net::rtnl::sysctl::ArpSettings;
+use leasehold_core::election::KernelView;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::world::{Namespace, Speaker, Test, World, eth0, eventually, interface};
@@ -78,7 +78,7 @@ fn single(ip: IpAddr) -> String {
 
 fn lapses_by_itself(world: &World) -> Result<()> {
     world.node.speak(|speaker| async move {
-        let start = Instant::now();
+        let start = clock::now();
         speaker.serve(&BOTH, seconds(2.5));
         let view = speaker.have(&BOTH, true).await?;
         for (ip, prefix) in [(V4, "/32"), (V6, "/128")] {
@@ -94,7 +94,7 @@ fn lapses_by_itself(world: &World) -> Result<()> {
             ensure!(shown(&world.node, ip)?.is_some_and(|line| line.contains("deprecated")));
         }
         speaker.have(&BOTH, false).await?;
-        let after = Instant::now().saturating_since(start);
+        let after = clock::now().saturating_since(start);
         // Late by 1.03 s at most, rarely 20 ms early.
         ensure!(after > seconds(1.97) && after < seconds(3.6), "lapsed after {after:?}");
         // Its time is over: it is not added again.
@@ -108,11 +108,11 @@ fn a_renewed_address_stays(world: &World) -> Result<()> {
     world.node.speak(|speaker| async move {
         speaker.serve(&BOTH, seconds(2.2));
         speaker.have(&BOTH, true).await?;
-        let start = Instant::now();
+        let start = clock::now();
         let mut renewed = start;
-        while Instant::now() < start + seconds(5.0) {
-            if Instant::now() > renewed + seconds(1.0) {
-                renewed = Instant::now();
+        while clock::now() < start + seconds(5.0) {
+            if clock::now() > renewed + seconds(1.0) {
+                renewed = clock::now();
                 speaker.serve(&BOTH, seconds(2.2));
                 let least = renewed + seconds(1.1);
                 speaker
@@ -273,7 +273,7 @@ fn no_longer_served(world: &World) -> Result<()> {
         for _ in 0..20 {
             speaker.serve(&BOTH, seconds(20.0));
             speaker.have(&BOTH, true).await?;
-            let start = Instant::now();
+            let start = clock::now();
             speaker.serve(&[], seconds(0.0));
             let generation = speaker.serving.borrow().generation;
             speaker
@@ -281,7 +281,7 @@ fn no_longer_served(world: &World) -> Result<()> {
                     view.ours.is_empty() && view.applied == generation
                 })
                 .await?;
-            worst = worst.max(Instant::now().saturating_since(start));
+            worst = worst.max(clock::now().saturating_since(start));
         }
         println!("no longer served -> seen to be gone: {worst:?} at most of 20");
         Ok(())
@@ -299,7 +299,7 @@ fn adoption(world: &World) -> Result<()> {
     node.speak(|speaker| async move {
         speaker.have(&[V4, V6, other], true).await?;
         // Nothing is known yet: what is served is renewed, the rest stays.
-        let until = Instant::now() + seconds(30.0);
+        let until = clock::now() + seconds(30.0);
         speaker.serve(&[V4], seconds(30.0));
         speaker.serving.send_modify(|serving| serving.complete = false);
         let view = speaker
@@ -502,10 +502,10 @@ fn two_hundred(world: &World) -> Result<()> {
         };
         let work = async {
             let speaker = Speaker::start().await?;
-            let start = Instant::now();
+            let start = clock::now();
             speaker.serve(&vips, seconds(6.5));
             speaker.have(&vips, true).await?;
-            let added = Instant::now();
+            let added = clock::now();
             println!("200 addresses added and seen after {:?}", added.saturating_since(start));
             speaker.serve(&vips, seconds(20.5));
             let until = added + seconds(19.0);
@@ -514,11 +514,11 @@ fn two_hundred(world: &World) -> Result<()> {
                     view.ours.len() == 200 && view.ours.values().all(|vip| vip.until > until)
                 })
                 .await?;
-            let renewed = Instant::now();
+            let renewed = clock::now();
             println!("200 renewed after {:?}", renewed.saturating_since(added));
             speaker.serve(&[], seconds(0.0));
             speaker.have(&vips, false).await?;
-            println!("200 removed after {:?}", Instant::now().saturating_since(renewed));
+            println!("200 removed after {:?}", clock::now().saturating_since(renewed));
             ensure!(count.await? == 0);
             Ok(())
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use ipnet::IpNet;
-use leasehold::clock::Instant;
+use leasehold::clock;
 use leasehold::net::rtnl::links::Links;
 
 use crate::world::{Speaker, Test, World, eth0, eventually, interface, run};
@@ -38,16 +38,16 @@ fn carrier_lost(world: &World) -> Result<()> {
             // The other end of the cable goes down. The runtime is not blocked meanwhile.
             let lan = &world.lan;
             let cut = async {
-                let start = Instant::now();
+                let start = clock::now();
                 lan.ip("link set node down")?;
-                Ok::<_, anyhow::Error>((start, Instant::now()))
+                Ok::<_, anyhow::Error>((start, clock::now()))
             };
             let (start, done) = cut.await?;
             links.wait_for(|links| !carrier(links)).await?;
-            let seen = Instant::now();
+            let seen = clock::now();
             speaker.serve(&[], Duration::ZERO);
             speaker.have(&[vip], false).await?;
-            let gone = Instant::now();
+            let gone = clock::now();
             println!(
                 "cut within {:?}, seen {:?} and VIP gone {:?} after it",
                 done.saturating_since(start),
@@ -285,8 +285,8 @@ fn interrupted(world: &World) -> Result<()> {
         let (stop, name) = (Arc::new(AtomicBool::new(false)), world.node.name().to_owned());
         let stopped = Arc::clone(&stop);
         let changes = std::thread::spawn(move || -> Result<u32> {
-            let (mut changes, end) = (0, Instant::now() + Duration::from_secs(20));
-            while !stopped.load(Ordering::Relaxed) && Instant::now() < end {
+            let (mut changes, end) = (0, clock::now() + Duration::from_secs(20));
+            while !stopped.load(Ordering::Relaxed) && clock::now() < end {
                 // One of a link's scope is put before all others.
                 for change in ["add", "del"] {
                     let address = "10.7.0.1/32 dev eth0 scope link";

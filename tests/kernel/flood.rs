@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
-use leasehold::clock::Instant;
+use leasehold::clock;
 use leasehold::net::MacAddr;
 use leasehold::net::frames::arp::{ArpFrame, ArpOperation};
 use leasehold::net::frames::socket::{Arrived, FrameBuffer, PacketKind, PacketSocket, Sought};
@@ -50,10 +50,10 @@ impl Flood {
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let within = runtime.enter();
-            let (mut sent, end) = (0, Instant::now() + LASTS);
+            let (mut sent, end) = (0, clock::now() + LASTS);
             loop {
                 sent += u64::from(socket.send(index, &frame).is_ok());
-                if stopped.load(Ordering::Relaxed) || Instant::now() >= end {
+                if stopped.load(Ordering::Relaxed) || clock::now() >= end {
                     break;
                 }
             }
@@ -80,12 +80,12 @@ struct Hogs(Arc<AtomicBool>);
 
 impl Hogs {
     fn start() -> Self {
-        let (stop, end) = (Arc::new(AtomicBool::new(false)), Instant::now() + LASTS);
+        let (stop, end) = (Arc::new(AtomicBool::new(false)), clock::now() + LASTS);
         for _ in 0..4 {
             let stop = Arc::clone(&stop);
             std::thread::spawn(
                 move || {
-                    while !stop.load(Ordering::Relaxed) && Instant::now() < end {}
+                    while !stop.load(Ordering::Relaxed) && clock::now() < end {}
                 },
             );
         }
@@ -144,7 +144,7 @@ async fn while_flooded(world: &World, from: &Namespace, frame: ArpFrame) -> Resu
     listening.nobody_is_silent_for(millis(300)).await?;
     let flood = Flood::start(from, &frame)?;
     tokio::time::sleep(millis(200)).await;
-    let cut = Instant::now();
+    let cut = clock::now();
     world.lan.ip("link set own3 nomaster")?;
     let silence = listening.silence(&owner).await?;
     let took = silence.since.saturating_since(cut);

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use leasehold::clock::Instant;
+use leasehold::clock;
 use leasehold::datapath::guard::{Guarded, TABLE};
-use leasehold::desired::{Desired, Protocol, Reach, ServicePort};
+use leasehold_core::desired::{Desired, Protocol, Reach, ServicePort};
 
 use crate::hosts::{Reached, Servers, pings, tcp, udp};
 use crate::world::{Namespace, Speaker, Test, World, eventually};
@@ -190,10 +190,10 @@ fn never_without(world: &World) -> Result<()> {
             let speaker = speaker;
             tell(&speaker, &service(), &[V4]);
             for _ in 0..10 * ROUNDS {
-                let (start, before) = (Instant::now(), closed.1.load(Ordering::Relaxed));
+                let (start, before) = (clock::now(), closed.1.load(Ordering::Relaxed));
                 speaker.serve(&[V4], LONG);
                 protects(&speaker, &[V4]).await?;
-                let took = Instant::now().saturating_since(start);
+                let took = clock::now().saturating_since(start);
                 speaker.have(&[V4], true).await?;
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 speaker.serve(&[], Duration::ZERO);
@@ -329,14 +329,14 @@ fn flushed(world: &World) -> Result<()> {
         let mut slowest = Duration::ZERO;
         for round in 1..=3 {
             node.nft(&[&format!("flush ruleset\n{OTHER}")])?;
-            let start = Instant::now();
+            let start = clock::now();
             let repaired = format!("repaired {round} times");
             guarded(&speaker, &repaired, |guarded| guarded.repairs == round).await?;
             eventually("the rules are back", SOON, || {
                 Ok(without_times(&node.nft(&["list", "table", "inet", TABLE])?) == before)
             })
             .await?;
-            slowest = slowest.max(Instant::now().saturating_since(start));
+            slowest = slowest.max(clock::now().saturating_since(start));
             reaches(client, V4, &repaired, SERVICE)?;
         }
         println!("put back within {slowest:?}");
@@ -420,16 +420,16 @@ fn cannot_be_changed(world: &World) -> Result<()> {
     let mut input = owner.stdin.take().context("no input")?;
     writeln!(input, "add table inet leasehold {{ flags owner; }}")?;
     input.flush()?;
-    let patience = Instant::now() + SOON;
+    let patience = clock::now() + SOON;
     while rules(node)?.is_empty() {
-        ensure!(Instant::now() < patience, "nft has not made the table");
+        ensure!(clock::now() < patience, "nft has not made the table");
     }
     node.speak(|speaker| async move {
         tell(&speaker, &service(), &BOTH);
-        let start = Instant::now();
+        let start = clock::now();
         speaker.serve(&BOTH, LONG);
         speaker.have(&BOTH, true).await?;
-        println!("there after {:?}", Instant::now().saturating_since(start));
+        println!("there after {:?}", clock::now().saturating_since(start));
         let told = guarded(&speaker, "exposed", |guarded| guarded.exposure.is_some()).await?;
         let exposure = told.exposure.clone().context("no exposure")?;
         ensure!(exposure.addresses == BOTH.into(), "{exposure:?}");
@@ -480,23 +480,23 @@ fn a_thousand(world: &World) -> Result<()> {
         (0..1_000_u32).map(|number| Ipv4Addr::from_bits(0xc633_6400 + number).into()).collect();
     world.node.speak(|speaker| async move {
         tell(&speaker, &only(&ports), &vips);
-        let start = Instant::now();
+        let start = clock::now();
         speaker.serve(&vips, LONG);
         protects(&speaker, &vips).await?;
         println!(
             "1,000 addresses with 10 ports each after {:?}",
-            Instant::now().saturating_since(start)
+            clock::now().saturating_since(start)
         );
         speaker.have(&vips, true).await?;
-        println!("... and on the interface after {:?}", Instant::now().saturating_since(start));
-        let start = Instant::now();
+        println!("... and on the interface after {:?}", clock::now().saturating_since(start));
+        let start = clock::now();
         tell(&speaker, &only(&[(Protocol::Tcp, 1)]), &vips);
         eventually("the ports are gone", SOON, || {
             let listed = world.node.nft(&["list", "set", "inet", TABLE, "ports4"])?;
             Ok(listed.matches(" . tcp . ").count() == 1_000)
         })
         .await?;
-        println!("... and 9,000 ports removed after {:?}", Instant::now().saturating_since(start));
+        println!("... and 9,000 ports removed after {:?}", clock::now().saturating_since(start));
         Ok(())
     })
 }

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use leasehold::clock::Instant;
-use leasehold::desired::Detection;
+use leasehold::clock;
 use leasehold::detect::listener::Listener;
-use leasehold::lease::{Ownership, Silence, Voice, VoiceId, Voices, Watched, Watchlist};
 use leasehold::net::hearing::Peer;
+use leasehold_core::desired::Detection;
+use leasehold_core::election::{Ownership, Silence, Voice, VoiceId, Voices, Watched, Watchlist};
 use leasehold_crds::lease::SessionId;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
@@ -188,9 +188,9 @@ fn cut_owner(world: &World) -> Result<()> {
                 let mut took = Vec::new();
                 for round in 0..5 {
                     let port = format!("own{}", owner.number);
-                    let before = Instant::now();
+                    let before = clock::now();
                     world.lan.ip(&format!("link set {port} nomaster"))?;
-                    let after = Instant::now();
+                    let after = clock::now();
                     let silence = listening.silence(owner).await?;
                     ensure!(silence.address == owner.vip && !silence.node_answers, "{silence:?}");
                     let (least, most) = (
@@ -266,12 +266,12 @@ fn busy_without_priority(world: &World) -> Result<()> {
 async fn while_busy(world: &World, owner: &Owner, listening: &Listening) -> Result<()> {
     let thread = ListenerThread::find()?;
     let before = thread.usage()?;
-    let end = Instant::now() + millis(5_000);
+    let end = clock::now() + millis(5_000);
     let stop = Arc::new(AtomicBool::new(false));
     let hogs: Vec<_> = (0..4)
         .map(|_| {
             let stop = Arc::clone(&stop);
-            let hog = move || while !stop.load(Ordering::Relaxed) && Instant::now() < end {};
+            let hog = move || while !stop.load(Ordering::Relaxed) && clock::now() < end {};
             std::thread::spawn(hog)
         })
         .collect();
@@ -292,7 +292,7 @@ async fn while_busy(world: &World, owner: &Owner, listening: &Listening) -> Resu
 
 async fn find_silence(world: &World, owner: &Owner, listening: &Listening) -> Result<Duration> {
     listening.nobody_is_silent_for(millis(3_500)).await?;
-    let cut = Instant::now();
+    let cut = clock::now();
     world.lan.ip("link set own3 nomaster")?;
     let silence = listening.silence(owner).await?;
     Ok(silence.since.saturating_since(cut))

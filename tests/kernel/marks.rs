@@ -96,7 +96,7 @@ fn marked_otherwise(world: &World) -> Result<()> {
                 ensure!(view.foreign.is_empty(), "{view:?}");
             }
             speaker.serve(&BOTH, LONG);
-            let until = leasehold::clock::Instant::now() + LONG - Duration::from_secs(2);
+            let until = leasehold::clock::now() + LONG - Duration::from_secs(2);
             speaker
                 .kernel("renewed", Duration::from_secs(5), |view| {
                     BOTH.iter().all(|ip| view.ours.get(ip).is_some_and(|vip| vip.until > until))

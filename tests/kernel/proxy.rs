@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Result, ensure};
-use leasehold::desired::{Protocol, ServicePort};
-use leasehold::lease::Rules;
 use leasehold::proxy::rules::Tables;
+use leasehold_core::desired::{Protocol, ServicePort};
+use leasehold_core::election::Rules;
 
 use crate::world::{Namespace, Test, World};
 

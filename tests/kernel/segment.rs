@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use leasehold::clock::Instant;
+use leasehold::clock;
 use leasehold::net::hearing::Peer;
 use leasehold::net::wire::{Heard, HeardKind, Transmit};
 
@@ -87,7 +87,7 @@ fn probes_are_answered(world: &World) -> Result<()> {
                 Transmit::Probe { ip, interface: eth0() },
                 Transmit::Ask { ip, mac, interface: eth0() },
             ] {
-                let asked = Instant::now();
+                let asked = clock::now();
                 speaker.edge.transmit.send(transmit.clone()).await?;
                 let heard = answer(&mut speaker, seconds(5.0), ip).await?;
                 ensure!(heard.sender_mac == mac, "{heard:?}");
@@ -210,7 +210,7 @@ fn hearing_follows_a_cut(world: &World) -> Result<()> {
         });
         let fresh = |speaker: &Speaker| {
             let heard = speaker.edge.hearing.borrow().get(&eth0()).copied();
-            heard.is_some_and(|at| Instant::now().saturating_since(at) < seconds(2.0))
+            heard.is_some_and(|at| clock::now().saturating_since(at) < seconds(2.0))
         };
         eventually("heard", seconds(1.5), || Ok(fresh(&speaker))).await?;
         world.lan.ip("link set node nomaster")?;

@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use leasehold::announce::{self, Announcement};
-use leasehold::clock::Instant;
+use leasehold::clock;
 use leasehold::datapath::guard::Guard;
-use leasehold::desired::Announcements;
 use leasehold::host::StateFolder;
-use leasehold::lease::{KernelView, ServedVip, Serving};
 use leasehold::net::MacAddr;
 use leasehold::net::edge::Edge;
 use leasehold::net::hearing::Attention;
 use leasehold::net::rtnl::mark::Mark;
+use leasehold_core::clock::Instant;
+use leasehold_core::desired::Announcements;
+use leasehold_core::election::{KernelView, ServedVip, Serving};
 use leasehold_crds::names::InterfaceName;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::sync::watch;
@@ -210,10 +211,10 @@ impl Namespace {
     /// How long a TCP connection to a closed port of `ip` takes until it is refused.
     pub fn refused_after(&self, ip: IpAddr, timeout: Duration) -> Result<Duration> {
         self.enter(|| {
-            let before = Instant::now();
+            let before = clock::now();
             match std::net::TcpStream::connect_timeout(&(ip, 9).into(), timeout) {
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-                    Ok(Instant::now().saturating_since(before))
+                    Ok(clock::now().saturating_since(before))
                 }
                 other => bail!("connecting to {ip} ended otherwise: {other:?}"),
             }
@@ -280,7 +281,7 @@ impl Speaker {
 
     /// Serves exactly `vips` on `interface` for `lifetime` from now.
     pub fn serve_on(&self, interface: &InterfaceName, vips: &[IpAddr], lifetime: Duration) {
-        let until = Instant::now() + lifetime;
+        let until = clock::now() + lifetime;
         self.serving.send_modify(|serving| {
             serving.generation += 1;
             serving.complete = true;
@@ -342,12 +343,12 @@ pub async fn eventually(
     within: Duration,
     mut condition: impl FnMut() -> Result<bool>,
 ) -> Result<Duration> {
-    let start = Instant::now();
+    let start = clock::now();
     loop {
         if condition()? {
-            return Ok(Instant::now().saturating_since(start));
+            return Ok(clock::now().saturating_since(start));
         }
-        ensure!(Instant::now() < start + within, "not within {within:?}: {what}");
+        ensure!(clock::now() < start + within, "not within {within:?}: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

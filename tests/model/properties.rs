@@ -25,6 +25,8 @@ pub const NO_RECREATION: &str = "no replacement creates a deleted lease";
 pub const INFORMED_AGREE: &str = "who knows everything serves nothing that is another's";
 /// Numbers do not fall.
 pub const NUMBERS_GROW: &str = "nobody holds a session under a number below one that it held";
+/// States follow the table.
+pub const BY_TABLE: &str = "the state of a claim changes by the table of transitions";
 /// There is life after a fence.
 pub const TAKEOVER: &str = "a new owner serves after a fence";
 
@@ -39,6 +41,7 @@ pub fn all() -> Vec<Property<Protocol>> {
         Property::always(NO_RECREATION, |_, state| not(state, Breach::Recreated)),
         Property::always(INFORMED_AGREE, |_, state| informed_agree(state)),
         Property::always(NUMBERS_GROW, |_, state| numbers_grow(state)),
+        Property::always(BY_TABLE, |_, state| not(state, Breach::Unexpected)),
         Property::sometimes(TAKEOVER, |_, state| is_taken_over(state)),
     ]
 }

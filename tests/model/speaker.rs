@@ -1,5 +1,7 @@
 //! What one speaker knows, believes and has in its kernel.
 
+use leasehold_core::election::ClaimState;
+
 use crate::lease::SessionId;
 use crate::names::{Node, PerClaim, PerNode, Renaming};
 
@@ -66,6 +68,19 @@ pub enum Owner {
     Other(Node),
     /// Nobody.
     Nobody,
+}
+
+impl Tenure {
+    /// The state of the claim. This model has no probes, no ranks and no outages.
+    pub const fn state(&self) -> ClaimState {
+        match self {
+            Self { mine: true, leaving: true, .. } => ClaimState::Releasing,
+            Self { mine: true, handover: Some(_), .. } => ClaimState::HandingOver,
+            Self { mine: true, .. } => ClaimState::Serving,
+            Self { yielding: Some(_), .. } => ClaimState::Yielding,
+            _ => ClaimState::Foreign,
+        }
+    }
 }
 
 impl Speaker {

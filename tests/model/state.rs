@@ -64,6 +64,8 @@ pub enum Breach {
     AcquiredBeforeRemoval,
     /// A replacement has created a lease that was deleted.
     Recreated,
+    /// A claim has gone from one state to another in a way that the table of the core does not contain.
+    Unexpected,
 }
 
 impl State {

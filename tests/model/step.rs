@@ -16,6 +16,7 @@ impl State {
         if matches!(action, Action::CarryOut(_)) {
             next.breach = next.breach.or(self.claim_breach(&next, action));
         }
+        next.breach = next.breach.or(self.state_breach(&next));
         next.tidy();
         next
     }
@@ -193,6 +194,19 @@ impl State {
         }
         self.requests.sort_unstable();
         self.requests.dedup();
+    }
+
+    /// Whether the state of a claim at a speaker has changed in a way that the table does not contain.
+    fn state_breach(&self, next: &Self) -> Option<Breach> {
+        let states = |state: &Self, node: Node| {
+            let tenures = &state.speakers[node].tenures;
+            ClaimName::ALL.map(|claim| tenures[claim].state())
+        };
+        let expected = |node: Node| {
+            let mut pairs = states(self, node).into_iter().zip(states(next, node));
+            pairs.all(|(before, now)| before.may_become(now))
+        };
+        (!Node::ALL.into_iter().all(expected)).then_some(Breach::Unexpected)
     }
 
     /// Whether a claim changed hands on the way to `next` as it must not.

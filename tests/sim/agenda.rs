@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use leasehold::clock::Instant;
+use leasehold_core::clock::Instant;
 
 /// What is to happen, and when; what is due at the same time happens in the order in which it was added.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 use std::hash::{DefaultHasher, Hasher as _};
 
-use leasehold::clock::Instant;
-use leasehold::lease::Action;
+use leasehold_core::clock::Instant;
+use leasehold_core::election::Action;
 
 thread_local! {
     /// Of the run of this thread, while it is wanted.

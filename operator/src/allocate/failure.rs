@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use leasehold::explain::first_of;
+use leasehold_core::explain::first_of;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::range::Family;
 

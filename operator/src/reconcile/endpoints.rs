@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
-use leasehold::desired::{Slice, SliceFacts, Slices};
+use leasehold_core::desired::{Slice, SliceFacts, Slices};
 
 use crate::allocate::ServiceKey;
 use crate::clock::Instant;

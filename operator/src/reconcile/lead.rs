@@ -16,9 +16,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 use leasehold::api::watch_trouble;
-use leasehold::clock::Instant as BootTime;
-use leasehold::lease::UNSTEADY;
 use leasehold::report::ask::Questions;
+use leasehold_core::election::UNSTEADY;
 use leasehold_crds::event::Reason;
 use leasehold_crds::lease::LeaseName;
 use tokio::sync::{Mutex, watch};
@@ -164,15 +163,15 @@ pub async fn lead(
             () = sleep_until(leader.plan_at) => {}
             // People come last.
             Some(question) = questions.recv() => {
-                let began = BootTime::now();
+                let began = leasehold::clock::now();
                 if questions.is_stale(began) {
-                    questions.keep(leader.status(), began, BootTime::now());
+                    questions.keep(leader.status(), began, leasehold::clock::now());
                 }
                 questions.answer(question);
                 continue;
             }
         }
-        questions.forget_stale(BootTime::now());
+        questions.forget_stale(leasehold::clock::now());
         if leader.index.tables().services().is_listed() {
             services_listed.send_replace(true);
         }

@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
-use leasehold::desired::NodeObject;
+use leasehold_core::desired::NodeObject;
 use leasehold_crds::lease::{Claim, LeaseName, Session, SessionId, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 

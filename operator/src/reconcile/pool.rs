@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, O
 use k8s_openapi::jiff::Timestamp;
 use kube::core::Selector;
 use kube::{Resource, ResourceExt};
-use leasehold::explain::first_of;
+use leasehold_core::explain::first_of;
 use leasehold_crds::IPAddressPool;
 use leasehold_crds::event::Reason;
 use leasehold_crds::pool::{IPAddressPoolStatus, OVERLAPPING, READY, ServiceAllocation};

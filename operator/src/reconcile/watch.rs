@@ -9,7 +9,7 @@ use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
 use leasehold::api::watched::watched;
-use leasehold::desired::Slice;
+use leasehold_core::desired::Slice;
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;

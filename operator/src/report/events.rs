@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, Recorder, Reporter};
+use leasehold::api::event_type;
 use leasehold_crds::event::{Component, Entry, Reason};
 
 use crate::client::call;
@@ -37,6 +38,7 @@ impl EventSink {
     /// object says the same.
     pub async fn publish(&self, notice: &Notice, object: &ObjectReference) {
         let Entry { type_, reason, action, .. } = notice.reason.entry();
+        let type_ = event_type(type_);
         let event = Event {
             type_,
             reason: reason.to_owned(),

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
-use leasehold::explain::{OTHER_WRITER, View};
+use leasehold_core::explain::{OTHER_WRITER, View};
 use leasehold_crds::IPAddressPool;
 use leasehold_crds::names::NodeName;
 use leasehold_crds::range::IpRange;
@@ -173,7 +173,7 @@ pub(super) fn writers(view: &View<'_>) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::explain::{Objects, World};
+    use leasehold_core::explain::{Objects, World};
     use serde_json::json;
 
     use super::super::super::fake::Answer;

@@ -23,7 +23,7 @@ mod speakers;
 mod webhooks;
 
 use kube::Api;
-use leasehold::explain::{View, World};
+use leasehold_core::explain::{View, World};
 
 use finding::{Finding, Level, skip};
 

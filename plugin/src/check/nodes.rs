@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use leasehold::explain::View;
+use leasehold_core::explain::View;
 use leasehold_crds::IPAddressPool;
 use leasehold_crds::range::IpRange;
 
@@ -119,7 +119,7 @@ fn is_its_own(node: &str, ip: IpAddr, view: &View<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::explain::{Objects, World};
+    use leasehold_core::explain::{Objects, World};
     use leasehold_crds::lease::annotation;
     use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResourceExt, ResourceExt};
-use leasehold::explain::View;
+use leasehold_core::explain::View;
 use leasehold_crds::policy::{ACCEPTED, EFFECTIVE};
 use leasehold_crds::pool::READY;
 use leasehold_crds::range::IpRange;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt};
-use leasehold::explain::{SessionRow, View, World, answer, no_answer};
-use leasehold::lease::has_subnet_of;
+use leasehold_core::election::has_subnet_of;
+use leasehold_core::explain::{SessionRow, View, World, answer, no_answer};
 use leasehold_crds::IPAddressPool;
 use leasehold_crds::lease::Session;
 use leasehold_crds::names::NodeName;
@@ -249,7 +249,7 @@ fn holds(session: &Session, range: &IpRange) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::explain::Objects;
+    use leasehold_core::explain::Objects;
     use leasehold_crds::lease::annotation;
     use serde_json::{Value, json};
 

@@ -18,14 +18,16 @@ use crate::announce::address::plan::{
 };
 use crate::announce::counters::AnnouncementCounters;
 use crate::announce::layer2::confine::Confinement;
-use crate::clock::{Instant, rest_after, sleep_until};
+use crate::clock;
+use crate::clock::{rest_after, sleep_until};
 use crate::datapath::guard::gate::Gate;
-use crate::lease::{KernelView, Serving};
 use crate::net::rtnl::addresses::{AddressChange, Place, full_prefix};
 use crate::net::rtnl::error::NetlinkError;
 use crate::net::rtnl::links::Links;
 use crate::net::rtnl::netlink::Netlink;
 use crate::net::rtnl::row::AddressRow;
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{KernelView, Serving};
 
 /// Interval between attempts to add a refused address while it is served.
 const RETRY: Duration = Duration::from_secs(1);
@@ -101,13 +103,13 @@ impl Applier {
     /// Runs until a channel or the netlink connection closes.
     pub async fn run(mut self) {
         loop {
-            let began = Instant::now();
+            let began = clock::now();
             let wake = match self.settle().await {
                 Ok(wake) => wake,
                 Err(NetlinkError::Closed) => return,
                 Err(error) => {
                     tracing::warn!(%error, "cannot read or change the addresses: trying again");
-                    Some(Instant::now() + RETRY)
+                    Some(clock::now() + RETRY)
                 }
             };
             rest_after(began).await;
@@ -144,14 +146,14 @@ impl Applier {
             let serving = self.serving.borrow_and_update().clone();
             let links = self.links.borrow_and_update().clone();
             let (seen_at, mut kernel) = match self.known.take() {
-                Some(known) if looked || Instant::now() < known.0 + FRESH => known,
+                Some(known) if looked || clock::now() < known.0 + FRESH => known,
                 _ => {
                     looked = true;
-                    (Instant::now(), self.observe().await?)
+                    (clock::now(), self.observe().await?)
                 }
             };
             self.gate.guard(exposing(&serving, &links, &kernel));
-            let now = Instant::now();
+            let now = clock::now();
             self.refused
                 .retain(|ip, refusal| serving.vips.contains_key(ip) || now < refusal.retry_at);
             let mut plan = plan(now, &serving, &links, &kernel, &self.refused);
@@ -191,14 +193,14 @@ impl Applier {
             }
         }
         // What keeps changing is looked at again soon, after the rest of the process had its turn.
-        Ok(Some(Instant::now() + Duration::from_millis(10)))
+        Ok(Some(clock::now() + Duration::from_millis(10)))
     }
 
     /// Dumps the addresses and joins them with what this process knows of them.
     async fn observe(&mut self) -> Result<Kernel, NetlinkError> {
-        let began = Instant::now();
+        let began = clock::now();
         let addresses = self.netlink.addresses().await?;
-        let ended = Instant::now();
+        let ended = clock::now();
         let mut kernel = Kernel::default();
         // We only ever add single addresses.
         let is_ours = |row: &AddressRow| row.ours && row.prefix_len == full_prefix(row.ip);
@@ -235,7 +237,7 @@ impl Applier {
     ) -> Result<bool, NetlinkError> {
         let mut all_done = true;
         for ops in ops.chunks(TOGETHER) {
-            let before = Instant::now();
+            let before = clock::now();
             let results = match self.netlink.change(ops) {
                 Ok(results) => results,
                 Err(error) => {
@@ -243,7 +245,7 @@ impl Applier {
                     return Err(error);
                 }
             };
-            let after = Instant::now();
+            let after = clock::now();
             for (op, result) in ops.iter().zip(results) {
                 all_done &= result.is_ok();
                 self.note(op, kernel, (before, after), result);

@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use leasehold_crds::names::InterfaceName;
 
-use crate::clock::Instant;
-use crate::lease::{KernelAddress, KernelView, ServedVip, Serving};
 use crate::net::rtnl::addresses::{AddressChange, Place};
 use crate::net::rtnl::links::Links;
 use crate::net::rtnl::row::AddressRow;
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{KernelAddress, KernelView, ServedVip, Serving};
 
 /// A lifetime is renewed once it ends this long before it should: a shorter difference cannot
 /// always be mended in whole seconds.

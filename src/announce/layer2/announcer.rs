@@ -3,10 +3,11 @@
 use tokio::sync::{mpsc, watch};
 
 use crate::announce::layer2::schedule::Schedule;
-use crate::clock::{Instant, rest_after, sleep_until};
-use crate::lease::{KernelView, Serving};
+use crate::clock;
+use crate::clock::{rest_after, sleep_until};
 use crate::net::rtnl::links::Links;
 use crate::net::wire::Transmit;
+use leasehold_core::election::{KernelView, Serving};
 
 /// The task's state.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Announcer {
     pub async fn run(mut self) {
         let mut news = true;
         loop {
-            let now = Instant::now();
+            let now = clock::now();
             if news {
                 self.schedule.update(
                     now,

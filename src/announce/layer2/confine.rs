@@ -13,12 +13,13 @@ use std::time::Duration;
 use leasehold_crds::names::InterfaceName;
 
 use crate::announce::counters::AnnouncementCounters;
-use crate::clock::Instant;
+use crate::clock;
 use crate::host::{HostError, StateFolder};
 use crate::net::rtnl::error::NetlinkError;
 use crate::net::rtnl::links::{Link, Links};
 use crate::net::rtnl::netlink::Netlink;
 use crate::net::rtnl::sysctl::ArpSettings;
+use leasehold_core::clock::Instant;
 
 /// Interval between checks of the settings of a link.
 const LOOK: Duration = Duration::from_secs(60);
@@ -82,7 +83,7 @@ impl Confinement {
         if carrying.is_empty() && !links.0.values().any(|link| link.name.as_str() == IPVS) {
             return;
         }
-        let now = Instant::now();
+        let now = clock::now();
         let concerned = |link: &&Link| may_share_a_segment(link) || carrying.contains(&link.name);
         for link in links.0.values().filter(concerned) {
             let looked = before.get(&link.index).filter(|looked| now < **looked + LOOK);

@@ -15,10 +15,10 @@ use std::time::Duration;
 use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 
-use crate::clock::Instant;
-use crate::desired::Announcements;
-use crate::lease::{KernelView, ServedVip, Serving};
 use crate::net::rtnl::links::{Link, Links};
+use leasehold_core::clock::Instant;
+use leasehold_core::desired::Announcements;
+use leasehold_core::election::{KernelView, ServedVip, Serving};
 
 /// The repetitions of a burst, each counted from the one before: at 0.1, 0.5, 1 and 2 s, then each second.
 const BURST: [Duration; 4] = [
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
     use crate::announce::fixture::{links, served};
-    use crate::lease::KernelAddress;
+    use leasehold_core::election::KernelAddress;
 
     fn vip(last: u8) -> IpAddr {
         Ipv4Addr::new(192, 0, 2, last).into()

@@ -14,15 +14,17 @@ use netlink_packet_core::NLM_F_APPEND;
 use netlink_packet_netfilter::nftables::NfTablesMessage;
 use tokio::sync::watch;
 
-use crate::clock::{Instant, sleep_until};
+use crate::clock;
+use crate::clock::sleep_until;
 use crate::datapath::guard::elements;
 use crate::datapath::guard::plan::{Change, Elements, Table, plan, wanted};
 use crate::datapath::guard::ruleset::{self, Family, TABLE};
 use crate::datapath::guard::state::{Exposure, Guarded, Wanted};
-use crate::desired::Desired;
 use crate::net::nft::connection::{self, Nfnetlink};
 use crate::net::nft::error::NfnetlinkError;
 use crate::net::nft::news::News;
+use leasehold_core::clock::Instant;
+use leasehold_core::desired::Desired;
 
 /// Interval between attempts after a failure.
 const RETRY: Duration = Duration::from_secs(1);
@@ -110,7 +112,7 @@ impl Applier {
         let mut look: Option<Instant> = None;
         let mut repairs = Repairs::default();
         loop {
-            let now = Instant::now();
+            let now = clock::now();
             if look.is_some_and(|look| look <= now) {
                 repairs.read(now);
                 look = self.settle();
@@ -135,7 +137,7 @@ impl Applier {
                 Ok(()) = self.desired.changed() => Some(Instant::default()),
                 () = news => {
                     self.known = None;
-                    let at = repairs.changed(Instant::now());
+                    let at = repairs.changed(clock::now());
                     Some(look.map_or(at, |look| look.min(at)))
                 }
                 () = timer => Some(Instant::default()),
@@ -154,7 +156,7 @@ impl Applier {
             guarded.settled.retain(|ip| addresses.contains(ip));
         });
         let result = self.bring_in_line(&addresses, desired.as_deref());
-        let now = Instant::now();
+        let now = clock::now();
         match result {
             Ok((protected, rest)) => {
                 self.publish(|guarded| {
@@ -204,7 +206,7 @@ impl Applier {
             let plan = plan(&wanted, table.as_ref());
             let Some(change) = plan.change else {
                 self.left = table.as_ref().map(Table::elements);
-                self.known = Some(Known { read, since: Instant::now(), table });
+                self.known = Some(Known { read, since: clock::now(), table });
                 return Ok((wanted.addresses, plan.rest));
             };
             let sent = messages(&change);
@@ -214,7 +216,7 @@ impl Applier {
                     let none = wanted == Elements::default();
                     let protected = wanted.addresses.clone();
                     let table = change.applied_to(table);
-                    self.known = Some(Known { read, since: Instant::now(), table });
+                    self.known = Some(Known { read, since: clock::now(), table });
                     self.left = (!none).then_some(wanted);
                     return Ok((protected, None));
                 }
@@ -235,7 +237,7 @@ impl Applier {
 
     /// The table as it is now.
     fn table(&mut self) -> Result<Known, NfnetlinkError> {
-        let now = Instant::now();
+        let now = clock::now();
         let known = self.known.take().filter(|known| now.saturating_since(known.read) < RESYNC);
         if let Some(mut known) = known {
             let passed = now.saturating_since(known.since);

@@ -13,7 +13,7 @@ use netlink_packet_netfilter::nftables::{
 
 use crate::datapath::guard::plan::{Elements, LIFETIME, Table};
 use crate::datapath::guard::ruleset::{Family, TABLE};
-use crate::desired::{Protocol, ServicePort};
+use leasehold_core::desired::{Protocol, ServicePort};
 
 // linux/netfilter/nf_tables.h: NFTA_SET_ELEM_LIST_ELEMENTS, NFTA_SET_ELEM_KEY and
 // NFTA_SET_ELEM_EXPIRATION, in milliseconds.

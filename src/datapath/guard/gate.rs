@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::clock::Instant;
 use crate::datapath::guard::state::{Guarded, Wanted};
 use crate::net::rtnl::addresses::AddressChange;
+use leasehold_core::clock::Instant;
 
 /// The longest wait of an addition: an address that no node answers for is worse than one that leads to more than
 /// it should for a moment.

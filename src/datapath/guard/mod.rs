@@ -40,7 +40,7 @@ use tokio::task::JoinSet;
 
 use crate::datapath::guard::apply::Applier;
 use crate::datapath::guard::gate::Gate;
-use crate::desired::Desired;
+use leasehold_core::desired::Desired;
 
 pub use ruleset::TABLE;
 pub use state::{Exposure, Guarded};

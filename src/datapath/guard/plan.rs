@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::desired::{Reach, ServicePort};
+use leasehold_core::desired::{Reach, ServicePort};
 
 /// Lifetime of the protection of an address, unless it is renewed.
 pub const LIFETIME: Duration = Duration::from_secs(20 * 60);
@@ -178,7 +178,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::desired::Protocol;
+    use leasehold_core::desired::Protocol;
 
     const FRESH: Duration = LIFETIME;
     const DUE: Duration = Duration::from_secs(599);

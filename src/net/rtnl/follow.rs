@@ -7,12 +7,14 @@ use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use tokio::sync::watch;
 
-use crate::clock::{Instant, sleep_until};
+use crate::clock;
+use crate::clock::sleep_until;
 use crate::net::rtnl::error::NetlinkError;
 use crate::net::rtnl::links::Links;
 use crate::net::rtnl::netlink::{Events, Netlink};
 use crate::net::rtnl::table::{Change, Table};
 use crate::net::rtnl::ways::Ways;
+use leasehold_core::clock::Instant;
 
 /// Everything is read anew this often, whatever the events have said: a message that could not be
 /// decoded is not reported as lost.
@@ -39,7 +41,7 @@ impl LinksTask {
     /// between.
     pub(crate) async fn new(netlink: Netlink, events: Events) -> Result<Self, NetlinkError> {
         let (table, whole) = netlink.table().await?;
-        let resync = Instant::now() + if whole { RESYNC } else { AGAIN };
+        let resync = clock::now() + if whole { RESYNC } else { AGAIN };
         let mut links = table.links();
         let ways = Ways::ask(&netlink, &links).await?;
         ways.tell(&mut links);
@@ -73,7 +75,7 @@ impl LinksTask {
                 Change::Applied => Ok(()),
                 Change::Routes => self.netlink.routes(&mut self.table).await,
                 Change::Everything => {
-                    self.resync = Instant::now() + RESYNC;
+                    self.resync = clock::now() + RESYNC;
                     self.read_everything().await
                 }
             };
@@ -82,7 +84,7 @@ impl LinksTask {
                 Err(NetlinkError::Closed) => return NetlinkError::Closed,
                 Err(error) => {
                     tracing::warn!(%error, "cannot read links, addresses and routes: trying again");
-                    self.resync = self.resync.min(Instant::now() + AGAIN);
+                    self.resync = self.resync.min(clock::now() + AGAIN);
                 }
             }
             self.tell_disturbed();

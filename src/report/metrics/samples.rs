@@ -6,10 +6,10 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use super::{ByCause, Metrics, OUTCOMES, OnInterface, Request, RequestKind};
-use crate::clock::Instant;
-use crate::lease::{Cause, KernelAddress, KernelView};
 use crate::report::gauges::{Delivered, Gauges};
 use crate::report::health::Part;
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{Cause, KernelAddress, KernelView};
 
 impl Metrics {
     /// A registry with all metrics of the speaker, each with a sample for each value of a label that has

@@ -5,8 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::clock::Instant;
-use leasehold::lease::{Action, Answer, Change, Config, Election, Event, Frame, Orphan, Write};
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{
+    Action, Answer, Change, Config, Election, Event, Frame, Orphan, Write,
+};
 use leasehold_crds::lease::{Claim, Session, Stored};
 use leasehold_crds::names::NodeName;
 use leasehold_sim::scale::{Cluster as OnPaper, obedient};

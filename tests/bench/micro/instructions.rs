@@ -17,8 +17,8 @@ use cluster::{Cluster, Core};
 use fleet::Fleet;
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind, main};
-use leasehold::lease::{Event, turns};
 use leasehold::net::frames::arp::ArpFrame;
+use leasehold_core::election::{Event, turns};
 use pnet_base::MacAddr;
 
 /// At most so many instructions: a tenth more than when this was written, with Rust 1.95.

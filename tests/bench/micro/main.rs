@@ -15,9 +15,9 @@ use std::time::Duration;
 use cluster::{Cluster, Core};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use fleet::Fleet;
-use leasehold::lease::{Event, turns};
 use leasehold::net::frames::arp::ArpFrame;
 use leasehold::net::frames::ndp::NdpFrame;
+use leasehold_core::election::{Event, turns};
 use pnet_base::MacAddr;
 
 /// Who takes what when all addresses are nobody's at once.

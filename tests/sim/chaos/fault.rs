@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::desired::NodeState;
-use leasehold::lease::Follower;
+use leasehold_core::desired::NodeState;
+use leasehold_core::election::Follower;
 
 use crate::dice::Dice;
 use crate::world::{Cuts, Down, Lost, ROUTER, Troubles, World};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use leasehold::clock::Instant;
-use leasehold::desired::{Detection, Failback, FailbackMode, OnApiOutage};
+use leasehold_core::clock::Instant;
+use leasehold_core::desired::{Detection, Failback, FailbackMode, OnApiOutage};
 use leasehold_crds::names::NodeName;
 
 use self::fault::Fault;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use std::time::Duration;
 
-use leasehold::desired::NodeState;
-use leasehold::lease::Target;
+use leasehold_core::desired::NodeState;
+use leasehold_core::election::Target;
 use leasehold_crds::addresses::AddressSet;
 
 use super::fault::Fault;
@@ -18,7 +18,7 @@ use crate::world::{Cuts, Store, Troubles, World};
 pub(super) struct Sickness {
     cuts: Vec<Cuts>,
     backup: Option<Store>,
-    gone: Vec<(leasehold_crds::lease::LeaseName, Arc<leasehold::desired::DesiredClaim>)>,
+    gone: Vec<(leasehold_crds::lease::LeaseName, Arc<leasehold_core::desired::DesiredClaim>)>,
 }
 
 impl Sickness {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use leasehold::desired::{DesiredClaim, Detection, OnApiOutage};
-use leasehold::lease::{Fact, Target, Write};
+use leasehold_core::desired::{DesiredClaim, Detection, OnApiOutage};
+use leasehold_core::election::{Fact, Target, Write};
 use leasehold_crds::lease::SessionId;
 
 use super::{Run, millis, run_answered, runs, secs};

@@ -1,8 +1,8 @@
 //! Scenarios that broke an earlier protocol, each by its number: the segments and what is heard
 //! there.
 
-use leasehold::desired::{Detection, OnApiOutage};
-use leasehold::lease::{Fact, Frame};
+use leasehold_core::desired::{Detection, OnApiOutage};
+use leasehold_core::election::{Fact, Frame};
 use pnet_base::MacAddr;
 
 use super::{Run, millis, run_answered, runs, secs};
@@ -130,7 +130,7 @@ fn s11_the_owner_cannot_announce() {
     }
     world.assert_served();
     let refused = |fact: &(&str, &Fact)| matches!(fact.1, Fact::AddressRefused { .. });
-    assert!(world.facts_since(leasehold::clock::Instant::default()).any(|f| refused(&f)));
+    assert!(world.facts_since(leasehold_core::clock::Instant::default()).any(|f| refused(&f)));
 }
 
 fn s12_provisional_and_back() {

@@ -1,7 +1,7 @@
 //! What people ask for by annotations of leases.
 
-use leasehold::desired::NodeState;
-use leasehold::lease::{Cause, Fact};
+use leasehold_core::desired::NodeState;
+use leasehold_core::election::{Cause, Fact};
 
 use super::{Run, millis, run_answered, runs, secs};
 use crate::world::World;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Run, millis, runs, secs};
 use crate::world::controls::{claim, on_claim, vip};
 use crate::world::{Trouble, World};
-use leasehold::lease::{Fact, Target, Write};
+use leasehold_core::election::{Fact, Target, Write};
 
 const ALL: [&str; 3] = ["a", "b", "c"];
 

@@ -16,8 +16,8 @@ fn cold(services: u8) -> World {
     world.add_services_with(
         1,
         services,
-        leasehold::desired::Detection::default(),
-        leasehold::desired::OnApiOutage::Hold,
+        leasehold_core::desired::Detection::default(),
+        leasehold_core::desired::OnApiOutage::Hold,
     );
     world.run(secs(1));
     assert!(world.store.claims.contains_key(&claim(1)));
@@ -125,7 +125,7 @@ fn the_only_node_waits_for_nobody() {
 /// Of those that left nothing is awaited, of those that are cordoned neither.
 fn a_node_that_has_left_or_takes_nothing_is_not_awaited() {
     let mut world = World::new(&["a", "b", "c"]);
-    world.set_state("c", leasehold::desired::NodeState::Draining);
+    world.set_state("c", leasehold_core::desired::NodeState::Draining);
     // Its speaker ends for good.
     for name in ["b", "a"] {
         world.leave(name);
@@ -155,8 +155,8 @@ fn an_established_node_waits_for_no_window() {
         world.add_services_with(
             1,
             8,
-            leasehold::desired::Detection::default(),
-            leasehold::desired::OnApiOutage::Hold,
+            leasehold_core::desired::Detection::default(),
+            leasehold_core::desired::OnApiOutage::Hold,
         );
         world.run(secs(6));
         world.assert_served();

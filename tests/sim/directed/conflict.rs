@@ -5,7 +5,7 @@ use pnet_base::MacAddr;
 use super::{Run, millis, runs, secs};
 use crate::world::World;
 use crate::world::controls::{claim, vip};
-use leasehold::lease::{Fact, Frame};
+use leasehold_core::election::{Fact, Frame};
 
 const STRANGER: MacAddr = MacAddr(2, 9, 9, 9, 9, 9);
 const ALL: [&str; 3] = ["a", "b", "c"];

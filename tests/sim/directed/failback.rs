@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::desired::{Failback, FailbackMode};
+use leasehold_core::desired::{Failback, FailbackMode};
 
 use super::{Run, run_answered, runs, secs};
 use crate::world::World;

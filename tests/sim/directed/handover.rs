@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::{Run, millis, runs, secs};
 use crate::world::controls::{claim, on_claim, vip};
 use crate::world::{Trouble, World};
-use leasehold::lease::Frame;
+use leasehold_core::election::Frame;
 
 const ALL: [&str; 3] = ["a", "b", "c"];
 

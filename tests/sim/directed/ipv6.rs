@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Run, longest_gap, millis, runs, secs};
 use crate::world::World;
 use crate::world::controls::claim;
-use leasehold::desired::{Detection, OnApiOutage};
+use leasehold_core::desired::{Detection, OnApiOutage};
 use leasehold_crds::lease::DefaultRoutes;
 
 const ALL: [&str; 3] = ["a", "b", "c"];

@@ -3,7 +3,7 @@
 use super::{Run, millis, runs, secs};
 use crate::world::World;
 use crate::world::controls::{claim, session, vip};
-use leasehold::lease::{Target, Write};
+use leasehold_core::election::{Target, Write};
 
 const ALL: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -88,7 +88,7 @@ fn old_owners_that_answer_are_told_until_they_know() {
     let since = world.now;
     world.run(secs(10));
     let asks = world.frames_since(since).filter(|(host, frame)| {
-        *host == "b" && matches!(frame, leasehold::lease::Frame::Ask(_, _))
+        *host == "b" && matches!(frame, leasehold_core::election::Frame::Ask(_, _))
     });
     assert!(asks.count() > 50);
     world.set_api_of("a", true);

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::clock::Instant;
+use leasehold_core::clock::Instant;
 
 use crate::world::World;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold::desired::{Failback, FailbackMode, NodeState, Silence};
+use leasehold_core::desired::{Failback, FailbackMode, NodeState, Silence};
 
 use super::{Run, millis, run_answered, runs, secs};
 use crate::world::World;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Run, millis, runs, secs};
 use crate::world::World;
 use crate::world::controls::{claim, vip};
-use leasehold::lease::{Fact, Frame, Target};
+use leasehold_core::election::{Fact, Frame, Target};
 
 const ALL: [&str; 3] = ["a", "b", "c"];
 /// How long two may have an address: at first, and when the old owner is asked less often.

@@ -5,8 +5,8 @@ use leasehold_crds::lease::SessionId;
 use super::{Run, millis, runs, secs};
 use crate::world::World;
 use crate::world::controls::{claim, session, vip};
-use leasehold::desired::{Detection, OnApiOutage};
-use leasehold::lease::{Fact, Target};
+use leasehold_core::desired::{Detection, OnApiOutage};
+use leasehold_core::election::{Fact, Target};
 
 const ALL: [&str; 3] = ["a", "b", "c"];
 

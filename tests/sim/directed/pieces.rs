@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::desired::NodeState;
-use leasehold::lease::{Frame, Write};
+use leasehold_core::desired::NodeState;
+use leasehold_core::election::{Frame, Write};
 use leasehold_crds::lease::Evidence;
 
 use super::{Run, millis, run_answered, runs, secs};
@@ -215,8 +215,8 @@ fn candidates_that_lose_their_link_are_waited_for_no_longer() {
             world.add_services_with(
                 number,
                 number,
-                leasehold::desired::Detection::default(),
-                leasehold::desired::OnApiOutage::Hold,
+                leasehold_core::desired::Detection::default(),
+                leasehold_core::desired::OnApiOutage::Hold,
             );
             world.run(secs(6));
             let owner = world.owner(number).unwrap();

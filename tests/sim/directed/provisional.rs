@@ -3,7 +3,7 @@
 use super::{Run, longest_gap, millis, run_answered, runs, secs};
 use crate::world::World;
 use crate::world::controls::vip;
-use leasehold::lease::{Fact, Frame};
+use leasehold_core::election::{Fact, Frame};
 
 const ALL: [&str; 3] = ["a", "b", "c"];
 

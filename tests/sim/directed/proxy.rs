@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use leasehold::desired::Proxied;
-use leasehold::lease::Fact;
+use leasehold_core::desired::Proxied;
+use leasehold_core::election::Fact;
 
 use super::{Run, millis, run_answered, runs, secs};
 use crate::world::World;
@@ -128,10 +128,10 @@ fn where_the_policy_says_so_nothing_waits_for_rules_nor_leaves_a_silent_kube_pro
             number,
             vip(number),
             crate::world::controls::lease_only(),
-            leasehold::desired::OnApiOutage::Hold,
+            leasehold_core::desired::OnApiOutage::Hold,
         );
-        let by = leasehold::desired::ServiceProxy::None;
-        let asked = leasehold::desired::DesiredClaim {
+        let by = leasehold_core::desired::ServiceProxy::None;
+        let asked = leasehold_core::desired::DesiredClaim {
             proxied: Proxied { by, ..Proxied::default() },
             ..asked
         };

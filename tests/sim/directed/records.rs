@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold::lease::Target;
+use leasehold_core::election::Target;
 
 use super::{Run, millis, run_answered, runs, secs};
 use crate::world::controls::{claim, vip};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{Run, millis, runs, secs};
 use crate::world::controls::{on_session, session};
 use crate::world::{Trouble, World};
-use leasehold::desired::{Detection, OnApiOutage};
-use leasehold::lease::{Fact, Write};
+use leasehold_core::desired::{Detection, OnApiOutage};
+use leasehold_core::election::{Fact, Write};
 
 const ALL: [&str; 3] = ["a", "b", "c"];
 

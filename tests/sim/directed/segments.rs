@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::desired::{Detection, OnApiOutage};
-use leasehold::lease::Fact;
+use leasehold_core::desired::{Detection, OnApiOutage};
+use leasehold_core::election::Fact;
 use leasehold_crds::lease::{DefaultRoutes, Detours};
 
 use super::{Run, run_answered, runs, secs};

@@ -5,7 +5,7 @@ use leasehold_crds::lease::Incarnation;
 use super::{Run, millis, runs, secs};
 use crate::world::controls::{on_session, session, vip};
 use crate::world::{Committed, Trouble, World};
-use leasehold::lease::{Fact, Target, Write};
+use leasehold_core::election::{Fact, Target, Write};
 
 const ALL: [&str; 3] = ["a", "b", "c"];
 
@@ -211,7 +211,7 @@ fn a_refused_renewal_waits_for_its_time_also_when_the_interfaces_changed() {
         host.nics[0].address = "10.0.254.1".parse().unwrap();
         let links = host.interfaces();
         let since = world.now;
-        world.feed(world.hosts.id("a"), leasehold::lease::Event::Interfaces(links));
+        world.feed(world.hosts.id("a"), leasehold_core::election::Event::Interfaces(links));
         world.run(secs(3));
         let failed = |(host, fact): &(&str, &Fact)| {
             *host == "a" && matches!(fact, Fact::RenewalFailed { .. })

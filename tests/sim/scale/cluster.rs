@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use leasehold::desired::{Desired, NodeState};
-use leasehold::lease::{Interface, KernelAddress, KernelView, Serving};
+use leasehold_core::desired::{Desired, NodeState};
+use leasehold_core::election::{Interface, KernelAddress, KernelView, Serving};
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{
     Claim, DefaultRoutes, Detours, Incarnation, LeaseName, Session, SessionId, SessionInterface,

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::ensure;
-use leasehold::lease::weight;
+use leasehold_core::election::weight;
 use serde::{Deserialize, Serialize};
 
 pub use cluster::{Cluster, obedient};

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold::clock::Instant;
-use leasehold::detect::detector::Question;
-use leasehold::lease::{
+use leasehold_core::clock::Instant;
+use leasehold_core::detect::question::Question;
+use leasehold_core::election::{
     Action, Config, Election, Event, Frame, HeldClaim, KernelAddress, KernelView, Orphan,
     OwnRecord, RequestId, Serving, Target, Write, rank,
 };

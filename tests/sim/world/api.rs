@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::clock::Instant;
-use leasehold::lease::{Answer, Event, RequestId, Target, Write};
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{Answer, Event, RequestId, Target, Write};
 
 use super::host::{Kind, Waiting};
 use super::{Committed, Happening, Item, LATENCY, News, TIMEOUT, Work, World, slot};

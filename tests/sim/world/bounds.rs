@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::desired::OnApiOutage;
+use leasehold_core::desired::OnApiOutage;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfaceName, NodeName};
 

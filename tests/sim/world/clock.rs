@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::clock::Instant;
+use leasehold_core::clock::Instant;
 
 /// The clock of a node: it runs fast or slow, and stands still while the node is paused.
 #[derive(Clone, Copy, Debug)]

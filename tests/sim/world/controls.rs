@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::clock::Instant;
-use leasehold::desired::{
+use leasehold_core::clock::Instant;
+use leasehold_core::desired::{
     Announcements, Desired, DesiredClaim, Detection, Failback, NodeState, OnApiOutage, Proxied,
 };
-use leasehold::lease::{Event, Follower, Target, Write};
+use leasehold_core::election::{Event, Follower, Target, Write};
 use leasehold_crds::lease::{Claim, LeaseName, Session};
 use leasehold_crds::names::NodeName;
 use pnet_base::MacAddr;

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use leasehold::announce::layer2::schedule::Schedule;
-use leasehold::clock::Instant;
-use leasehold::lease::{Config, Election, Event, Interface, OwnRecord, RequestId, RulesWatch};
 use leasehold::net::rtnl::links::{Link, LinkAddress, Links};
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{
+    Config, Election, Event, Interface, OwnRecord, RequestId, RulesWatch,
+};
 use leasehold_crds::lease::{DefaultRoutes, Detours, Incarnation};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use leasehold::announce::address::plan::{Kernel as Seen, Lifetime, Ours, Refusal, plan, view};
-use leasehold::clock::Instant;
-use leasehold::lease::{KernelView, Serving};
 use leasehold::net::rtnl::addresses::AddressChange;
 use leasehold::net::rtnl::links::Links;
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{KernelView, Serving};
 
 /// How often what could not be done is tried again.
 const RETRY: Duration = Duration::from_secs(1);

@@ -21,8 +21,8 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::clock::Instant;
-use leasehold::lease::{Target, Write};
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{Target, Write};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::outage::Outage;

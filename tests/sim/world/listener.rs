@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::clock::Instant;
-use leasehold::detect::detector::{Detector, Question, Witnesses};
-use leasehold::lease::{Voices, Watchlist};
+use leasehold_core::clock::Instant;
+use leasehold_core::detect::detector::Detector;
+use leasehold_core::detect::question::{Question, Witnesses};
+use leasehold_core::election::{Voices, Watchlist};
 use leasehold_crds::lease::SessionId;
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;

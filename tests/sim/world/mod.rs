@@ -25,9 +25,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::clock::Instant;
-use leasehold::desired::Desired;
-use leasehold::lease::{Action, Answer, Event, Fact, Frame, RequestId, Serving, Target, Write};
+use leasehold_core::clock::Instant;
+use leasehold_core::desired::Desired;
+use leasehold_core::election::{
+    Action, Answer, Event, Fact, Frame, RequestId, Serving, Target, Write,
+};
 use leasehold_crds::lease::LeaseName;
 use pnet_base::MacAddr;
 
@@ -151,7 +153,7 @@ pub(crate) struct World {
     pub(crate) laws: Laws,
     pub(crate) spells: Spells,
     agenda: Agenda<Box<Item>>,
-    questions: Vec<leasehold::detect::detector::Question>,
+    questions: Vec<leasehold_core::detect::question::Question>,
 }
 
 impl World {

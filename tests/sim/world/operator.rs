@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::clock::Instant;
-use leasehold::lease::{Change, Target, Write};
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{Change, Target, Write};
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{Claim, LeaseName};
 

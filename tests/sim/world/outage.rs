@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::clock::Instant;
-use leasehold::desired::{DesiredClaim, OnApiOutage};
+use leasehold_core::clock::Instant;
+use leasehold_core::desired::{DesiredClaim, OnApiOutage};
 use leasehold_crds::lease::{Claim, LeaseName};
 
 use super::World;

@@ -1,7 +1,7 @@
 //! The kube-proxies of the hosts.
 
-use leasehold::clock::Instant;
-use leasehold::lease::{Event, ProxyHealth, ProxyView, Rules, RulesWatch};
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{Event, ProxyHealth, ProxyView, Rules, RulesWatch};
 
 use super::{Happening, WIRE, World};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::clock::Instant;
-use leasehold::lease::{Fact, Frame, Write};
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{Fact, Frame, Write};
 
 use super::controls::{session, vip};
 use super::laws::broken;

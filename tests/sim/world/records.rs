@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use leasehold::desired::{Desired, DesiredClaim, Lists, Record, governed};
-use leasehold::lease::Event;
+use leasehold_core::desired::{Desired, DesiredClaim, Lists, Record, governed};
+use leasehold_core::election::Event;
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
 

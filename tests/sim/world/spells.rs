@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::clock::Instant;
+use leasehold_core::clock::Instant;
 
 use super::{ROUTER, World};
 

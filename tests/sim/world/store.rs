@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use leasehold::lease::{Answer, Change, Event, Target, Write};
+use leasehold_core::election::{Answer, Change, Event, Target, Write};
 use leasehold_crds::lease::{Claim, LeaseName, Record, Session, SessionId, Stored, new_lease};
 
 #[derive(Clone, Debug, Default)]

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::detect::detector::Question;
-use leasehold::lease::{Event, Frame, Heard, HeardFrame};
 use leasehold::net::wire::Transmit;
+use leasehold_core::detect::question::Question;
+use leasehold_core::election::{Event, Frame, Heard, HeardFrame};
 use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use leasehold::lease::{Action, Answer, Event, Follower, Write};
+use leasehold_core::election::{Action, Answer, Event, Follower, Write};
 use leasehold_crds::lease::{Claim, Session, Stored};
 
 use super::World;

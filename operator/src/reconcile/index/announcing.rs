@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use leasehold::desired::ServiceFacts;
-use leasehold::explain::{self, View, nobody};
+use leasehold_core::desired::ServiceFacts;
+use leasehold_core::explain::{self, View, nobody};
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{LeaseName, Stored};
 use leasehold_crds::names::NodeName;

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
-use leasehold::desired::Slice;
+use leasehold_core::desired::Slice;
 use leasehold_crds::IPAddressPool;
 use leasehold_crds::lease::LeaseName;
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::lease::{Carried, carries, has_subnet_of};
+use leasehold_core::election::{Carried, carries, has_subnet_of};
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::policy::{Governance, Spread};

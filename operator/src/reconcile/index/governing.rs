@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold::desired::NodeObject;
+use leasehold_core::desired::NodeObject;
 use leasehold_crds::policy::{
     AnnouncementMode, AnnouncementPolicySpec, Governance, Policies, Policy, PoolLabels,
 };

@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
-use leasehold::desired::Slice;
+use leasehold_core::desired::Slice;
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfaceName, NodeName};

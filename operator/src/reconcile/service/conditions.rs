@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use leasehold::explain::{self, OTHER_WRITER};
+use leasehold_core::explain::{self, OTHER_WRITER};
 use leasehold_crds::event::Reason;
 
 use leasehold_crds::addresses::AddressSet;

@@ -1,0 +1,4 @@
+//! outage.
+
+pub(in crate::election) mod provisional;
+pub(in crate::election) mod state;

@@ -1,0 +1,3 @@
+//! The state of the room, without behavior that concerns other rooms.
+
+pub(in crate::election) mod turn;

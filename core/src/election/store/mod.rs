@@ -1,0 +1,3 @@
+//! store.
+
+pub(in crate::election) mod cache;

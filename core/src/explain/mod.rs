@@ -1,0 +1,37 @@
+//! Explanations of ownership, as a pure function of the cluster's objects.
+//!
+//! ```text
+//! Objects ──► World ──► View ──► explain()   one Service: policy, owner, each node's verdict
+//!  as listed   facts     rules └► simulate()  the owners after nodes die
+//! ```
+//!
+//! It decides nothing and has no rules of its own: [`desired`](crate::desired) says which nodes may hold a claim,
+//! [`election`](crate::election) which of them takes it.
+//!
+//! | module | what |
+//! |---|---|
+//! | `world` | the objects of a cluster, parsed |
+//! | `view` | what follows from them: owners, candidates, rankings |
+//! | `story` | one Service, explained |
+//! | `verdict` | owner, candidate, or the obstacle |
+//! | `words` | obstacles, and lists of them, in words |
+//! | `nobody` | why a claim has no owner, in one sentence |
+//! | `simulate` | the failure of nodes |
+
+mod nobody;
+mod simulate;
+mod story;
+#[cfg(test)]
+mod tests;
+mod verdict;
+mod view;
+mod words;
+mod world;
+
+pub use nobody::nobody;
+pub use simulate::{Load, Move, Simulation, simulate};
+pub use story::{ClaimStory, Governed, NodeStory, Ownership, State, Story, explain, outline};
+pub use verdict::Verdict;
+pub use view::{Obstacle, View};
+pub use words::{answer, first_of, keeps, no_answer, obstacle, state_of, unanswered, unreadable};
+pub use world::{ClaimRow, OTHER_WRITER, Objects, ServiceRow, SessionRow, World};

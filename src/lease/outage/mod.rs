@@ -1,4 +1,0 @@
-//! outage.
-
-pub(in crate::lease) mod provisional;
-pub(in crate::lease) mod state;

@@ -1,5 +1,0 @@
-//! placement.
-
-pub(in crate::lease) mod eligibility;
-pub(in crate::lease) mod interface;
-pub(in crate::lease) mod rank;

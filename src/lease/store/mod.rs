@@ -1,3 +1,0 @@
-//! store.
-
-pub(in crate::lease) mod cache;
