@@ -29,7 +29,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 pub use claim::{Claim, Successor};
 pub use id::{Incarnation, LeaseName, SessionId};
 pub use interface::{DefaultRoutes, Detours, SessionInterface};
-pub use session::{Evidence, Session, Silenced};
+pub use session::{EvidenceKind, Session, Silenced};
 
 use crate::names::NodeName;
 
@@ -323,7 +323,10 @@ mod tests {
                 ("2001:db8::1".parse().unwrap(), "02:00:00:00:00:04".parse().unwrap()),
             ],
             unanswering: ["node-2".parse().unwrap(), "node-3".parse().unwrap()].into(),
-            silence: Some(Silenced { evidence: Evidence::Wire, lasted: Duration::from_millis(83) }),
+            silence: Some(Silenced {
+                evidence: EvidenceKind::Wire,
+                lasted: Duration::from_millis(83),
+            }),
             cause: "restarting".to_owned(),
         }
     }

@@ -238,6 +238,25 @@ pub enum AnnouncementMode {
     None,
 }
 
+impl AnnouncementMode {
+    /// The number of nodes that announce an address in this mode. The election knows no more of a mode.
+    pub const fn holders(self) -> Holders {
+        match self {
+            Self::Layer2 => Holders::One,
+            Self::None => Holders::None,
+        }
+    }
+}
+
+/// The number of nodes that announce an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holders {
+    /// No node.
+    None,
+    /// One node, which owns the claim.
+    One,
+}
+
 impl Default for AnnouncementPolicySpec {
     fn default() -> Self {
         Self {

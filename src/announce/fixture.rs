@@ -6,7 +6,7 @@ use pnet_base::MacAddr;
 
 use crate::net::rtnl::links::{Link, Links};
 use leasehold_core::clock::Instant;
-use leasehold_core::election::ServedVip;
+use leasehold_core::election::{Announcement, Attachment, ServedVip};
 
 /// Links with carrier and without addresses.
 pub(super) fn links(links: &[(u32, &str)]) -> Links {
@@ -32,9 +32,9 @@ pub(super) fn links(links: &[(u32, &str)]) -> Links {
 pub(super) fn served(interface: &str, until: Instant) -> ServedVip {
     ServedVip {
         claim: "default.web".parse().unwrap(),
-        interface: interface.parse().unwrap(),
+        attachment: Attachment::OnLink { interface: interface.parse().unwrap() },
         until,
         ownership: 1,
-        announced: Some(Announcements::default()),
+        announcement: Announcement::Layer2(Announcements::default()),
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
 use leasehold_crds::event::{Component, Reason};
-use leasehold_crds::lease::{Evidence, LeaseName};
+use leasehold_crds::lease::{EvidenceKind, LeaseName};
 use leasehold_crds::names::NodeName;
 use tokio::sync::mpsc;
 
@@ -233,8 +233,8 @@ fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Not
         }
         Fact::Fenced { owner, silence } => {
             let sign = match silence.evidence {
-                Evidence::Wire => "its addresses did not answer ARP or Neighbor Solicitations",
-                Evidence::Lease => "its session was not renewed",
+                EvidenceKind::Wire => "its addresses did not answer ARP or Neighbor Solicitations",
+                EvidenceKind::Lease => "its session was not renewed",
             };
             let note = format!(
                 "{here} fenced this node, and other nodes take its addresses: {sign} for {:.3} s. \
@@ -428,7 +428,7 @@ pub(super) mod tests {
                 Fact::Fenced {
                     owner: OwnerId { node: "node-2".parse().unwrap(), session: 17 },
                     silence: Silenced {
-                        evidence: Evidence::Wire,
+                        evidence: EvidenceKind::Wire,
                         lasted: Duration::from_millis(83),
                     },
                 },

@@ -6,7 +6,7 @@ mod samples;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use leasehold_crds::lease::Evidence;
+use leasehold_crds::lease::EvidenceKind;
 use leasehold_crds::names::InterfaceName;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -415,8 +415,8 @@ impl Metrics {
             }
             Fact::Fenced { silence, .. } => {
                 let evidence = match silence.evidence {
-                    Evidence::Wire => "wire",
-                    Evidence::Lease => "lease",
+                    EvidenceKind::Wire => "wire",
+                    EvidenceKind::Lease => "lease",
                 };
                 self.fenced.get_or_create(&ByEvidence { evidence }).inc();
                 return;
@@ -605,7 +605,7 @@ mod tests {
             (
                 Fact::Fenced {
                     owner: owner(),
-                    silence: Silenced { evidence: Evidence::Lease, lasted: after },
+                    silence: Silenced { evidence: EvidenceKind::Lease, lasted: after },
                 },
                 "fenced_total{evidence=\"lease\"} 1",
             ),

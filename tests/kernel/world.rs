@@ -18,7 +18,7 @@ use leasehold::net::hearing::Attention;
 use leasehold::net::rtnl::mark::Mark;
 use leasehold_core::clock::Instant;
 use leasehold_core::desired::Announcements;
-use leasehold_core::election::{KernelView, ServedVip, Serving};
+use leasehold_core::election::{self, Attachment, KernelView, ServedVip, Serving};
 use leasehold_crds::names::InterfaceName;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::sync::watch;
@@ -330,10 +330,10 @@ pub fn interface(name: &str) -> InterfaceName {
 fn served(interface: &InterfaceName, until: Instant) -> ServedVip {
     ServedVip {
         claim: "default.web".parse().expect("a valid lease name"),
-        interface: interface.clone(),
+        attachment: Attachment::OnLink { interface: interface.clone() },
         until,
         ownership: 1,
-        announced: Some(Announcements::default()),
+        announcement: election::Announcement::Layer2(Announcements::default()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfacePattern, NodeName};
-use leasehold_crds::policy::{AnnouncementMode, Governance, Policies, Policy, PolicyError};
+use leasehold_crds::policy::{Governance, Holders, Policies, Policy, PolicyError};
 
 use super::endpoints::Endpoints;
 use super::proxied::Proxied;
@@ -171,7 +171,7 @@ impl Allowed<'_> {
         let policy = governance.policy();
         let held = matches!(governance, Governance::Unreadable(_));
         let silent = matches!(governance, Governance::None)
-            || !held && policy.is_some_and(|policy| policy.mode == AnnouncementMode::None);
+            || !held && policy.is_some_and(|policy| policy.mode.holders() == Holders::None);
         DesiredClaim {
             services: vec![name.to_owned()],
             addresses,

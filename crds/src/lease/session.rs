@@ -66,7 +66,7 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silenced {
     /// The sign that was missing.
-    pub evidence: Evidence,
+    pub evidence: EvidenceKind,
     /// The time without it when the fence was sent: from the first poll without an answer, or from the last
     /// renewal.
     pub lasted: Duration,
@@ -74,7 +74,7 @@ pub struct Silenced {
 
 /// A sign of life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evidence {
+pub enum EvidenceKind {
     /// Answers to ARP requests and Neighbor Solicitations.
     Wire,
     /// Renewals of the session.
@@ -84,8 +84,8 @@ pub enum Evidence {
 impl fmt::Display for Silenced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let evidence = match self.evidence {
-            Evidence::Wire => "wire",
-            Evidence::Lease => "lease",
+            EvidenceKind::Wire => "wire",
+            EvidenceKind::Lease => "lease",
         };
         write!(f, "{evidence} {}", millis(self.lasted))
     }
@@ -97,8 +97,8 @@ impl FromStr for Silenced {
     fn from_str(text: &str) -> Result<Self, ()> {
         let (evidence, lasted) = text.split_once(' ').ok_or(())?;
         let evidence = match evidence {
-            "wire" => Evidence::Wire,
-            "lease" => Evidence::Lease,
+            "wire" => EvidenceKind::Wire,
+            "lease" => EvidenceKind::Lease,
             _ => return Err(()),
         };
         Ok(Self { evidence, lasted: read_millis(lasted).ok_or(())? })

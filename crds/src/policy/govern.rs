@@ -8,7 +8,7 @@ use kube::core::{Selector, SelectorExt};
 
 use super::{
     AnnouncementMode, AnnouncementPolicy, Announcements, Detection, DetectionError, Failback,
-    HostProtection, OnApiOutage, ServiceProxy, Spread,
+    Holders, HostProtection, OnApiOutage, ServiceProxy, Spread,
 };
 use crate::names::InterfacePattern;
 use crate::selector::{self, SelectorError};
@@ -267,7 +267,7 @@ impl Policy {
 
     /// Whether a node with these labels may announce under the policy.
     pub fn allows_node(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.mode == AnnouncementMode::Layer2 && any(&self.nodes, labels)
+        self.mode.holders() != Holders::None && any(&self.nodes, labels)
     }
 }
 

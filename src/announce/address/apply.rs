@@ -169,7 +169,8 @@ impl Applier {
                 *known = seen;
                 modified
             });
-            let carrying = serving.vips.values().map(|vip| &vip.interface).collect();
+            let carrying =
+                serving.vips.values().filter_map(|vip| vip.attachment.interface()).collect();
             self.confinement.confine(&links, &carrying).await;
             let held = self.gate.hold(now, &mut plan.ops);
             if plan.ops.is_empty() {

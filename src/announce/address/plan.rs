@@ -20,7 +20,7 @@ use crate::net::rtnl::addresses::{AddressChange, Place};
 use crate::net::rtnl::links::Links;
 use crate::net::rtnl::row::AddressRow;
 use leasehold_core::clock::Instant;
-use leasehold_core::election::{KernelAddress, KernelView, ServedVip, Serving};
+use leasehold_core::election::{Attachment, KernelAddress, KernelView, ServedVip, Serving};
 
 /// A lifetime is renewed once it ends this long before it should: a shorter difference cannot
 /// always be mended in whole seconds.
@@ -135,7 +135,7 @@ pub fn plan(
             Some(vip) => match served_at(place.1, vip, links) {
                 // Make before break: the old one goes when the new one is seen.
                 Some(right) => right != place && kernel.ours.contains_key(&right),
-                None => false,
+                None => vip.attachment == Attachment::None,
             },
         };
         if delete && may_try(place.1) {
@@ -192,7 +192,8 @@ pub fn view(
     let names = names(links);
     for (&(index, ip), ours) in &kernel.ours {
         let Some(&name) = names.get(&index) else { continue };
-        let served_here = serving.vips.get(&ip).is_some_and(|vip| vip.interface == *name);
+        let served_here =
+            serving.vips.get(&ip).is_some_and(|vip| vip.attachment.interface() == Some(name));
         // While it moves, the place where it should be counts.
         if served_here || !view.ours.contains_key(&ip) {
             let until = ours.lifetime.earliest;
@@ -205,8 +206,9 @@ pub fn view(
         if let Some(interface) = foreign.get(&ip) {
             view.foreign.insert(ip, (*interface).clone());
         }
-        if links.get(&vip.interface).is_none() {
-            view.refused.insert(ip, format!("there is no interface {}", vip.interface));
+        if let Some(interface) = vip.attachment.interface().filter(|name| links.get(name).is_none())
+        {
+            view.refused.insert(ip, format!("there is no interface {interface}"));
         } else if let Some(refusal) = refused.get(&ip) {
             view.refused.insert(ip, refusal.reason.clone());
         }
@@ -224,7 +226,7 @@ pub fn exposing(serving: &Serving, links: &Links, kernel: &Kernel) -> BTreeSet<I
 }
 
 fn served_at(ip: IpAddr, vip: &ServedVip, links: &Links) -> Option<Place> {
-    links.get(&vip.interface).map(|link| (link.index, ip))
+    links.get(vip.attachment.interface()?).map(|link| (link.index, ip))
 }
 
 /// The addresses without our mark, each with the first link that has it.
@@ -323,6 +325,17 @@ mod tests {
 
     fn delete(index: u32, ip: IpAddr) -> AddressChange {
         AddressChange::Delete { place: (index, ip) }
+    }
+
+    #[test]
+    fn an_address_that_no_interface_is_to_carry_leaves_the_one_that_does() {
+        let mut serving = serving(true, &[(vip(1), "eth0", 5.0), (vip(2), "eth0", 5.0)]);
+        serving.vips.get_mut(&vip(1)).unwrap().attachment = Attachment::None;
+        let kernel = kernel(&[((ETH0, vip(1)), ours(5.0))], &[]);
+        let plan = plan(seconds(1.0), &serving, &links(), &kernel, &BTreeMap::new());
+        assert_eq!(plan.ops, [delete(ETH0, vip(1)), add(ETH0, vip(2), 4)]);
+        let view = view((1, 1), &serving, &links(), &kernel, &BTreeMap::new());
+        assert!(view.refused.is_empty(), "{:?}", view.refused);
     }
 
     #[test]
@@ -634,7 +647,9 @@ mod tests {
             }
             // What should be there is, and for as long as whole seconds allow.
             for (ip, vip) in &serving.vips {
-                let Some(link) = links.get(&vip.interface) else { continue };
+                let Some(link) = vip.attachment.interface().and_then(|name| links.get(name)) else {
+                    continue;
+                };
                 let foreign = foreign(&kernel, &links).contains_key(ip);
                 match kernel.ours.get(&(link.index, *ip)) {
                     Some(ours) if vip.until >= now + SHORT_BY => {

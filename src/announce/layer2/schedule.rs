@@ -18,7 +18,7 @@ use pnet_base::MacAddr;
 use crate::net::rtnl::links::{Link, Links};
 use leasehold_core::clock::Instant;
 use leasehold_core::desired::Announcements;
-use leasehold_core::election::{KernelView, ServedVip, Serving};
+use leasehold_core::election::{Announcement, KernelView, ServedVip, Serving};
 
 /// The repetitions of a burst, each counted from the one before: at 0.1, 0.5, 1 and 2 s, then each second.
 const BURST: [Duration; 4] = [
@@ -74,9 +74,9 @@ impl Schedule {
             .filter_map(|(ip, vip)| {
                 while ours.next_if(|(other, _)| *other < ip).is_some() {}
                 let (_, address) = ours.next_if(|(other, _)| *other == ip)?;
-                let announcements = vip.announced?;
-                let link = links.get(&vip.interface)?;
-                let here = address.interface == vip.interface;
+                let Announcement::Layer2(announcements) = vip.announcement else { return None };
+                let link = links.get(vip.attachment.interface()?)?;
+                let here = address.interface == link.name;
                 here.then_some(Announced { ip: *ip, vip, announcements, link })
             })
             .peekable();
@@ -90,7 +90,7 @@ impl Schedule {
                 first.remove(ip);
                 return false;
             };
-            if entry.ownership != found.vip.ownership || entry.interface != found.vip.interface {
+            if entry.ownership != found.vip.ownership || entry.interface != found.link.name {
                 times.remove(&(entry.due, *ip));
                 new.push(found);
                 return false;
@@ -112,7 +112,7 @@ impl Schedule {
         for Announced { ip, vip, announcements, link } in new.into_iter().chain(announced) {
             let due = now + pause(ip, announcements, 0);
             let entry = Entry {
-                interface: vip.interface.clone(),
+                interface: link.name.clone(),
                 ownership: vip.ownership,
                 mac: link.mac,
                 carrier: link.carrier,
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
     use crate::announce::fixture::{links, served};
-    use leasehold_core::election::KernelAddress;
+    use leasehold_core::election::{Attachment, KernelAddress};
 
     fn vip(last: u8) -> IpAddr {
         Ipv4Addr::new(192, 0, 2, last).into()
@@ -276,7 +276,7 @@ mod tests {
             let mut schedule = Schedule::default();
             let mut world = World::new(1);
             let announcements = Announcements { burst, refresh_interval: seconds(refresh) };
-            world.served().announced = Some(announcements);
+            world.served().announcement = Announcement::Layer2(announcements);
             world.tell(&mut schedule, 0);
             let announced = times(&mut schedule, 0, 24_000);
             let announced: Vec<_> = announced.iter().map(|at| at / 1000).collect();
@@ -291,19 +291,21 @@ mod tests {
         world.tell(&mut schedule, 0);
         assert_eq!(times(&mut schedule, 0, 10_000).len(), 5);
         let announcements = Announcements { burst: 5, refresh_interval: seconds(10) };
-        world.served().announced = Some(announcements);
+        world.served().announcement = Announcement::Layer2(announcements);
         world.tell(&mut schedule, 10_000);
         assert_eq!(times(&mut schedule, 10_000, 22_000).len(), 1);
     }
 
     #[test]
     fn only_what_the_kernel_has_and_is_to_be_announced() {
-        let changes: [(&str, Change); 5] = [
+        let changes: [(&str, Change); 6] = [
             ("not in the kernel", |world| world.kernel.ours.clear()),
             ("not served", |world| world.serving.vips.clear()),
-            ("silent", |world| world.served().announced = None),
+            ("silent", |world| world.served().announcement = Announcement::Silent),
+            ("on no interface", |world| world.served().attachment = Attachment::None),
             ("still on another interface", |world| {
-                world.served().interface = "eth1".parse().unwrap();
+                world.served().attachment =
+                    Attachment::OnLink { interface: "eth1".parse().unwrap() };
             }),
             ("the link is gone", |world| world.links.0.clear()),
         ];

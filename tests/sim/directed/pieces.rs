@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::desired::NodeState;
 use leasehold_core::election::{Frame, Write};
-use leasehold_crds::lease::Evidence;
+use leasehold_crds::lease::EvidenceKind;
 
 use super::{Run, millis, run_answered, runs, secs};
 use crate::world::controls::{on_claim, on_session, session, vip};
@@ -105,7 +105,7 @@ fn an_owner_that_dies_between_its_two_writes_is_heard_to_be_silent() {
             let fences = world.fences("a", since);
             assert!(fences.iter().any(|it| {
                 let Write::Session(change) = &it.write else { return false };
-                change.record.silence.is_some_and(|it| it.evidence == Evidence::Wire)
+                change.record.silence.is_some_and(|it| it.evidence == EvidenceKind::Wire)
             }));
         }
     }

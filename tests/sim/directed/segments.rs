@@ -114,7 +114,7 @@ fn name(world: &mut World, interfaces: &[&str]) {
 fn carrying(world: &World) -> String {
     let owner = world.owner_of(OFF).unwrap();
     let serving = world.hosts[owner.as_str()].core.as_ref().unwrap().serving();
-    serving.vips[&OFF].interface.to_string()
+    serving.vips[&OFF].attachment.interface().unwrap().to_string()
 }
 
 fn transitions(world: &World) -> i32 {

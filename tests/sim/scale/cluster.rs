@@ -191,8 +191,9 @@ impl Cluster {
 
 /// What a kernel says that did all it was told.
 pub fn obedient(serving: &Serving) -> KernelView {
-    let ours = serving.vips.iter().map(|(ip, vip)| {
-        (*ip, KernelAddress { interface: vip.interface.clone(), until: vip.until })
+    let ours = serving.vips.iter().filter_map(|(ip, vip)| {
+        let interface = vip.attachment.interface()?.clone();
+        Some((*ip, KernelAddress { interface, until: vip.until }))
     });
     KernelView {
         applied: serving.generation,

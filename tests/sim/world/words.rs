@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use leasehold_core::election::{Action, Answer, Event, Follower, Write};
+use leasehold_core::election::{Action, Announcement, Answer, Event, Follower, Write};
 use leasehold_crds::lease::{Claim, Session, Stored};
 
 use super::World;
@@ -167,7 +167,8 @@ impl World {
             Action::Serve(serving) => {
                 let now = self.hosts[id].clock.at(self.now);
                 let vips = serving.vips.iter().map(|(ip, vip)| {
-                    let quiet = if vip.announced.is_some() { "" } else { " quietly" };
+                    let quiet =
+                        if vip.announcement != Announcement::Silent { "" } else { " quietly" };
                     let left = vip.until.saturating_since(now).as_secs_f64();
                     format!("{ip} for {left:.2}s{quiet}")
                 });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_crds::lease::{Evidence, LeaseName, Silenced};
+use leasehold_crds::lease::{EvidenceKind, LeaseName, Silenced};
 
 use crate::clock::Instant;
 use crate::election::claim::Claims;
@@ -28,11 +28,13 @@ impl Claims {
             stored.uid == last.session.uid && stored.record.transitions > last.session.transitions
         });
         match ended.and_then(|session| session.record.silence) {
-            Some(Silenced { evidence: Evidence::Wire, lasted }) => {
+            Some(Silenced { evidence: EvidenceKind::Wire, lasted }) => {
                 let own = cx.voices().first_of(&last.node, &last.session);
                 (Cause::Silence, own.unwrap_or(now - lasted))
             }
-            Some(Silenced { evidence: Evidence::Lease, lasted }) => (Cause::Expiry, now - lasted),
+            Some(Silenced { evidence: EvidenceKind::Lease, lasted }) => {
+                (Cause::Expiry, now - lasted)
+            }
             None if self.edited_owner(cx, name).is_some() => (Cause::Edit, now),
             None => (Cause::Release, now),
         }

@@ -5,6 +5,7 @@ pub(in crate::election) mod candidates;
 mod changes;
 pub(in crate::election) mod eligibility;
 pub(in crate::election) mod facts;
+pub(in crate::election) mod fence;
 pub(in crate::election) mod kernel;
 pub(in crate::election) mod links;
 pub(in crate::election) mod manual;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_crds::lease::{Session, Silenced, Stored};
+use leasehold_crds::lease::Session;
 use leasehold_crds::names::NodeName;
 
 use crate::election::context::Context;
@@ -12,9 +12,6 @@ use crate::election::io::config::Config;
 /// session, and so the same for all: those that rank by what each alone has seen would wait for each other.
 pub const UNSTEADY: u32 = 3;
 
-/// More is not counted.
-pub(in crate::election) const MOST_FENCES: u32 = UNSTEADY * 2;
-
 /// The longest duration that is believed: a lease edited to a larger one would never end.
 pub(in crate::election) const LONGEST: Duration = Duration::from_secs(300);
 
@@ -22,26 +19,6 @@ pub(in crate::election) const LONGEST: Duration = Duration::from_secs(300);
 pub(in crate::election) fn duration(session: &Session, config: &Config) -> Duration {
     let seconds = u64::try_from(session.duration_seconds).unwrap_or(0);
     Duration::from_secs(seconds).clamp(config.lease_duration, LONGEST.max(config.lease_duration))
-}
-
-/// What the cause of a fence says.
-pub(in crate::election) const FENCED_BY: &str = "fenced by";
-
-/// The record that ends a session: with it all its claims are orphans, for good.
-pub(in crate::election) fn fenced(
-    stored: &Stored<Session>,
-    silence: Silenced,
-    cause: String,
-) -> Session {
-    Session {
-        holder: None,
-        transitions: stored.record.transitions.saturating_add(1),
-        restarting: false,
-        fences: stored.record.fences.saturating_add(1).min(MOST_FENCES),
-        silence: Some(silence),
-        cause,
-        ..stored.record.clone()
-    }
 }
 
 impl Context {

@@ -30,15 +30,46 @@ pub struct Serving {
 pub struct ServedVip {
     /// The claim under which it is served.
     pub claim: LeaseName,
-    /// The interface that carries it.
-    pub interface: InterfaceName,
+    /// The place of the address on this node.
+    pub attachment: Attachment,
     /// The end of its kernel lifetime; moves on with each answered renewal. The kernel is told whole
     /// seconds, rounded down when it is told: it counts to up to 1 s before this, never beyond.
     pub until: Instant,
     /// Differs for each time that this node became the owner: a new burst of announcements is due.
     pub ownership: u64,
-    /// How often it is announced; none: an old owner whose successor announces only answers.
-    pub announced: Option<Announcements>,
+    /// The way in which it is announced.
+    pub announcement: Announcement,
+}
+
+/// The place of a served address on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attachment {
+    /// An interface carries it, with a kernel lifetime, and answers ARP and Neighbor Solicitations for it.
+    OnLink {
+        /// The interface.
+        interface: InterfaceName,
+    },
+    /// No interface carries it: packets for it are routed to this node.
+    None,
+}
+
+impl Attachment {
+    /// The interface that carries it, if any does.
+    pub const fn interface(&self) -> Option<&InterfaceName> {
+        match self {
+            Self::OnLink { interface } => Some(interface),
+            Self::None => None,
+        }
+    }
+}
+
+/// The way in which a served address is announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announcement {
+    /// Not at all: the old owner, whose successor announces it, only answers.
+    Silent,
+    /// By gratuitous ARP and unsolicited Neighbor Advertisements on its interface.
+    Layer2(Announcements),
 }
 
 /// What the kernel was last seen to hold.

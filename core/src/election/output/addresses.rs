@@ -11,7 +11,7 @@ use crate::election::claim::Claims;
 use crate::election::claim::state::tenure::Tenure;
 use crate::election::context::Context;
 use crate::election::io::checkpoint::HeldClaim;
-use crate::election::io::serving::ServedVip;
+use crate::election::io::serving::{Announcement, Attachment, ServedVip};
 use crate::election::output::state::publication::Output;
 use crate::election::wire::Wire;
 
@@ -56,10 +56,14 @@ impl Output {
         let vip = |address: &IpAddr| {
             let vip = ServedVip {
                 claim: name.clone(),
-                interface: interface.clone(),
+                attachment: Attachment::OnLink { interface: interface.clone() },
                 until: if drops { cx.own().dropped_at() } else { cx.own().kernel_until() },
                 ownership: tenure.ownership(),
-                announced: (!yielding).then_some(claim.announcements),
+                announcement: if yielding {
+                    Announcement::Silent
+                } else {
+                    Announcement::Layer2(claim.announcements)
+                },
             };
             (*address, vip)
         };

@@ -12,7 +12,7 @@ use crate::election::claim::Claims;
 use crate::election::context::Context;
 use crate::election::io::checkpoint::OwnRecord;
 use crate::election::io::event::Action;
-use crate::election::io::serving::ServedVip;
+use crate::election::io::serving::{Announcement, Attachment, ServedVip};
 use crate::election::output::state::publication::Output;
 use crate::election::output::state::rows::Row;
 use crate::election::wire::Wire;
@@ -236,14 +236,14 @@ impl Output {
                     *address,
                     ServedVip {
                         claim: claim.clone(),
-                        interface: present.interface.clone(),
+                        attachment: Attachment::OnLink { interface: present.interface.clone() },
                         until: if held.drops {
                             present.until
                         } else {
                             cx.own().kernel_until().max(present.until)
                         },
                         ownership: 0,
-                        announced: Some(Announcements::default()),
+                        announcement: Announcement::Layer2(Announcements::default()),
                     },
                 );
             }

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use leasehold_crds::lease::{Evidence, LeaseName, Record as _, Silenced};
+use leasehold_crds::lease::{EvidenceKind, LeaseName, Silenced};
 
 use crate::clock::Instant;
 use crate::election::context::Context;
-use crate::election::context::session_reads::{FENCED_BY, duration, fenced};
+use crate::election::context::fence::Evidence;
+use crate::election::context::session_reads::duration;
 use crate::election::context::state::requests::{Pending, Purpose};
 use crate::election::context::state::session_reads::RETRY;
-use crate::election::io::event::{Action, Answer, Change, Fact, Target, Write};
+use crate::election::io::event::{Action, Answer, Fact, Target};
 use crate::election::io::transition::OwnerId;
 use crate::election::placement::rank::weight;
 use crate::election::session::Sessions;
@@ -119,14 +120,9 @@ impl Sessions {
             return;
         }
         if suspect.confirmed.as_ref() == Some(&stored.resource_version) {
-            let holder = stored.record.holder().map(ToString::to_string).unwrap_or_default();
-            let by = &cx.config().node;
-            let cause = format!("{holder} {FENCED_BY} {by}: session was not renewed");
             let renewed = cx.sessions().entry(&name).map_or(now, |entry| entry.changed);
-            let lasted = now.saturating_since(renewed);
-            let record = fenced(&stored, Silenced { evidence: Evidence::Lease, lasted }, cause);
-            let change = Change { name, base: Some(stored), record };
-            cx.write(now, Write::Session(change), Purpose::Fence, actions);
+            let finding = "session was not renewed".to_owned();
+            cx.fence(now, Evidence::new(stored, EvidenceKind::Lease, renewed, finding), actions);
         } else {
             cx.read(now, target, actions);
         }

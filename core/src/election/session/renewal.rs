@@ -9,6 +9,7 @@ use crate::clock::Instant;
 use crate::election::claim::Claims;
 use crate::election::claim::state::interface::CARRIER_LOST;
 use crate::election::context::Context;
+use crate::election::context::fence::is_fence;
 use crate::election::context::own_links::{EDITED, links_down};
 use crate::election::context::state::facts::id_of;
 use crate::election::context::state::requests::{Pending, Purpose};
@@ -209,8 +210,7 @@ impl Sessions {
     /// Whether somebody edited the session that this process holds. A fence is none, even one of a
     /// session that had been set back.
     pub(in crate::election) fn is_edited(stored: &Stored<Session>, id: &SessionId) -> bool {
-        let fenced = stored.record.holder.is_none()
-            && stored.record.cause.contains(crate::election::context::session_reads::FENCED_BY);
+        let fenced = is_fence(&stored.record);
         stored.uid == id.uid && stored.record.transitions <= id.transitions && !fenced
     }
 

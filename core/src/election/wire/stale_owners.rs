@@ -19,8 +19,8 @@ use crate::clock::Instant;
 use crate::election::claim::Claims;
 use crate::election::claim::state::former::Former;
 use crate::election::context::Context;
+use crate::election::context::fence::is_fence;
 use crate::election::context::segments::POLLERS;
-use crate::election::context::session_reads::FENCED_BY;
 use crate::election::context::state::facts::is_under;
 use crate::election::context::state::segments::Crews;
 use crate::election::io::event::{Action, Fact, Frame, Heard};
@@ -302,9 +302,7 @@ impl Wire {
     pub(in crate::election) fn fenced_sessions(
         cx: &Context,
     ) -> impl Iterator<Item = (NodeName, &Arc<Stored<Session>>)> {
-        let ended = cx.sessions().stored().filter(|stored| {
-            stored.record.holder.is_none() && stored.record.cause.contains(FENCED_BY)
-        });
+        let ended = cx.sessions().stored().filter(|stored| is_fence(&stored.record));
         ended.filter_map(|stored| {
             let node = stored.name.as_str().parse::<NodeName>().ok()?;
             (node != cx.config().node).then_some((node, stored))
@@ -320,8 +318,8 @@ impl Wire {
     /// The interface on which this node has `ip`, for all it knows: only what it would answer for is
     /// announced.
     pub(in crate::election) fn has_here(cx: &Context, ip: IpAddr) -> Option<&InterfaceName> {
-        let vip = cx.serving().vips.get(&ip)?;
-        cx.kernel().ours.contains_key(&ip).then_some(&vip.interface)
+        let interface = cx.serving().vips.get(&ip)?.attachment.interface()?;
+        cx.kernel().ours.contains_key(&ip).then_some(interface)
     }
 
     /// What is served here and may be on a fenced node, too: the addresses after `last`, and round again.

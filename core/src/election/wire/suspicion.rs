@@ -5,18 +5,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, Evidence, LeaseName, Silenced, Stored};
+use leasehold_crds::lease::{Claim, EvidenceKind, LeaseName, Stored};
 use leasehold_crds::names::NodeName;
 
 use crate::clock::Instant;
 use crate::election::claim::Claims;
 use crate::election::claim::state::provisional::Provisional;
 use crate::election::context::Context;
-use crate::election::context::session_reads::FENCED_BY;
+use crate::election::context::fence::Evidence;
 use crate::election::context::state::owner::Owner;
 use crate::election::context::state::requests::{Pending, Purpose};
 use crate::election::context::state::segments::Forsaken;
-use crate::election::io::event::{Action, Answer, Change, Target, Write};
+use crate::election::io::event::{Action, Answer, Target};
 use crate::election::io::probes::{Silence, Voice, VoiceId};
 use crate::election::wire::Wire;
 use crate::election::wire::state::lapsed::Lapses;
@@ -294,17 +294,9 @@ impl Wire {
             cx.read(now, target, actions);
             return;
         }
-        let cause = format!(
-            "{} {FENCED_BY} {}: its address {} fell silent",
-            id.node,
-            cx.config().node,
-            suspicion.silence.address
-        );
-        let lasted = now.saturating_since(suspicion.silence.first);
-        let silence = Silenced { evidence: Evidence::Wire, lasted };
-        let record = crate::election::context::session_reads::fenced(&stored, silence, cause);
-        let change = Change { name: stored.name.clone(), base: Some(stored), record };
-        cx.write(now, Write::Session(change), Purpose::Fence, actions);
+        let finding = format!("its address {} fell silent", suspicion.silence.address);
+        let first = suspicion.silence.first;
+        cx.fence(now, Evidence::new(stored, EvidenceKind::Wire, first, finding), actions);
     }
 
     /// The polled claim was read: does the store say what the cache said?

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::desired::NodeObject;
 use leasehold_crds::policy::{
-    AnnouncementMode, AnnouncementPolicySpec, Governance, Policies, Policy, PoolLabels,
+    AnnouncementPolicySpec, Governance, Holders, Policies, Policy, PoolLabels,
 };
 
 use super::tables::Tables;
@@ -49,7 +49,7 @@ impl Governing {
         let announcing: Vec<&Labels> = announcing.map(|(_, node)| node.facts.labels()).collect();
         let deserted = self.policies.iter().filter(|policy| {
             policy.is_readable()
-                && policy.mode == AnnouncementMode::Layer2
+                && policy.mode.holders() != Holders::None
                 && !announcing.iter().any(|labels| policy.allows_node(labels))
         });
         let deserted = deserted.map(|policy| policy.name.clone()).collect();
@@ -84,7 +84,7 @@ impl Governing {
             // The owner goes on announcing it.
             Governance::Default | Governance::Unreadable(_) => None,
             Governance::None => Some(Silence::NoPolicy),
-            Governance::Policy(policy) if policy.mode == AnnouncementMode::None => {
+            Governance::Policy(policy) if policy.mode.holders() == Holders::None => {
                 Some(Silence::Mode(&policy.name))
             }
             Governance::Policy(policy) => {
