@@ -15,6 +15,7 @@
 mod claim;
 mod id;
 mod interface;
+mod reason;
 mod session;
 mod text;
 
@@ -29,6 +30,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 pub use claim::{Claim, Successor};
 pub use id::{Incarnation, LeaseName, SessionId};
 pub use interface::{DefaultRoutes, Detours, SessionInterface};
+pub use reason::{CARRIER_LOST, MoveReason, Reason};
 pub use session::{EvidenceKind, Session, Silenced};
 
 use crate::names::NodeName;

@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use leasehold_crds::addresses::AddressSet;
-use leasehold_crds::lease::LeaseName;
+use leasehold_crds::lease::{LeaseName, MoveReason};
 use leasehold_crds::names::{InterfacePattern, NodeName};
 
 pub use leasehold_crds::policy::{
@@ -160,11 +160,11 @@ pub enum Silence {
 }
 
 impl Silence {
-    /// For the cause of a claim.
-    pub const fn text(self) -> &'static str {
+    /// The reason for which the owner gives the claim up.
+    pub const fn reason(self) -> MoveReason {
         match self {
-            Self::Policy => "no policy announces it",
-            Self::NoEndpoint => "its Services have no endpoint",
+            Self::Policy => MoveReason::NoPolicy,
+            Self::NoEndpoint => MoveReason::NoEndpoint,
         }
     }
 }

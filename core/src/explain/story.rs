@@ -215,7 +215,7 @@ fn claim(view: &View<'_>, row: &ServiceRow, name: &LeaseName, in_full: bool) -> 
     } else if let Some(silence) = silence {
         let said = row.condition(ANNOUNCED).filter(|it| it.status == "False");
         let said = said.map(|condition| condition.message.clone());
-        (State::Silent, said.unwrap_or_else(|| silence.text().to_owned()))
+        (State::Silent, said.unwrap_or_else(|| silence.reason().text().to_owned()))
     } else if asked.is_none() {
         (State::Unowned, "the claim of another Service contains its addresses".to_owned())
     } else if !asked.is_some_and(|asked| lists(stored, asked)) {

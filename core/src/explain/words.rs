@@ -26,7 +26,9 @@ pub fn obstacle(
 ) -> (Verdict, String) {
     let text = |text: &str| text.to_owned();
     match obstacle {
-        Obstacle::LeftOut(LeftOut::Silent(silence)) => (Verdict::Silent, text(silence.text())),
+        Obstacle::LeftOut(LeftOut::Silent(silence)) => {
+            (Verdict::Silent, text(silence.reason().text()))
+        }
         Obstacle::LeftOut(LeftOut::Excluded) => (
             Verdict::Excluded,
             text(

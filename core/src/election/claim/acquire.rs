@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, Reason, Stored};
 use leasehold_crds::names::NodeName;
 
 use crate::clock::Instant;
@@ -18,16 +18,15 @@ use crate::election::io::transition::{Cause, Story};
 /// Why a claim is taken.
 #[derive(Debug)]
 pub(in crate::election) struct Why {
-    /// For people.
-    text: String,
+    reason: Reason,
     cause: Cause,
     /// When the first sign of it was seen.
     began: Instant,
 }
 
 impl Why {
-    pub(in crate::election) const fn new(text: String, cause: Cause, began: Instant) -> Self {
-        Self { text, cause, began }
+    pub(in crate::election) const fn new(reason: Reason, cause: Cause, began: Instant) -> Self {
+        Self { reason, cause, began }
     }
 }
 
@@ -85,15 +84,13 @@ impl Claims {
         }
         let tenure = self.tenures.get(name)?;
         Self::may_take(cx, now, tenure, claim)?;
-        let text = match (self.last_owner(cx, name), edited) {
-            (Some(last), _) if forsaken.is_some() => {
-                format!("taken over: {last} does not answer for it any more")
-            }
-            (_, true) => "lease was deleted or edited".to_owned(),
-            (None, _) => "new service".to_owned(),
+        let reason = match (self.last_owner(cx, name), edited) {
+            (Some(last), _) if forsaken.is_some() => Reason::Unanswered(last.clone()),
+            (_, true) => Reason::ClaimEdited,
+            (None, _) => Reason::NewService,
             (Some(last), _) => Self::why_vacant(cx, last, stored.as_deref()),
         };
-        self.put_taken(cx, now, name, claim, stored, Why::new(text, sign, began), actions);
+        self.put_taken(cx, now, name, claim, stored, Why::new(reason, sign, began), actions);
         None
     }
 
@@ -125,14 +122,14 @@ impl Claims {
         cx: &Context,
         last: &NodeName,
         stored: Option<&Stored<Claim>>,
-    ) -> String {
+    ) -> Reason {
         let session = cx.sessions().get(last.as_str());
         let ended = session.filter(|session| session.record.holder.is_none());
         let released = stored.filter(|stored| stored.record.holder.is_none());
         let cause = ended.map(|s| &s.record.cause).or_else(|| released.map(|s| &s.record.cause));
         cause.filter(|cause| !cause.is_empty()).map_or_else(
-            || format!("the session of {last} under which it was held is over"),
-            |cause| format!("taken over: {cause}"),
+            || Reason::SessionOver(last.clone()),
+            |cause| Reason::TakenOver(cause.clone()),
         )
     }
 
@@ -175,7 +172,7 @@ impl Claims {
             interface: Some(interface),
             mac: Some(mac),
             session: Some(session),
-            cause: why.text,
+            cause: why.reason.to_string(),
             took: None,
             successor: None,
             move_to: None,

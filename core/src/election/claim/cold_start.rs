@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use leasehold_crds::lease::LeaseName;
+use leasehold_crds::lease::{LeaseName, Reason};
 use leasehold_crds::names::NodeName;
 
 use crate::clock::Instant;
@@ -15,10 +15,8 @@ use crate::desired::{Desired, DesiredClaim};
 use crate::election::claim::Claims;
 use crate::election::claim::addresses::lists;
 use crate::election::claim::state::cold_start::Origin;
-use crate::election::claim::state::interface::CARRIER_LOST;
 use crate::election::claim::state::tenure::Tenure;
 use crate::election::context::Context;
-use crate::election::session::state::own::LEFT;
 
 /// How long after its session began a speaker waits for others at most.
 pub(in crate::election) const JOIN: Duration = Duration::from_secs(1);
@@ -81,12 +79,10 @@ impl Claims {
 
     /// Whether `node` may be about to join: it has no session, and did not say that it leaves.
     pub(in crate::election) fn is_awaited(cx: &Context, node: &NodeName) -> bool {
-        let left = |cause: &str| cause == LEFT || cause == CARRIER_LOST;
         *node != cx.config().node
-            && cx
-                .sessions()
-                .get(node.as_str())
-                .is_none_or(|stored| stored.record.holder.is_none() && !left(&stored.record.cause))
+            && cx.sessions().get(node.as_str()).is_none_or(|stored| {
+                stored.record.holder.is_none() && !Reason::is_departure(&stored.record.cause)
+            })
     }
 
     /// Whether a claim without an owner is left alone until others have joined.

@@ -12,15 +12,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::lease::{CARRIER_LOST, Claim, LeaseName, Stored};
 use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 use crate::election::claim::Claims;
-use crate::election::claim::state::interface::CARRIER_LOST;
-use crate::election::claim::state::release::{Leaving, Reason};
+use crate::election::claim::state::release::{Leaving, Obstacle};
 use crate::election::claim::state::tenure::Tenure;
 use crate::election::context::Context;
 use crate::election::context::state::requests::Purpose;
@@ -116,7 +115,7 @@ impl Claims {
         cx.own_mut().set_release(releases);
         for name in lost {
             if let Some(tenure) = self.tenures.get_mut(&name) {
-                tenure.leave(now, &Leaving::new(Reason::Link, CARRIER_LOST));
+                tenure.leave(now, &Leaving::new(Obstacle::Link, CARRIER_LOST));
             }
         }
     }

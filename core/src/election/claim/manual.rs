@@ -13,9 +13,6 @@ use crate::election::context::Context;
 use crate::election::context::state::requests::Purpose;
 use crate::election::io::event::{Action, Fact, Target};
 
-/// What a claim says of why it moves.
-pub(in crate::election) const BY_HAND: &str = "moved by hand";
-
 impl Claims {
     /// Withdraws what people asked for where it cannot be done, or is done. Whether it does.
     pub(in crate::election) fn refuse_move(

@@ -10,7 +10,7 @@ use pnet_base::MacAddr;
 use crate::clock::Instant;
 use crate::desired::{DesiredClaim, OnApiOutage};
 use crate::election::claim::Claims;
-use crate::election::claim::state::release::{Leaving, Reason};
+use crate::election::claim::state::release::{Leaving, Obstacle};
 use crate::election::claim::state::tenure::Tenure;
 use crate::election::context::Context;
 use crate::election::context::eligibility::HEARING;
@@ -49,7 +49,7 @@ impl Claims {
         if cx.address_of_a_node(claim).is_some() {
             self.report_address_of_a_node(cx, name, claim, actions);
             self.exclude_self(cx, now, name);
-            let leaving = Leaving::new(Reason::Address, "address belongs to a node");
+            let leaving = Leaving::new(Obstacle::Address, "address belongs to a node");
             self.leave_claim(cx, now, name, stored, &leaving, actions);
             return true;
         }
@@ -80,7 +80,7 @@ impl Claims {
             actions,
         );
         self.exclude_self(cx, now, name);
-        self.leave_claim(cx, now, name, stored, &Leaving::new(Reason::Address, &cause), actions);
+        self.leave_claim(cx, now, name, stored, &Leaving::new(Obstacle::Address, &cause), actions);
         true
     }
 

@@ -12,7 +12,7 @@ use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 use crate::election::claim::Claims;
 use crate::election::claim::state::probe::ROUNDS;
-use crate::election::claim::state::release::{Leaving, Reason};
+use crate::election::claim::state::release::{Leaving, Obstacle};
 use crate::election::claim::state::tenure::Tenure;
 use crate::election::context::Context;
 use crate::election::io::event::{Action, Fact, Frame};
@@ -144,7 +144,7 @@ impl Claims {
     ) {
         let cause = format!("{address} is used by {mac}, which is no speaker");
         self.exclude_self(cx, now, name);
-        self.with(cx, name, |tenure| tenure.refuse(Leaving::new(Reason::Address, &cause)));
+        self.with(cx, name, |tenure| tenure.refuse(Leaving::new(Obstacle::Address, &cause)));
         Context::report(Fact::AddressConflict { claim: name.clone(), address, cause }, actions);
     }
 }

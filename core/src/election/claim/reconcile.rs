@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, MoveReason, Reason, Stored};
 
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
@@ -15,10 +15,9 @@ use crate::election::claim::acquire::{Acquire, Why};
 use crate::election::claim::refresh::THROTTLED;
 use crate::election::claim::state::addresses::List;
 use crate::election::claim::state::preflight::Missing;
-use crate::election::claim::state::reconcile::released_by;
 use crate::election::claim::state::refresh::IN_FLIGHT;
 use crate::election::claim::state::release::Leaving;
-use crate::election::claim::state::tenure::{JOINED, Tenure};
+use crate::election::claim::state::tenure::Tenure;
 use crate::election::claim::state::unowned::LastOwner;
 use crate::election::context::Context;
 use crate::election::context::facts::is_begun_anew;
@@ -136,7 +135,8 @@ impl Claims {
         match owner {
             Owner::Me if !tenure.is_mine() => {
                 let Some(stored) = stored else { return given_out };
-                given_out.taken = stored.record.cause.ends_with(JOINED);
+                given_out.taken =
+                    MoveReason::improvement(&stored.record.cause) == Some(MoveReason::Joined);
                 let provisional = tenure.own(&stored.record);
                 if provisional.is_none() {
                     self.ownerships += 1;
@@ -254,7 +254,6 @@ impl Claims {
         }
         if !owned {
             // Deleted, edited, or our session was: nobody else owns it, so it is still ours.
-            let edited = "lease or session was deleted or edited";
             let due = self.tenures.get(name).is_some_and(|tenure| now >= tenure.retry());
             let released = stored.as_ref().is_some_and(|stored| stored.record.holder.is_none());
             let leaving = self.tenures.get(name).is_some_and(|tenure| tenure.leaving().is_some());
@@ -262,7 +261,7 @@ impl Claims {
                 // Its release was carried out, and the answer lost.
                 Some(_) if leaving && released => self.with(cx, name, Tenure::end),
                 Some(claim) if due && self.has_room(cx) => {
-                    let why = Why::new(edited.to_owned(), Cause::Edit, now);
+                    let why = Why::new(Reason::ClaimOrSessionEdited, Cause::Edit, now);
                     self.put_taken(cx, now, name, claim, stored, why, actions);
                 }
                 Some(_) => {}
@@ -341,7 +340,7 @@ impl Claims {
             interface: None,
             mac: None,
             transitions: Self::next_claim_transitions(cx, name),
-            cause: released_by(&cx.config().node, &leaving.cause),
+            cause: Reason::ReleasedBy(cx.config().node.clone(), leaving.cause.clone()).to_string(),
             ..stored.record.clone()
         };
         Self::put_claim(cx, now, name, Some(Arc::clone(stored)), record, Purpose::Release, actions);

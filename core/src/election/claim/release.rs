@@ -9,7 +9,7 @@ use leasehold_crds::lease::LeaseName;
 
 use crate::clock::Instant;
 use crate::election::claim::Claims;
-use crate::election::claim::state::release::Reason;
+use crate::election::claim::state::release::Obstacle;
 use crate::election::context::Context;
 use crate::election::context::state::owner::Owner;
 use crate::election::context::state::requests::{Pending, Purpose};
@@ -62,9 +62,9 @@ impl Claims {
         let eligible = || tenure.ineligible().is_none_or(|it| now >= it.until);
         let serves = match leaving.reason {
             // What is asked for again is there.
-            Reason::Link | Reason::Unasked => true,
-            Reason::Address => eligible() && cx.address_of_a_node(claim).is_none(),
-            Reason::Asked => false,
+            Obstacle::Link | Obstacle::Unasked => true,
+            Obstacle::Address => eligible() && cx.address_of_a_node(claim).is_none(),
+            Obstacle::Asked => false,
         };
         serves && !cx.own().is_ending() && !Self::has_lost_carrier(cx, tenure)
     }

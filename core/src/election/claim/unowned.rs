@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{LeaseName, SessionId};
+use leasehold_crds::lease::{LeaseName, Reason, SessionId};
 use leasehold_crds::names::NodeName;
 
 use crate::clock::Instant;
@@ -17,7 +17,6 @@ use crate::election::claim::state::tenure::Tenure;
 use crate::election::claim::state::unowned::Orphan;
 use crate::election::context::Context;
 use crate::election::context::candidates::Candidates;
-use crate::election::context::own_links::EDITED;
 use crate::election::context::state::owner::Owner;
 use crate::election::io::probes::VoiceId;
 use crate::election::placement::rank::{Late, Orphan as Ranked, turns};
@@ -396,7 +395,7 @@ impl Claims {
         let edited = match cx.sessions().get(last.node.as_str()) {
             Some(session) if session.uid != last.session.uid => true,
             Some(session) if session.record.transitions > last.session.transitions => {
-                session.record.holder.is_some() && session.record.cause == EDITED
+                session.record.holder.is_some() && Reason::is_edit(&session.record.cause)
             }
             Some(session) if session.record.transitions < last.session.transitions => true,
             // The session lives: then the claim was released, which names nobody and adds one, or it was edited,

@@ -4,13 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{LeaseName, Record as _, Session, SessionId, Stored};
+use leasehold_crds::lease::{LeaseName, Reason, Record as _, Session, SessionId, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 use crate::election::context::Context;
-use crate::election::context::own_links::EDITED;
 use crate::election::context::state::facts::is_under;
 use crate::election::io::config::KERNEL_GRACE;
 use crate::election::io::event::{Action, Fact, Frame};
@@ -34,7 +33,7 @@ pub(in crate::election) fn is_begun_anew(
     now.record.holder.as_ref() == Some(node)
         && now.uid == former.uid
         && now.record.transitions == former.transitions.saturating_add(1)
-        && now.record.cause != EDITED
+        && !Reason::is_edit(&now.record.cause)
 }
 
 impl Context {

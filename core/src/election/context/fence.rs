@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{EvidenceKind, Session, Silenced, Stored};
+use leasehold_crds::lease::{EvidenceKind, Reason, Session, Silenced, Stored};
 
 use crate::clock::Instant;
 use crate::election::context::Context;
@@ -18,12 +18,9 @@ use crate::election::io::event::{Action, Change, Write};
 /// The largest number of fences that is counted.
 const MOST_FENCES: u32 = UNSTEADY * 2;
 
-/// The cause of a fence, between the owner and the node that writes it.
-const FENCED_BY: &str = "fenced by";
-
 /// Whether this record ends a session by a fence: it was not released.
 pub(in crate::election) fn is_fence(record: &Session) -> bool {
-    record.holder.is_none() && record.cause.contains(FENCED_BY)
+    record.holder.is_none() && Reason::is_fence(&record.cause)
 }
 
 /// What says that an owner has failed.
@@ -50,14 +47,15 @@ impl Evidence {
     /// The record that ends the session: with it all its claims are orphans, for good.
     fn fence(&self, by: &str, lasted: Duration) -> Session {
         let record = &self.session.record;
-        let holder = record.holder.as_ref().map(ToString::to_string).unwrap_or_default();
+        let node = record.holder.as_ref().map(ToString::to_string).unwrap_or_default();
+        let (by, finding) = (by.to_owned(), self.finding.clone());
         Session {
             holder: None,
             transitions: record.transitions.saturating_add(1),
             restarting: false,
             fences: record.fences.saturating_add(1).min(MOST_FENCES),
             silence: Some(Silenced { evidence: self.kind, lasted }),
-            cause: format!("{holder} {FENCED_BY} {by}: {}", self.finding),
+            cause: Reason::Fenced { node, by, finding }.to_string(),
             ..record.clone()
         }
     }

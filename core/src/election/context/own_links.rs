@@ -8,8 +8,6 @@ use pnet_base::MacAddr;
 
 use crate::election::io::event::Interface;
 
-pub(in crate::election) const EDITED: &str = "lease was edited";
-
 /// Those of a node's interfaces that can announce, as its session says it.
 pub(in crate::election) fn links(
     interfaces: &BTreeMap<InterfaceName, Interface>,

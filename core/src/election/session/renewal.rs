@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Session, SessionId, Stored};
+use leasehold_crds::lease::{Reason, Session, SessionId, Stored};
 
 use crate::clock::Instant;
 use crate::election::claim::Claims;
-use crate::election::claim::state::interface::CARRIER_LOST;
 use crate::election::context::Context;
 use crate::election::context::fence::is_fence;
-use crate::election::context::own_links::{EDITED, links_down};
+use crate::election::context::own_links::links_down;
 use crate::election::context::state::facts::id_of;
 use crate::election::context::state::requests::{Pending, Purpose};
 use crate::election::io::config::KERNEL_GRACE;
@@ -18,9 +17,6 @@ use crate::election::io::event::{Action, Answer, Change, Fact, Target, Write};
 use crate::election::session::Sessions;
 use crate::election::session::state::own::{EXIT, Ending};
 use crate::election::wire::Wire;
-
-/// The causes of a session that its holder put right.
-pub(in crate::election) const DELETED: &str = "lease was deleted";
 
 /// How long the watch may take to deliver an own renewal.
 pub(in crate::election) const ECHO: Duration = Duration::from_secs(1);
@@ -185,7 +181,7 @@ impl Sessions {
         cx: &Context,
         wire: &Wire,
         transitions: i32,
-        cause: &str,
+        cause: String,
     ) -> Session {
         Session {
             holder: Some(cx.config().node.clone()),
@@ -203,7 +199,7 @@ impl Sessions {
             foreign: wire.conflicts().foreign(),
             unanswering: cx.voices().unanswering.iter().map(|id| id.node.clone()).collect(),
             silence: None,
-            cause: cause.to_owned(),
+            cause,
         }
     }
 
@@ -268,7 +264,7 @@ impl Sessions {
                     now,
                     None,
                     Self::next_transitions(cx),
-                    DELETED,
+                    Reason::SessionDeleted,
                     actions,
                 );
             }
@@ -278,14 +274,30 @@ impl Sessions {
         // edited the lease, and it is put right.
         if !Self::is_ours(cx, &stored) && Self::is_edited(&stored, &id) {
             let transitions = Self::next_transitions(cx);
-            Self::put_session(cx, wire, now, Some(stored), transitions, EDITED, actions);
+            Self::put_session(
+                cx,
+                wire,
+                now,
+                Some(stored),
+                transitions,
+                Reason::SessionEdited,
+                actions,
+            );
             return;
         }
         let found = id_of(&stored);
         if found != id {
             if found.transitions < cx.sessions().highest(cx.own_name()) {
                 let transitions = Self::next_transitions(cx);
-                Self::put_session(cx, wire, now, Some(stored), transitions, EDITED, actions);
+                Self::put_session(
+                    cx,
+                    wire,
+                    now,
+                    Some(stored),
+                    transitions,
+                    Reason::SessionEdited,
+                    actions,
+                );
                 return;
             }
             cx.own_mut().id = Some(found);
@@ -293,7 +305,7 @@ impl Sessions {
         let said = cx.links() == &stored.record.interfaces
             && cx.proxy().is_silent() == stored.record.proxy_silent;
         if cx.own().release && cx.is_kernel_clear() {
-            Self::release_session(cx, now, stored, CARRIER_LOST, actions);
+            Self::release_session(cx, now, stored, &Reason::CarrierLost, actions);
         } else if cx.own().is_leaving() {
             Self::leave(cx, claims, wire, now, stored, actions);
         } else if now >= cx.own().due || !said && !claims.gives_up_a_link(cx) {
@@ -303,9 +315,8 @@ impl Sessions {
                 }
                 Ending::Restarted { .. } | Ending::Left | Ending::Done => {}
                 Ending::No | Ending::Asked(_) | Ending::Leaving { .. } => {
-                    let (transitions, cause) =
-                        (stored.record.transitions, stored.record.cause.clone());
-                    Self::put_session(cx, wire, now, Some(stored), transitions, &cause, actions);
+                    let transitions = stored.record.transitions;
+                    Self::put_session(cx, wire, now, Some(stored), transitions, None, actions);
                 }
             }
         }
@@ -339,15 +350,7 @@ impl Sessions {
                 cx.own_mut().id = Some(id_of(&stored));
                 cx.own_mut().settled = true;
             }
-            Self::put_session(
-                cx,
-                wire,
-                now,
-                Some(stored),
-                transitions,
-                "speaker restarted",
-                actions,
-            );
+            Self::put_session(cx, wire, now, Some(stored), transitions, Reason::Restarted, actions);
             return;
         }
         // From here on a former process's session is over: first its addresses go.
@@ -369,7 +372,7 @@ impl Sessions {
             now,
             stored,
             Self::next_transitions(cx),
-            "speaker started",
+            Reason::Started,
             actions,
         );
     }
@@ -393,10 +396,12 @@ impl Sessions {
         now: Instant,
         base: Option<Arc<Stored<Session>>>,
         transitions: i32,
-        cause: &str,
+        reason: impl Into<Option<Reason>>,
         actions: &mut Vec<Action>,
     ) {
-        let mut record = Self::own_record(cx, wire, transitions, cause);
+        let reason = reason.into().map(|reason| reason.to_string());
+        let cause = reason.or_else(|| base.as_ref().map(|base| base.record.cause.clone()));
+        let mut record = Self::own_record(cx, wire, transitions, cause.unwrap_or_default());
         if let Some(base) = &base {
             let steady = cx.own().id.is_some() && now >= cx.own().steady_since + STEADY;
             record.fences = base.record.fences.saturating_sub(u32::from(steady));

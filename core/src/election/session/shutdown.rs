@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Session, Stored};
+use leasehold_crds::lease::{Reason, Session, Stored};
 
 use crate::clock::Instant;
 use crate::desired::NodeState;
@@ -17,7 +17,7 @@ use crate::election::context::Context;
 use crate::election::context::state::requests::Purpose;
 use crate::election::io::event::{Action, Change, Follower};
 use crate::election::session::Sessions;
-use crate::election::session::state::own::{EXIT, EXIT_MOVED, Ending, LEFT};
+use crate::election::session::state::own::{EXIT, EXIT_MOVED, Ending};
 use crate::election::transfer::Transfer;
 use crate::election::wire::Wire;
 
@@ -68,7 +68,7 @@ impl Sessions {
         let record = Session {
             duration_seconds: Self::restart_seconds(cx),
             restarting: true,
-            ..Self::own_record(cx, wire, stored.record.transitions, "restarting")
+            ..Self::own_record(cx, wire, stored.record.transitions, Reason::Restarting.to_string())
         };
         let change = Change { name: cx.own_name().clone(), base: Some(stored), record };
         Self::write_session(cx, now, change, Purpose::Restart, actions);
@@ -98,10 +98,10 @@ impl Sessions {
         let held = claims.tenures().values().any(|tenure| tenure.is_mine());
         let yielding = claims.tenures().values().any(|tenure| tenure.yielding().is_some());
         if (!held && !yielding) || now >= until {
-            Self::release_session(cx, now, stored, LEFT, actions);
+            Self::release_session(cx, now, stored, &Reason::Left, actions);
         } else if now >= cx.own().due {
             let transitions = stored.record.transitions;
-            Self::put_session(cx, wire, now, Some(stored), transitions, "leaving", actions);
+            Self::put_session(cx, wire, now, Some(stored), transitions, Reason::Leaving, actions);
         }
     }
 
@@ -109,14 +109,14 @@ impl Sessions {
         cx: &mut Context,
         now: Instant,
         stored: Arc<Stored<Session>>,
-        cause: &str,
+        reason: &Reason,
         actions: &mut Vec<Action>,
     ) {
         let record = Session {
             holder: None,
             transitions: Self::next_transitions(cx),
             restarting: false,
-            cause: cause.to_owned(),
+            cause: reason.to_string(),
             duration_seconds: cx.lease_seconds(),
             ..stored.record.clone()
         };

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, LeaseName, Stored, Successor};
+use leasehold_crds::lease::{Claim, LeaseName, MoveReason, Reason, Stored, Successor};
 use leasehold_crds::names::NodeName;
 
 use crate::clock::Instant;
@@ -17,7 +17,7 @@ use crate::desired::{Desired, DesiredClaim, NodeState};
 use crate::election::claim::Claims;
 use crate::election::claim::acquire::Why;
 use crate::election::claim::state::moves::{AGAIN, ASK, Handover, PROBE, Phase, TAKE, Yielding};
-use crate::election::claim::state::release::{Leaving, Reason};
+use crate::election::claim::state::release::{Leaving, Obstacle};
 use crate::election::claim::state::tenure::Tenure;
 use crate::election::context::Context;
 use crate::election::context::candidates::Candidates;
@@ -70,9 +70,9 @@ impl Transfer {
         name: &LeaseName,
         claim: &DesiredClaim,
         desired: &Desired,
-    ) -> Option<&'static str> {
+    ) -> Option<MoveReason> {
         if cx.own().is_leaving() {
-            return Some("speaker leaves");
+            return Some(MoveReason::SpeakerLeaves);
         }
         if cx.own().is_restarting() {
             return None;
@@ -81,28 +81,28 @@ impl Transfer {
         let state = cx.state_of(&cx.config().node, desired)?;
         let gives = match state {
             NodeState::Ready => None,
-            NodeState::NotReady => cx.not_ready().has_lasted().then_some("node is not ready"),
-            NodeState::Cordoned => claim.drain_on_cordon.then_some("node is cordoned"),
-            NodeState::Draining => Some("node is drained"),
-            NodeState::NetworkUnavailable => Some("network of the node is unavailable"),
-            NodeState::Leaving => Some("node is being deleted"),
+            NodeState::NotReady => cx.not_ready().has_lasted().then_some(MoveReason::NotReady),
+            NodeState::Cordoned => claim.drain_on_cordon.then_some(MoveReason::Cordoned),
+            NodeState::Draining => Some(MoveReason::Drained),
+            NodeState::NetworkUnavailable => Some(MoveReason::NetworkUnavailable),
+            NodeState::Leaving => Some(MoveReason::NodeDeleted),
         };
         if let Some(silence) = claim.silence {
-            Some(silence.text())
+            Some(silence.reason())
         } else if claim.held {
             None
         } else if !claim.nodes.contains(&cx.config().node) {
-            Some("node may not announce it any more")
+            Some(MoveReason::NotAllowed)
         } else if gives.is_some() {
             gives
         } else if cx.is_left_by_proxy(claim) {
-            Some("kube-proxy of the node does not answer")
+            Some(MoveReason::ProxySilent)
         } else if cx.is_misplaced(claim) {
-            Some("another node has the subnet of its addresses")
+            Some(MoveReason::Misplaced)
         } else if cx.is_out_of_reach(claim, desired) {
-            Some("the node does not answer the clients there, and another does")
+            Some(MoveReason::OutOfReach)
         } else if claims.is_barred(name, claim) || Claims::is_uncarried(cx, claim) {
-            Some("no interface of the node can carry it")
+            Some(MoveReason::Uncarried)
         } else {
             self.bettered(cx, name).map(|(_, cause)| cause)
         }
@@ -129,7 +129,7 @@ impl Transfer {
         actions: &mut Vec<Action>,
     ) {
         Self::advance_yields(cx, claims, now, names, desired, actions);
-        let mut moving: Vec<(LeaseName, Arc<Stored<Claim>>, &DesiredClaim, &'static str)> =
+        let mut moving: Vec<(LeaseName, Arc<Stored<Claim>>, &DesiredClaim, MoveReason)> =
             Vec::new();
         for name in names {
             let Some(claim) = desired.claims.get(name) else { continue };
@@ -199,7 +199,7 @@ impl Transfer {
         cx: &Context,
         claims: &Claims,
         now: Instant,
-        moving: &[(LeaseName, Arc<Stored<Claim>>, &DesiredClaim, &'static str)],
+        moving: &[(LeaseName, Arc<Stored<Claim>>, &DesiredClaim, MoveReason)],
         desired: &Desired,
     ) -> Vec<Option<NodeName>> {
         // From one node that is not ready to another nothing is won.
@@ -252,7 +252,7 @@ impl Transfer {
         name: &LeaseName,
         stored: &Arc<Stored<Claim>>,
         claim: &DesiredClaim,
-        cause: &str,
+        cause: MoveReason,
         successor: Option<&NodeName>,
         actions: &mut Vec<Action>,
     ) {
@@ -306,7 +306,7 @@ impl Transfer {
         let transitions = stored.record.transitions;
         let record = Claim {
             successor: Some(Successor { node, session, transitions }),
-            cause: format!("handing over: {cause}"),
+            cause: Reason::HandingOver(cause).to_string(),
             ..stored.record.clone()
         };
         Claims::put_claim(
@@ -346,7 +346,7 @@ impl Transfer {
         name: &LeaseName,
         stored: &Arc<Stored<Claim>>,
         claim: &DesiredClaim,
-        cause: &str,
+        cause: MoveReason,
         actions: &mut Vec<Action>,
     ) {
         let allowed = claim.held || claim.nodes.contains(&cx.config().node);
@@ -354,7 +354,14 @@ impl Transfer {
         let elsewhere = claim.silence.is_none() && !claim.nodes.is_empty();
         let stuck = elsewhere && cx.is_api_failing();
         if cx.own().is_leaving() || barred && !stuck {
-            claims.leave_claim(cx, now, name, stored, &Leaving::new(Reason::Asked, cause), actions);
+            claims.leave_claim(
+                cx,
+                now,
+                name,
+                stored,
+                &Leaving::new(Obstacle::Asked, cause.text()),
+                actions,
+            );
         } else {
             claims.with(cx, name, |tenure| tenure.hand_over(None, now + RETRY));
         }
@@ -381,9 +388,9 @@ impl Transfer {
             .get(name)
             .is_some_and(|t| Claims::may_take(cx, now, t, claim).is_some());
         if meant && willing && able && cx.may_succeed(now, name, claim, actions) {
-            let holder = stored.record.holder.as_ref().map(ToString::to_string).unwrap_or_default();
-            let why = stored.record.cause.strip_prefix("handing over: ").unwrap_or("handed over");
-            let why = Why::new(format!("moved from {holder}: {why}"), Cause::Move, now);
+            let Some(holder) = stored.record.holder.clone() else { return };
+            let why = Reason::handover(&stored.record.cause).unwrap_or("handed over");
+            let why = Why::new(Reason::MovedFrom(holder, why.to_owned()), Cause::Move, now);
             claims.put_taken(cx, now, name, claim, Some(Arc::clone(stored)), why, actions);
         }
     }
@@ -484,7 +491,7 @@ impl Transfer {
         node: NodeName,
         actions: &mut Vec<Action>,
     ) {
-        let text = format!("taken back: {node} does not serve it");
+        let reason = Reason::TakenBack(node.clone());
         claims.with(cx, name, |tenure| {
             tenure.exclude(node, now + EXCLUDED);
         });
@@ -495,7 +502,7 @@ impl Transfer {
             name,
             claim,
             stored,
-            Why::new(text, Cause::Silence, now),
+            Why::new(reason, Cause::Silence, now),
             actions,
         );
     }

@@ -12,14 +12,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, MoveReason, Stored};
 use leasehold_crds::names::NodeName;
 
 use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim, Failback, FailbackMode, NodeState};
 use crate::election::claim::Claims;
-use crate::election::claim::manual::BY_HAND;
-use crate::election::claim::state::tenure::{JOINED, Tenure};
+use crate::election::claim::state::tenure::Tenure;
 use crate::election::context::Context;
 use crate::election::context::candidates::Candidates;
 use crate::election::context::state::facts::id_of;
@@ -37,13 +36,6 @@ pub(in crate::election) const STRANDED: Duration = Duration::from_secs(5);
 
 /// Within which time moves are counted.
 pub(in crate::election) const MINUTE: Duration = Duration::from_secs(60);
-
-/// What a claim says of why it moves.
-pub(in crate::election) const PREFERRED: &str = "another node is preferred";
-
-pub(in crate::election) const BALANCE: &str = "another node has fewer addresses";
-
-pub(in crate::election) const APART: &str = "another address of the service is on the node";
 
 /// Nodes that have joined a short time ago, and could be given something.
 #[derive(Debug)]
@@ -112,9 +104,9 @@ impl Transfer {
         &'a self,
         cx: &'a Context,
         name: &LeaseName,
-    ) -> Option<(&'a NodeName, &'static str)> {
+    ) -> Option<(&'a NodeName, MoveReason)> {
         if let Some(node) = cx.asked_to(name) {
-            return Some((node, BY_HAND));
+            return Some((node, MoveReason::ByHand));
         }
         let chosen = self.improving.chosen.as_ref().filter(|chosen| chosen.name == *name)?;
         let stored = cx.claims().get(name)?;
@@ -184,10 +176,7 @@ impl Transfer {
             .stored()
             .filter(|stored| {
                 let cause = &stored.record.cause;
-                stored.record.successor.is_none()
-                    && [PREFERRED, BALANCE, APART, JOINED]
-                        .iter()
-                        .any(|improved| cause.ends_with(improved))
+                stored.record.successor.is_none() && MoveReason::improvement(cause).is_some()
             })
             .map(|stored| (stored.name.clone(), stored.record.transitions))
             .collect();
@@ -249,8 +238,11 @@ impl Transfer {
         tenure: &Tenure,
         stored: &Stored<Claim>,
     ) -> Option<Instant> {
-        let joined =
-            || stored.record.cause.ends_with(JOINED).then_some(claims.joining().begun()).flatten();
+        let joined = || {
+            (MoveReason::improvement(&stored.record.cause) == Some(MoveReason::Joined))
+                .then_some(claims.joining().begun())
+                .flatten()
+        };
         tenure.given_out().or_else(joined)
     }
 
@@ -350,13 +342,13 @@ impl Transfer {
         let preferred = |node| claim.preference.get(node).copied().unwrap_or(0);
         let policy = cx.desired_claim(name)?.failback.mode;
         let cause = if policy == FailbackMode::Never {
-            JOINED
+            MoveReason::Joined
         } else if preferred(to) > preferred(claim.owner) {
-            PREFERRED
+            MoveReason::Preferred
         } else if claim.apart.contains(&claim.owner) {
-            APART
+            MoveReason::Apart
         } else {
-            BALANCE
+            MoveReason::Balance
         };
         let transitions = cx.claims().get(name)?.record.transitions;
         Some(Chosen { name: name.clone(), to: to.clone(), cause, since: now, transitions })

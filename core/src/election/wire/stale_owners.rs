@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{LeaseName, Session, SessionId, SessionInterface, Stored};
+use leasehold_crds::lease::{LeaseName, Reason, Session, SessionId, SessionInterface, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
@@ -63,20 +63,11 @@ impl Wire {
             return;
         }
         // Where somebody else took its name from the lease, or the lease itself, it may not know.
-        let released = |shown: &Former| {
-            let cause = record.cause.strip_prefix("released by ");
-            let rest = cause.and_then(|rest| rest.strip_prefix(shown.node().as_str()));
-            rest.is_some_and(|rest| rest.starts_with(':'))
-        };
+        let released = |shown: &Former| Reason::is_released_by(&record.cause, shown.node());
         if named.is_none() && tenure.shown().is_some_and(|shown| !released(shown)) {
             return;
         }
-        let handed = |from: &NodeName| {
-            let cause = record.cause.strip_prefix("moved from ");
-            cause
-                .and_then(|rest| rest.strip_prefix(from.as_str()))
-                .is_some_and(|c| c.starts_with(':'))
-        };
+        let handed = |from: &NodeName| Reason::is_moved_from(&record.cause, from);
         let lost = tenure.shown().filter(|shown| {
             let other = record.holder.as_ref().is_some_and(|holder| holder != shown.node());
             other && *shown.node() != cx.config().node && !handed(shown.node())

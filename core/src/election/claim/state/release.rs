@@ -7,14 +7,14 @@ use crate::clock::Instant;
 pub(in crate::election) struct Leaving {
     /// For people.
     pub(in crate::election::claim) cause: String,
-    pub(in crate::election::claim) reason: Reason,
+    pub(in crate::election::claim) reason: Obstacle,
     /// Since when the reason is gone.
     pub(in crate::election::claim) over: Option<Instant>,
 }
 
 /// What has to be otherwise for the claim to stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::election) enum Reason {
+pub(in crate::election) enum Obstacle {
     /// The link that carries it is lost.
     Link,
     /// Another host has an address of it, or the kernel does not take one.
@@ -26,18 +26,18 @@ pub(in crate::election) enum Reason {
 }
 
 impl Leaving {
-    pub(in crate::election) fn new(reason: Reason, cause: &str) -> Self {
+    pub(in crate::election) fn new(reason: Obstacle, cause: &str) -> Self {
         Self { cause: cause.to_owned(), reason, over: None }
     }
 
     /// Nothing is asked of the claim.
     pub(in crate::election) fn unasked() -> Self {
-        Self::new(Reason::Unasked, "nothing asks for it any more")
+        Self::new(Obstacle::Unasked, "nothing asks for it any more")
     }
 
     /// Whether only a lost link is in the way.
     pub(in crate::election) fn is_for_a_link(&self) -> bool {
-        self.reason == Reason::Link
+        self.reason == Obstacle::Link
     }
 
     /// Whether the reason is gone.

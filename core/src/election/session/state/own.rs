@@ -10,9 +10,6 @@ use crate::clock::Instant;
 use crate::election::io::config::{Config, KERNEL_GRACE};
 use crate::election::io::event::Follower;
 
-/// What a session says that was released because its node hands over everything.
-pub(in crate::election) const LEFT: &str = "speaker left";
-
 /// How long the end of the process may wait for the API and the kernel.
 pub(in crate::election) const EXIT: Duration = Duration::from_secs(3);
 

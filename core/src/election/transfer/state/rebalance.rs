@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use leasehold_crds::lease::{LeaseName, SessionId};
+use leasehold_crds::lease::{LeaseName, MoveReason, SessionId};
 use leasehold_crds::names::NodeName;
 
 use crate::clock::Instant;
@@ -46,7 +46,7 @@ pub(in crate::election) struct Improving {
 pub(in crate::election) struct Chosen {
     pub(in crate::election::transfer) name: LeaseName,
     pub(in crate::election::transfer) to: NodeName,
-    pub(in crate::election::transfer) cause: &'static str,
+    pub(in crate::election::transfer) cause: MoveReason,
     pub(in crate::election::transfer) since: Instant,
     /// The ownership that ends so: should the claim come back at once, it stays until the next look.
     pub(in crate::election::transfer) transitions: i32,

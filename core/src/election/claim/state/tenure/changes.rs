@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, Stored};
+use leasehold_crds::lease::{CARRIER_LOST, Claim, Reason, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
@@ -13,12 +13,10 @@ use crate::desired::DesiredClaim;
 use crate::election::claim::state::addresses::List;
 use crate::election::claim::state::cold_start::Origin;
 use crate::election::claim::state::former::Former;
-use crate::election::claim::state::interface::CARRIER_LOST;
 use crate::election::claim::state::moves::{Handover, Phase, Yielding};
 use crate::election::claim::state::preflight::{INELIGIBLE, INELIGIBLE_MAX, Ineligible, Missing};
 use crate::election::claim::state::probe::Probing;
 use crate::election::claim::state::provisional::Provisional;
-use crate::election::claim::state::reconcile::released_by;
 use crate::election::claim::state::release::Leaving;
 use crate::election::claim::state::tenure::{GivenUp, TOGETHER, Tenure};
 use crate::election::claim::state::unowned::{LastOwner, Orphan};
@@ -62,8 +60,9 @@ impl Tenure {
         let Some(last) = self.last.as_ref().filter(|_| self.given_up.is_none()) else { return };
         let record = &stored.record;
         let next = record.transitions == last.transitions.saturating_add(1);
-        if record.holder.is_none() && next && record.cause == released_by(&last.node, CARRIER_LOST)
-        {
+        let given_up =
+            || Reason::ReleasedBy(last.node.clone(), CARRIER_LOST.to_owned()).to_string();
+        if record.holder.is_none() && next && record.cause == given_up() {
             let version = Arc::clone(&stored.resource_version);
             self.given_up = Some(Box::new(GivenUp { at: now, version }));
         }

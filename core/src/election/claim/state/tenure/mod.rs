@@ -26,9 +26,6 @@ use crate::election::io::transition::Story;
 /// Who joined so shortly before speakers that started together gave something out had no part in it, either.
 pub(in crate::election) const TOGETHER: Duration = Duration::from_millis(500);
 
-/// ... where it was given out so lately that the policy has no say.
-pub(in crate::election) const JOINED: &str = "a node has joined";
-
 /// How long after its owner gave it up an address is as good as in use.
 pub(in crate::election) const IN_USE: Duration = Duration::from_secs(1);
 
