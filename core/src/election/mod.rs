@@ -65,5 +65,5 @@ pub use io::serving::{Announcement, Attachment, KernelAddress, KernelView, Serve
 pub use io::transition::{Cause, OwnerId, Story};
 pub use placement::eligibility::{Bar, answers, bar, carries, prefer_answering};
 pub use placement::interface::{Carried, has_subnet_of};
-pub use placement::rank::{Held, Late, Orphan, Turn, next_move, rank, turns, weight};
+pub use placement::rank::{Held, Late, Turn, Unowned, next_move, rank, turns, weight};
 pub use session::state::own::LEAST_LEASE;

@@ -304,7 +304,7 @@ fn nodes(
 /// The order in which nodes would take the claim: of an owned one, if its owner failed.
 fn ranking(view: &View<'_>, name: &LeaseName, owner: Option<&NodeName>) -> Vec<NodeName> {
     let dead: BTreeSet<NodeName> = owner.cloned().into_iter().collect();
-    // Claims that are orphans together are placed jointly.
+    // Claims that lose their owners together are placed jointly.
     let together = view.world().claims.keys().filter(|other| view.owner_of(other) == owner);
     let together: BTreeSet<&LeaseName> = together.chain([name]).collect();
     view.rank(&together, &dead).remove(name).unwrap_or_default()

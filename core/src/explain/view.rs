@@ -10,7 +10,7 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 use super::world::{ClaimRow, SessionRow, World};
 use crate::desired::{Desired, DesiredClaim, LeftOut, NodeState, Rules, build};
 use crate::election::{
-    Bar, Late, Orphan, UNSTEADY, answers, bar, has_subnet_of, prefer_answering, rank,
+    Bar, Late, UNSTEADY, Unowned, answers, bar, has_subnet_of, prefer_answering, rank,
 };
 
 /// A cluster as its objects describe it.
@@ -160,7 +160,7 @@ impl<'a> View<'a> {
         };
         let unsteady: Vec<_> = self.world.sessions.iter().filter_map(unsteady).collect();
         let owner = |name| self.owner_of(name).filter(|owner| !dead.contains(*owner));
-        let orphans: Vec<Orphan<'_>> = names
+        let unowned: Vec<Unowned<'_>> = names
             .iter()
             .filter_map(|name| {
                 let (name, claim) = self.desired.claims.get_key_value(*name)?;
@@ -177,7 +177,7 @@ impl<'a> View<'a> {
                     let interface = self.candidate(claim, node).ok()?;
                     Some((node, answers(claim, session, interface)))
                 });
-                Some(Orphan {
+                Some(Unowned {
                     name,
                     addresses: claim.addresses.len(),
                     candidates: prefer_answering(able.collect()).into(),
@@ -188,12 +188,12 @@ impl<'a> View<'a> {
             })
             .collect();
         for name in names {
-            // Orphans are nobody's burden yet.
+            // Unowned claims are nobody's burden yet.
             let load = self.owner_of(name).and_then(|owner| loads.get_mut(owner));
             if let (Some(load), Some(claim)) = (load, self.world.claims.get(*name)) {
                 *load = load.saturating_sub(claim.stored.record.addresses.len());
             }
         }
-        rank(&orphans, &loads)
+        rank(&unowned, &loads)
     }
 }

@@ -266,7 +266,7 @@ impl TryFrom<&DetectionSpec> for Detection {
 }
 
 impl Detection {
-    /// By how much each candidate for an orphan waits for the ones before it: as long as one that
+    /// By how much each candidate for an unowned claim waits for the ones before it: as long as one that
     /// has died takes to be found out.
     pub fn rank_step(&self) -> Duration {
         self.interval + self.retry_interval * self.misses + Duration::from_millis(20)

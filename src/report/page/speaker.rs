@@ -81,8 +81,8 @@ fn who_has_what(status: &Status) -> Markup {
         };
         nodes.insert(speaker.node.to_string(), place);
     }
-    let orphans = status.claims.iter().filter(|claim| claim.owner.is_none());
-    let nobody: Vec<_> = orphans
+    let unowned = status.claims.iter().filter(|claim| claim.owner.is_none());
+    let nobody: Vec<_> = unowned
         .flat_map(|claim| claim.addresses.iter().map(|ip| (ip.to_string(), what(claim))))
         .collect();
     picture(&nodes, &nobody)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold_core::clock::Instant;
 use leasehold_core::election::{
-    Action, Answer, Change, Config, Election, Event, Frame, Orphan, Write,
+    Action, Answer, Change, Config, Election, Event, Frame, Unowned, Write,
 };
 use leasehold_crds::lease::{Claim, Session, Stored};
 use leasehold_crds::names::NodeName;
@@ -96,10 +96,10 @@ impl Cluster {
     }
 
     /// All claims, which all nodes may take.
-    pub fn orphans(&self) -> Vec<Orphan<'_>> {
+    pub fn unowned(&self) -> Vec<Unowned<'_>> {
         static ANYONE: BTreeMap<NodeName, u32> = BTreeMap::new();
         let candidates: Rc<[&NodeName]> = self.0.nodes.iter().collect();
-        let orphan = |name| Orphan {
+        let unowned = |name| Unowned {
             name,
             addresses: 1,
             candidates: Rc::clone(&candidates),
@@ -107,7 +107,7 @@ impl Cluster {
             last: Vec::new(),
             apart: Vec::new(),
         };
-        self.0.claims.iter().map(orphan).collect()
+        self.0.claims.iter().map(unowned).collect()
     }
 
     /// A core that has a session and knows all of this.

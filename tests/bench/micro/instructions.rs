@@ -69,7 +69,7 @@ fn large() -> Cluster {
 #[library_benchmark]
 #[bench::services_10000_on_500_nodes(args = (large()), config = most(910_000_000))]
 fn placement(cluster: Cluster) -> Cluster {
-    black_box(turns(&cluster.orphans(), &cluster.loads(), &cluster.node(0)));
+    black_box(turns(&cluster.unowned(), &cluster.loads(), &cluster.node(0)));
     cluster
 }
 

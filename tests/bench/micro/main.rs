@@ -27,9 +27,9 @@ fn placement(criterion: &mut Criterion) {
         let cluster = Cluster::new(nodes, services);
         let loads = cluster.loads();
         let node = cluster.node(0);
-        let orphans = cluster.orphans();
+        let unowned = cluster.unowned();
         group.bench_function(format!("{services} services on {nodes} nodes"), |bench| {
-            bench.iter(|| black_box(turns(&orphans, &loads, &node)));
+            bench.iter(|| black_box(turns(&unowned, &loads, &node)));
         });
     }
     group.finish();

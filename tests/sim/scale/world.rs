@@ -8,8 +8,8 @@ use std::time::Duration;
 use leasehold_core::clock::Instant;
 use leasehold_core::detect::question::Question;
 use leasehold_core::election::{
-    Action, Config, Election, Event, Frame, HeldClaim, KernelAddress, KernelView, Orphan,
-    OwnRecord, RequestId, Serving, Target, Write, rank,
+    Action, Config, Election, Event, Frame, HeldClaim, KernelAddress, KernelView, OwnRecord,
+    RequestId, Serving, Target, Unowned, Write, rank,
 };
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
@@ -477,9 +477,9 @@ pub(super) fn takers(cluster: &Cluster, rack: &BTreeSet<usize>) -> BTreeSet<usiz
         let left = names.filter(|(node, _)| !dead.contains(node)).map(|(_, name)| name);
         let candidates: Rc<[&NodeName]> = left.collect();
         let lost = cluster.owners.iter().zip(&cluster.claims);
-        let orphans: Vec<Orphan<'_>> = lost
+        let unowned: Vec<Unowned<'_>> = lost
             .filter(|(owner, _)| dead.contains(owner))
-            .map(|(_, name)| Orphan {
+            .map(|(_, name)| Unowned {
                 name,
                 addresses: 1,
                 candidates: Rc::clone(&candidates),
@@ -488,7 +488,7 @@ pub(super) fn takers(cluster: &Cluster, rack: &BTreeSet<usize>) -> BTreeSet<usiz
                 apart: Vec::new(),
             })
             .collect();
-        for order in rank(&orphans, &loads).values() {
+        for order in rank(&unowned, &loads).values() {
             let living = order.iter().map(|name| numbers[name]).filter(|it| !rack.contains(it));
             takers.extend(living.take(FIRST));
         }

@@ -58,27 +58,27 @@ impl Claims {
         if let Some(stored) = owned.filter(|_| forsaken.is_none()) {
             return Some(Acquire::Succeed(Arc::clone(stored)));
         }
-        let orphan = tenure.orphan()?;
+        let unowned = tenure.unowned()?;
         // Who serves it already need not wait for its turn.
         let served = self.serves_provisionally(name);
-        let turn = Self::turn(cx, orphan);
-        if !served && (now < turn || orphan.place.is_none()) {
+        let turn = Self::turn(cx, unowned);
+        if !served && (now < turn || unowned.place.is_none()) {
             return None;
         }
-        let (since, hear_since) = (orphan.since, orphan.hear_since);
+        let (since, hear_since) = (unowned.since, unowned.hear_since);
         if !served && !cx.hears_since(now, hear_since, claim, actions) {
             return None;
         }
         let tenure = self.tenures.get(name)?;
-        let orphan = tenure.orphan()?;
+        let unowned = tenure.unowned()?;
         if cx.is_api_gone(now, forsaken.unwrap_or(since)) {
             return Some(Acquire::Provisionally(stored));
         }
         if served && (cx.is_settling() || forsaken.is_some() && self.is_returning(name)) {
             return None;
         }
-        let (first, edited) = (orphan.place == Some(0), orphan.edited.is_some());
-        let (sign, began) = orphan.sign;
+        let (first, edited) = (unowned.place == Some(0), unowned.edited.is_some());
+        let (sign, began) = unowned.sign;
         if first {
             self.report_address_of_a_node(cx, name, claim, actions);
         }
@@ -105,12 +105,12 @@ impl Claims {
         actions: &mut Vec<Action>,
     ) -> Option<Acquire> {
         let tenure = self.tenures.get(name)?;
-        let orphan = tenure.orphan()?;
-        let waits = now < tenure.retry() || now < Self::turn(cx, orphan);
-        if tenure.is_mine() || tenure.provisional().is_some() || orphan.place.is_none() || waits {
+        let unowned = tenure.unowned()?;
+        let waits = now < tenure.retry() || now < Self::turn(cx, unowned);
+        if tenure.is_mine() || tenure.provisional().is_some() || unowned.place.is_none() || waits {
             return None;
         }
-        let (since, hear_since) = (orphan.since, orphan.hear_since);
+        let (since, hear_since) = (unowned.since, unowned.hear_since);
         let unanswered = cx.forsaken().get(name).map_or(since, |forsaken| forsaken.since);
         let takes =
             cx.is_api_gone(now, unanswered) && cx.hears_since(now, hear_since, claim, actions);
@@ -185,7 +185,7 @@ impl Claims {
                 tenure.is_mine() || tenure.yielding().is_some() || tenure.provisional().is_some();
             let in_use = released.is_some_and(|base| tenure.was_in_use(now, base));
             // What somebody deleted or edited its owner serves until another has it.
-            let edited = tenure.orphan().is_some_and(|orphan| orphan.edited.is_some());
+            let edited = tenure.unowned().is_some_and(|unowned| unowned.edited.is_some());
             let given_up = released.is_some() && !in_use && !edited;
             vacant = !served && (given_up || tenure.last().is_none());
             tenure.ask(vacant, Story { cause: why.cause, from, began: why.began });

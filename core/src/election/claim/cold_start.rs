@@ -62,7 +62,7 @@ impl Claims {
             self.joining.absent = absent.cloned().collect();
         }
         for name in names {
-            let new = |tenure: &&Tenure| tenure.last().is_none() && tenure.orphan().is_none();
+            let new = |tenure: &&Tenure| tenure.last().is_none() && tenure.unowned().is_none();
             let Some(tenure) = self.tenures.get(name).filter(new) else { continue };
             let listed = cx.claims().get(name).zip(desired.claims.get(name));
             let Some((_, claim)) = listed.filter(|(stored, claim)| lists(stored, claim)) else {

@@ -90,7 +90,7 @@ impl Claims {
         provisional.is_some_and(|provisional| provisional.returned.is_some())
     }
 
-    /// Whether this node serves an orphan already: it asks for it before all others.
+    /// Whether this node serves an unowned claim already: it asks for it before all others.
     pub(in crate::election) fn serves_provisionally(&self, name: &LeaseName) -> bool {
         self.tenures
             .get(name)

@@ -54,12 +54,12 @@ impl Claims {
             if cx.is_pending(&Target::Claim(name.clone())) {
                 continue;
             }
-            if let Some(orphan) = tenure.orphan()
+            if let Some(unowned) = tenure.unowned()
                 && cx.desired_claim(name).is_some()
             {
-                deadlines.push(Self::turn(cx, orphan).max(tenure.retry()));
-                deadlines.push(Self::round_ends(cx, orphan));
-                deadlines.push(cx.api_given_up(orphan.since));
+                deadlines.push(Self::turn(cx, unowned).max(tenure.retry()));
+                deadlines.push(Self::round_ends(cx, unowned));
+                deadlines.push(cx.api_given_up(unowned.since));
                 deadlines.extend(tenure.ineligible().map(|ineligible| ineligible.until));
             }
             if let (Some(_), Some(ineligible)) = (tenure.leaving(), tenure.ineligible()) {
@@ -125,7 +125,7 @@ impl Claims {
                 given_out.seen = true;
             }
             if !cx.forsaken().contains_key(name) {
-                tenure.end_orphan();
+                tenure.end_unowned();
             }
         }
         let asked = cx.desired().and_then(|desired| desired.claim(name));
@@ -406,7 +406,7 @@ impl Claims {
                 let (later, busy) = (cx.renew_interval(), matches!(answer, Answer::Throttled));
                 self.with(cx, name, |tenure| {
                     // An address that nobody serves waits no longer than it has to.
-                    let soon = busy && tenure.orphan().is_some();
+                    let soon = busy && tenure.unowned().is_some();
                     tenure.retry_at(now + if soon { later.min(THROTTLED) } else { later });
                 });
             }

@@ -47,9 +47,9 @@ impl Claims {
             return;
         }
         self.refresh.due = now + cx.refresh_interval();
-        let orphans =
-            self.tenures.values().any(|tenure| tenure.orphan().is_some() && !tenure.is_mine());
-        if orphans || cx.own().is_ending() || !cx.is_api_answering(now) {
+        let unowned =
+            self.tenures.values().any(|tenure| tenure.unowned().is_some() && !tenure.is_mine());
+        if unowned || cx.own().is_ending() || !cx.is_api_answering(now) {
             return;
         }
         // How long a change took is to be known soon.

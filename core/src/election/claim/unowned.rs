@@ -14,12 +14,12 @@ use crate::election::claim::Claims;
 use crate::election::claim::addresses::lists;
 use crate::election::claim::state::cold_start::Origin;
 use crate::election::claim::state::tenure::Tenure;
-use crate::election::claim::state::unowned::Orphan;
+use crate::election::claim::state::unowned::Unowned;
 use crate::election::context::Context;
 use crate::election::context::candidates::Candidates;
 use crate::election::context::state::owner::Owner;
 use crate::election::io::probes::VoiceId;
-use crate::election::placement::rank::{Late, Orphan as Ranked, turns};
+use crate::election::placement::rank::{Late, Unowned as Ranked, turns};
 
 /// The owners that were forsaken, each with a number and its pollers.
 #[derive(Debug, Default)]
@@ -33,12 +33,12 @@ pub(in crate::election) struct Unranked<'a> {
     name: &'a LeaseName,
     claim: &'a DesiredClaim,
     /// As it was in the round before.
-    before: Option<&'a Orphan>,
+    before: Option<&'a Unowned>,
     /// Since when somebody has to have answered this node.
     hear_since: Instant,
 }
 
-/// Nodes that take an orphan only after all others.
+/// Nodes that take an unowned claim only after all others.
 #[derive(Debug)]
 pub(in crate::election) struct Unfit<'a> {
     for_all: Vec<&'a NodeName>,
@@ -74,8 +74,8 @@ pub(in crate::election) const HEARD: usize = 1;
 pub(in crate::election) const FORSAKEN: usize = 2;
 
 impl Claims {
-    /// Notes which claims have become orphans and places them jointly.
-    pub(in crate::election) fn rank_orphans(
+    /// Notes which claims have lost their owners, and places them jointly.
+    pub(in crate::election) fn rank_unowned(
         &mut self,
         cx: &mut Context,
         now: Instant,
@@ -85,7 +85,7 @@ impl Claims {
         for name in names {
             let listed = cx.claims().get(name).zip(desired.claims.get(name));
             if listed.is_none_or(|(stored, claim)| !lists(stored, claim)) {
-                self.with(cx, name, Tenure::end_orphan);
+                self.with(cx, name, Tenure::end_unowned);
             }
         }
         self.follow_joining(cx, now, names, desired);
@@ -109,7 +109,7 @@ impl Claims {
             let gone = owner.map(|node| (node, Late::Gone));
             unfit.of(claim).chain(gone).collect()
         };
-        let mut orphans: Vec<Ranked<'_>> = new
+        let mut unowned: Vec<Ranked<'_>> = new
             .iter()
             .zip(&edited)
             .map(|(Unranked { name, claim, .. }, edited)| Ranked {
@@ -129,12 +129,12 @@ impl Claims {
                 *load = load.saturating_sub(1);
             }
         }
-        for (name, former, owner) in self.taken_already(cx, &orphans) {
+        for (name, former, owner) in self.taken_already(cx, &unowned) {
             let Some(claim) = desired.claims.get(name) else { continue };
             if let Some(load) = loads.get_mut(owner) {
                 *load = load.saturating_sub(claim.addresses.len());
             }
-            orphans.push(Ranked {
+            unowned.push(Ranked {
                 name,
                 addresses: claim.addresses.len(),
                 candidates: lists.of(claim, ALL, |_| true),
@@ -143,18 +143,18 @@ impl Claims {
                 apart: Self::apart(cx, claim),
             });
         }
-        let turns = turns(&orphans, &loads, &cx.config().node);
+        let turns = turns(&unowned, &loads, &cx.config().node);
         let mut shared: BTreeMap<*const &NodeName, Arc<[NodeName]>> = BTreeMap::new();
-        let ranked: Vec<(LeaseName, Orphan)> = new
+        let ranked: Vec<(LeaseName, Unowned)> = new
             .iter()
             .zip(edited)
-            .zip(orphans.iter().zip(turns))
-            .map(|((it, edited), (orphan, turn))| {
-                let sharing = &orphan.candidates;
+            .zip(unowned.iter().zip(turns))
+            .map(|((it, edited), (unowned, turn))| {
+                let sharing = &unowned.candidates;
                 let candidates = shared
                     .entry(sharing.as_ptr())
                     .or_insert_with(|| sharing.iter().copied().cloned().collect());
-                let orphan = Orphan {
+                let unowned = Unowned {
                     since: now,
                     hear_since: it.hear_since,
                     sign: it
@@ -167,12 +167,12 @@ impl Claims {
                     step: it.claim.detection.rank_step(),
                     edited,
                 };
-                (it.name.clone(), orphan)
+                (it.name.clone(), unowned)
             })
             .collect();
-        for (name, orphan) in ranked {
+        for (name, unowned) in ranked {
             if let Some(tenure) = self.tenures.get_mut(&name) {
-                tenure.set_orphan(orphan);
+                tenure.set_unowned(unowned);
             }
         }
     }
@@ -186,9 +186,9 @@ impl Claims {
         desired: &Desired,
     ) {
         let waiting = names.iter().filter_map(|name| {
-            let orphan = self.tenures.get(name)?.orphan()?;
+            let unowned = self.tenures.get(name)?.unowned()?;
             let (name, claim) = desired.claims.get_key_value(name)?;
-            (!orphan.ahead.is_empty()).then_some((name, claim, orphan))
+            (!unowned.ahead.is_empty()).then_some((name, claim, unowned))
         });
         let mut waiting = waiting.peekable();
         if waiting.peek().is_none() {
@@ -196,11 +196,11 @@ impl Claims {
         }
         let mut lists = Candidates::new(cx, desired);
         let mut struck: Vec<(&LeaseName, Vec<NodeName>)> = Vec::new();
-        for (name, claim, orphan) in waiting {
+        for (name, claim, unowned) in waiting {
             let may = lists.of(claim, ALL, |_| true);
-            let left = orphan.ahead.iter().filter(|node| may.binary_search(node).is_ok());
+            let left = unowned.ahead.iter().filter(|node| may.binary_search(node).is_ok());
             let left: Vec<NodeName> = left.cloned().collect();
-            if left.len() < orphan.ahead.len() {
+            if left.len() < unowned.ahead.len() {
                 struck.push((name, left));
             }
         }
@@ -211,7 +211,7 @@ impl Claims {
         }
     }
 
-    /// The orphans among `names` that have no rank, or one that has become void: a candidate is gone, or all have
+    /// The unowned claims among `names` that have no rank, or one that has become void: a candidate is gone, or all have
     /// had their turn.
     pub(in crate::election) fn unranked<'a>(
         &'a self,
@@ -233,31 +233,31 @@ impl Claims {
             if owned && !cx.forsaken().contains_key(name) {
                 continue;
             }
-            let Some(orphan) = tenure.orphan() else {
+            let Some(unowned) = tenure.unowned() else {
                 if self.awaits_others(tenure, claim) {
                     continue;
                 }
                 new.push(Unranked { name, claim, before: None, hear_since: now });
                 continue;
             };
-            let candidates = &orphan.candidates;
+            let candidates = &unowned.candidates;
             let any_gone = || candidates.iter().any(|node| cx.live_session(node).is_none());
             if *gone.entry(candidates.as_ptr()).or_insert_with(any_gone) {
-                new.push(Unranked { name, claim, before: Some(orphan), hear_since: now });
-            } else if now >= Self::round_ends(cx, orphan) {
+                new.push(Unranked { name, claim, before: Some(unowned), hear_since: now });
+            } else if now >= Self::round_ends(cx, unowned) {
                 new.push(Unranked {
                     name,
                     claim,
-                    before: Some(orphan),
-                    hear_since: orphan.hear_since,
+                    before: Some(unowned),
+                    hear_since: unowned.hear_since,
                 });
             }
         }
         new
     }
 
-    /// Who takes an orphan only after all others: nodes that are fenced again and again, those that are not
-    /// ready, and those whose kube-proxy is silent. The last owner of an orphan comes after them.
+    /// Who takes an unowned claim only after all others: nodes that are fenced again and again, those that are not
+    /// ready, and those whose kube-proxy is silent. The last owner of an unowned claim comes after them.
     pub(in crate::election) fn last_in_line<'a>(
         cx: &'a Context,
         desired: &'a Desired,
@@ -280,25 +280,25 @@ impl Claims {
         claim.apart_from.iter().map(|name| (name, owner(name))).collect()
     }
 
-    /// Claims that became orphans together with `orphans`, or waited with them for others to join, and are
-    /// taken already, with their former and their present owners: all speakers place the same orphans on
+    /// Claims that lost their owners together with `unowned`, or waited with them for others to join, and are
+    /// taken already, with their former and their present owners: all speakers place the same unowned claims on
     /// the same loads, whatever they have seen of one another's takes.
     pub(in crate::election) fn taken_already<'a>(
         &'a self,
         cx: &'a Context,
-        orphans: &[Ranked<'_>],
+        unowned: &[Ranked<'_>],
     ) -> Vec<(&'a LeaseName, Option<&'a NodeName>, &'a NodeName)> {
-        let ended: BTreeSet<&SessionId> = orphans
+        let ended: BTreeSet<&SessionId> = unowned
             .iter()
-            .filter_map(|orphan| cx.claims().get(orphan.name)?.record.session.as_ref())
+            .filter_map(|unowned| cx.claims().get(unowned.name)?.record.session.as_ref())
             .collect();
-        let orphans: BTreeSet<&LeaseName> = orphans.iter().map(|orphan| orphan.name).collect();
+        let unowned: BTreeSet<&LeaseName> = unowned.iter().map(|unowned| unowned.name).collect();
         let waited = |tenure: &Tenure| tenure.origin() == Origin::Awaiting;
         let waits = |tenure: &Tenure| waited(tenure) && tenure.last().is_none();
-        let awaiting = orphans.iter().any(|name| self.tenures.get(name).is_some_and(waits));
+        let awaiting = unowned.iter().any(|name| self.tenures.get(name).is_some_and(waits));
         self.tenures
             .iter()
-            .filter(|(name, _)| !orphans.contains(name))
+            .filter(|(name, _)| !unowned.contains(name))
             .filter_map(|(name, tenure)| {
                 let owner = &tenure.last()?.node;
                 let former = tenure.former().filter(|f| ended.contains(&f.session));
@@ -312,7 +312,7 @@ impl Claims {
     pub(in crate::election) fn loads(&self, cx: &Context) -> BTreeMap<NodeName, usize> {
         let mut loads = Self::owned_loads(cx);
         for tenure in self.tenures.values() {
-            let first = tenure.orphan().and_then(|orphan| orphan.first.as_ref());
+            let first = tenure.unowned().and_then(|unowned| unowned.first.as_ref());
             if let Some(load) = first.and_then(|node| loads.get_mut(node)) {
                 *load += 1;
             }
@@ -408,30 +408,30 @@ impl Claims {
         edited.then_some(&last.node)
     }
 
-    /// When it is this node's turn to take the orphan.
-    pub(in crate::election) fn turn(cx: &Context, orphan: &Orphan) -> Instant {
-        let Some(place) = orphan.place else { return Self::round_ends(cx, orphan) };
+    /// When it is this node's turn to take the unowned claim.
+    pub(in crate::election) fn turn(cx: &Context, unowned: &Unowned) -> Instant {
+        let Some(place) = unowned.place else { return Self::round_ends(cx, unowned) };
         let steps = u32::try_from(place).unwrap_or(u32::MAX);
-        let others = orphan.edited.as_ref() != Some(&cx.config().node);
-        let left = if others { Self::left_to_its_owner(cx, orphan) } else { Duration::ZERO };
-        orphan.since + orphan.step.saturating_mul(steps) + left
+        let others = unowned.edited.as_ref() != Some(&cx.config().node);
+        let left = if others { Self::left_to_its_owner(cx, unowned) } else { Duration::ZERO };
+        unowned.since + unowned.step.saturating_mul(steps) + left
     }
 
     /// When everybody has had a turn.
-    pub(in crate::election) fn round_ends(cx: &Context, orphan: &Orphan) -> Instant {
-        let steps = u32::try_from(orphan.candidates.len()).unwrap_or(u32::MAX);
-        let left = Self::left_to_its_owner(cx, orphan).max(orphan.step.saturating_mul(2));
-        orphan.since + orphan.step.saturating_mul(steps.saturating_add(1)) + left
+    pub(in crate::election) fn round_ends(cx: &Context, unowned: &Unowned) -> Instant {
+        let steps = u32::try_from(unowned.candidates.len()).unwrap_or(u32::MAX);
+        let left = Self::left_to_its_owner(cx, unowned).max(unowned.step.saturating_mul(2));
+        unowned.since + unowned.step.saturating_mul(steps.saturating_add(1)) + left
     }
 
     /// For how long what was edited is left to its owner to restore, which serves it meanwhile
     /// while its session lives and this node hears it.
-    pub(in crate::election) fn left_to_its_owner(cx: &Context, orphan: &Orphan) -> Duration {
-        let Some(owner) = &orphan.edited else { return Duration::ZERO };
-        let least = orphan.step.saturating_mul(2);
+    pub(in crate::election) fn left_to_its_owner(cx: &Context, unowned: &Unowned) -> Duration {
+        let Some(owner) = &unowned.edited else { return Duration::ZERO };
+        let least = unowned.step.saturating_mul(2);
         let session = cx.live_session(owner).filter(|_| !cx.is_silent(owner));
         let renewed = session.and_then(|session| cx.sessions().entry(&session.name));
-        let lives = renewed.map_or(orphan.since, |renewed| renewed.changed + LIVES);
-        lives.saturating_since(orphan.since).clamp(least, RESTORED.max(least))
+        let lives = renewed.map_or(unowned.since, |renewed| renewed.changed + LIVES);
+        lives.saturating_since(unowned.since).clamp(least, RESTORED.max(least))
     }
 }

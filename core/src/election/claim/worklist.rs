@@ -2,13 +2,13 @@
 //!
 //! A claim is *settled* when a pass over it changes nothing and waits for nothing: another node owns
 //! it, or this node does and serves it as it is asked to. It stays settled until its lease or its holder's
-//! session changes, a request on it is answered, or something changes that all claims rest on. An orphan *waits* for its
-//! turn, or for one of the writes that are under way to be answered (`waiting`), and is looked at before
+//! session changes, a request on it is answered, or something changes that all claims rest on. An unowned claim
+//! *waits* for its turn, or for one of the writes that are under way to be answered (`waiting`), and is looked at before
 //! that for the same reasons only. So an event costs what it concerns, and not as much as there are claims.
 //!
 //! Whatever else a pass reads of a settled claim has to be noted here where it changes: sessions (of all
-//! that is settled elsewhere a pass reads the holder's alone), the own session and its ending, what is asked for, interfaces, and of which addresses the kernel
-//! and what is served say anything.
+//! that is settled elsewhere a pass reads the holder's alone), the own session and its ending, what is asked for,
+//! interfaces, and of which addresses the kernel and what is served say anything.
 
 use std::sync::Arc;
 
@@ -61,14 +61,14 @@ impl Claims {
                 open.names.insert(name);
             }
             open.names.extend(cx.published().counting().cloned());
-            // Orphans rest on all sessions: those are their candidates.
+            // Unowned claims rest on all sessions: those are their candidates.
             open.note_waiting();
             cx.published_mut().touch_record();
         }
         open.names.iter().cloned().collect()
     }
 
-    /// What an orphan, or a claim that lists nothing yet, waits for, where nothing else is to be done about it.
+    /// What an unowned claim, or a claim that lists nothing yet, waits for, where nothing else is to be done about it.
     pub(in crate::election) fn waits_for(
         &self,
         cx: &Context,
@@ -93,22 +93,22 @@ impl Claims {
         if !nobodys || !idle {
             return None;
         }
-        let Some(orphan) = tenure.orphan() else {
+        let Some(unowned) = tenure.unowned() else {
             let listed = stored.is_some_and(|stored| lists(stored, claim));
             if listed && self.awaits_others(tenure, claim) {
                 return self.joined_by().map(For::Time);
             }
             return (!listed).then_some(For::News);
         };
-        let turn = Self::turn(cx, orphan).max(tenure.retry());
-        let round_ends = Self::round_ends(cx, orphan);
+        let turn = Self::turn(cx, unowned).max(tenure.retry());
+        let round_ends = Self::round_ends(cx, unowned);
         let due = turn.min(round_ends);
         if now < due {
             return Some(For::Time(due));
         }
         // Others whose turn it is as well begin with other claims.
         let order = || weight(name.as_str(), cx.config().node.as_str());
-        let waits = orphan.place.is_some() && now < round_ends && !self.has_room(cx);
+        let waits = unowned.place.is_some() && now < round_ends && !self.has_room(cx);
         waits.then(|| For::Room { turn, order: order(), round_ends })
     }
 }

@@ -79,7 +79,7 @@ impl Context {
     }
 
     /// Whether somebody has answered this node on the interface that is to carry `claim` since it became
-    /// an orphan: what killed its owner may have cut this node off, too. Asks if nobody has.
+    /// an unowned claim: what killed its owner may have cut this node off, too. Asks if nobody has.
     pub(in crate::election) fn hears_since(
         &mut self,
         now: Instant,

@@ -2,7 +2,7 @@
 //!
 //! Whatever says that an owner has failed does so by [`Evidence`]: the wire, on which it does not answer, or its session
 //! Lease, which it does not renew. Here evidence becomes a fence, and nowhere else. A fence makes no owner: it makes all
-//! claims of the session orphans.
+//! claims of the session unowned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Evidence {
         Self { session, kind, first, finding }
     }
 
-    /// The record that ends the session: with it all its claims are orphans, for good.
+    /// The record that ends the session: with it all its claims are unowned, for good.
     fn fence(&self, by: &str, lasted: Duration) -> Session {
         let record = &self.session.record;
         let node = record.holder.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -8,7 +8,7 @@ use leasehold_crds::names::NodeName;
 use crate::election::context::Context;
 use crate::election::io::config::Config;
 
-/// A node that was fenced so often lately takes orphans only after all others. The count is in its
+/// A node that was fenced so often lately takes unowned claims only after all others. The count is in its
 /// session, and so the same for all: those that rank by what each alone has seen would wait for each other.
 pub const UNSTEADY: u32 = 3;
 

@@ -38,7 +38,7 @@ impl Election {
         self.claims.give_up_listed(&self.cx, &names);
         if self.cx.own().id().is_some() {
             self.cx.resolve_doubts(now, &names, actions);
-            self.claims.rank_orphans(&mut self.cx, now, &names, &desired);
+            self.claims.rank_unowned(&mut self.cx, now, &names, &desired);
             for name in &names {
                 if let Some(claim) = desired.claims.get(name) {
                     self.claims.keep_interface(&mut self.cx, now, name, claim);

@@ -15,7 +15,7 @@ use crate::election::claim::Claims;
 use crate::election::context::candidates::Candidates;
 use crate::election::context::state::owner::Owner;
 use crate::election::engine::Election;
-use crate::election::placement::rank::{Late, Orphan as Ranked, turns};
+use crate::election::placement::rank::{Late, Unowned as Ranked, turns};
 
 /// The speaker of a node, as this node sees it.
 #[derive(Clone, Debug)]
@@ -171,7 +171,7 @@ impl Election {
         };
         let mut lists = Candidates::new(&self.cx, desired);
         let unfit = Claims::last_in_line(&self.cx, desired);
-        let orphans: Vec<Ranked<'_>> = desired
+        let unowned: Vec<Ranked<'_>> = desired
             .claims
             .iter()
             .filter(|(name, _)| owned(name).is_some())
@@ -186,7 +186,7 @@ impl Election {
             .collect();
         let mut loads = self.claims.loads(&self.cx);
         loads.remove(node);
-        let firsts = turns(&orphans, &loads, node).into_iter().map(|turn| turn.first.cloned());
-        orphans.iter().map(|orphan| orphan.name.clone()).zip(firsts).collect()
+        let firsts = turns(&unowned, &loads, node).into_iter().map(|turn| turn.first.cloned());
+        unowned.iter().map(|unowned| unowned.name.clone()).zip(firsts).collect()
     }
 }

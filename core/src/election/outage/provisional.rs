@@ -16,7 +16,7 @@ use crate::desired::{DesiredClaim, OnApiOutage};
 use crate::election::claim::Claims;
 use crate::election::claim::state::provisional::Provisional;
 use crate::election::claim::state::tenure::Tenure;
-use crate::election::claim::state::unowned::Orphan;
+use crate::election::claim::state::unowned::Unowned;
 use crate::election::context::Context;
 use crate::election::context::state::owner::Owner;
 use crate::election::io::event::{Action, Frame, Heard};
@@ -79,7 +79,7 @@ impl Outage {
         let story = Story {
             cause: Cause::Outage,
             from: Some(OwnerId { node: from.clone(), session: session.transitions }),
-            began: tenure.orphan().map_or(now, Orphan::first_sign),
+            began: tenure.unowned().map_or(now, Unowned::first_sign),
         };
         let provisional = Provisional::new(from.clone(), now, version, story);
         let stored = stored.clone();

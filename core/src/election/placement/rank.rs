@@ -13,12 +13,12 @@ pub type Preference = BTreeMap<NodeName, u32>;
 
 /// A claim without an owner.
 #[derive(Clone, Debug)]
-pub struct Orphan<'a> {
+pub struct Unowned<'a> {
     /// Its name.
     pub name: &'a LeaseName,
     /// How many addresses it brings.
     pub addresses: usize,
-    /// Who may take it. Orphans that the same nodes may take had best share the list: what is looked up for
+    /// Who may take it. Unowned claims that the same nodes may take had best share the list: what is looked up for
     /// it is looked up once.
     pub candidates: Rc<[&'a NodeName]>,
     /// Who of them is preferred.
@@ -29,7 +29,7 @@ pub struct Orphan<'a> {
     pub apart: Vec<(&'a LeaseName, Option<&'a NodeName>)>,
 }
 
-/// Why a candidate takes an orphan only after others. The later comes last.
+/// Why a candidate takes an unowned claim only after others. The later comes last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Late {
     /// It does not.
@@ -47,7 +47,7 @@ pub(in crate::election) const NAMED: usize = 3;
 
 pub(in crate::election) const MANY: usize = 16;
 
-/// When it is whose turn to take an orphan.
+/// When it is whose turn to take an unowned claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn<'a> {
     /// Who acts first; none where there is no candidate.
@@ -58,71 +58,71 @@ pub struct Turn<'a> {
     pub ahead: Vec<&'a NodeName>,
 }
 
-/// For each orphan its candidates, the first to act first.
+/// For each unowned claim its candidates, the first to act first.
 ///
-/// The orphans are placed jointly, in the order of their names: each goes to the most preferred
+/// The unowned claims are placed jointly, in the order of their names: each goes to the most preferred
 /// candidate, among equals to one that has none of the claims from which it is better apart, then to the
 /// one with the fewest addresses (`loads`, and what was placed before), ties by rendezvous hash of
-/// (claim, node). So a node's orphans spread over all survivors.
+/// (claim, node). So a node's unowned claims spread over all survivors.
 pub fn rank(
-    orphans: &[Orphan<'_>],
+    unowned: &[Unowned<'_>],
     loads: &BTreeMap<NodeName, usize>,
 ) -> BTreeMap<LeaseName, Vec<NodeName>> {
-    let orders = place(orphans, loads, |list, hash, _| {
+    let orders = place(unowned, loads, |list, hash, _| {
         let mut order: Vec<&Candidate<'_>> = list.candidates.iter().collect();
         order.sort_unstable_by(|one, other| one.compare(other, hash));
         order.into_iter().map(|candidate| candidate.node.clone()).collect()
     });
-    orphans.iter().map(|orphan| orphan.name.clone()).zip(orders).collect()
+    unowned.iter().map(|unowned| unowned.name.clone()).zip(orders).collect()
 }
 
-/// For each of `orphans` when it is the turn of `node`, in the order that [`rank`] says.
+/// For each of `unowned` when it is the turn of `node`, in the order that [`rank`] says.
 pub fn turns<'a>(
-    orphans: &[Orphan<'a>],
+    unowned: &[Unowned<'a>],
     loads: &BTreeMap<NodeName, usize>,
     node: &NodeName,
 ) -> Vec<Turn<'a>> {
-    place(orphans, loads, |list, hash, first| {
+    place(unowned, loads, |list, hash, first| {
         let first = first.map(|candidate| candidate.node);
         let (place, ahead) = list.find(node).map(|own| list.before(own, hash)).unzip();
         Turn { first, place, ahead: ahead.unwrap_or_default() }
     })
 }
 
-/// Places the orphans, one after another. What `look` says of the candidates of each, as they stand before
-/// it counts for the first of them, is returned in the order of `orphans`; it is given the hash of the
-/// orphan's name, and that first one.
+/// Places the unowned claims, one after another. What `look` says of the candidates of each, as they stand before
+/// it counts for the first of them, is returned in the order of `unowned`; it is given the hash of the
+/// unowned claim's name, and that first one.
 pub(in crate::election) fn place<'a, T>(
-    orphans: &[Orphan<'a>],
+    unowned: &[Unowned<'a>],
     loads: &BTreeMap<NodeName, usize>,
     look: impl Fn(&List<'a>, u64, Option<&Candidate<'a>>) -> T,
 ) -> Vec<T> {
-    let apart = orphans.iter().any(|orphan| !orphan.apart.is_empty());
+    let apart = unowned.iter().any(|unowned| !unowned.apart.is_empty());
     let placing: BTreeSet<&LeaseName> =
-        orphans.iter().filter(|_| apart).map(|orphan| orphan.name).collect();
+        unowned.iter().filter(|_| apart).map(|unowned| unowned.name).collect();
     let mut placed: BTreeMap<&LeaseName, &NodeName> = BTreeMap::new();
     let mut burdens = Burdens { before: loads, placed: BTreeMap::new(), added: Vec::new() };
     let mut lists: BTreeMap<*const &NodeName, List<'a>> = BTreeMap::new();
-    let mut ordered: Vec<(usize, &Orphan<'a>)> = orphans.iter().enumerate().collect();
-    ordered.sort_by_key(|(_, orphan)| orphan.name);
+    let mut ordered: Vec<(usize, &Unowned<'a>)> = unowned.iter().enumerate().collect();
+    ordered.sort_by_key(|(_, unowned)| unowned.name);
     let mut seen = Vec::new();
-    for (number, orphan) in ordered {
+    for (number, unowned) in ordered {
         let list = lists
-            .entry(orphan.candidates.as_ptr())
-            .or_insert_with(|| List::new(&orphan.candidates, &burdens));
+            .entry(unowned.candidates.as_ptr())
+            .or_insert_with(|| List::new(&unowned.candidates, &burdens));
         list.catch_up(&burdens);
         let owner = |(name, owner): &(&LeaseName, Option<&'a NodeName>)| {
             if placing.contains(name) { placed.get(name).copied() } else { *owner }
         };
-        let beside = orphan.apart.iter().filter_map(owner);
-        let marked = list.mark(orphan, beside);
-        let hash = name_hash(orphan.name.as_str());
+        let beside = unowned.apart.iter().filter_map(owner);
+        let marked = list.mark(unowned, beside);
+        let hash = name_hash(unowned.name.as_str());
         let first = list.first(hash);
         seen.push((number, look(list, hash, first)));
         if let Some(first) = first {
-            burdens.add(first.node, orphan.addresses);
+            burdens.add(first.node, unowned.addresses);
             if apart {
-                placed.insert(orphan.name, first.node);
+                placed.insert(unowned.name, first.node);
             }
         }
         list.unmark(&marked);
@@ -151,7 +151,7 @@ impl<'a> Burdens<'a, '_> {
     }
 }
 
-/// One of those that may take an orphan.
+/// One of those that may take an unowned claim.
 pub(in crate::election) struct Candidate<'a> {
     pub(in crate::election) node: &'a NodeName,
     /// Of its name.
@@ -169,7 +169,7 @@ pub(in crate::election) struct Merit {
 }
 
 impl Candidate<'_> {
-    /// Who comes before whom where the hash of the orphan's name is `hash`.
+    /// Who comes before whom where the hash of the unowned claim's name is `hash`.
     pub(in crate::election) fn compare(&self, other: &Self, hash: u64) -> Ordering {
         let weight = |it: &Self| Reverse(combined(hash, it.hash));
         self.merit
@@ -228,14 +228,14 @@ impl<'a> List<'a> {
         self.included = burdens.added.len();
     }
 
-    /// Notes what tells the candidates of `orphan` apart before their loads do, and returns whom it concerns.
+    /// Notes what tells the candidates of `unowned` apart before their loads do, and returns whom it concerns.
     pub(in crate::election) fn mark<'b>(
         &mut self,
-        orphan: &Orphan<'b>,
+        unowned: &Unowned<'b>,
         beside: impl Iterator<Item = &'b NodeName>,
     ) -> Vec<&'b NodeName> {
-        let last = orphan.last.iter().map(|(node, late)| (*node, Mark::Late(*late)));
-        let preferred = orphan.preference.iter().map(|(node, it)| (node, Mark::Preferred(*it)));
+        let last = unowned.last.iter().map(|(node, late)| (*node, Mark::Late(*late)));
+        let preferred = unowned.preference.iter().map(|(node, it)| (node, Mark::Preferred(*it)));
         let near = beside.map(|node| (node, Mark::Near));
         let mut marked = Vec::new();
         for (node, mark) in last.chain(preferred).chain(near) {
@@ -279,7 +279,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// What is known of one candidate of one orphan.
+/// What is known of one candidate of one unowned claim.
 pub(in crate::election) enum Mark {
     Late(Late),
     Preferred(u32),
@@ -397,14 +397,14 @@ mod tests {
     }
 
     /// A claim of one address that all of `nodes` may take.
-    fn orphan<'a>(
+    fn unowned<'a>(
         name: &'a LeaseName,
         nodes: &'a [NodeName],
         preference: &'a Preference,
-    ) -> Orphan<'a> {
+    ) -> Unowned<'a> {
         let candidates = nodes.iter().collect();
         let (last, apart) = Default::default();
-        Orphan { name, addresses: 1, candidates, preference, last, apart }
+        Unowned { name, addresses: 1, candidates, preference, last, apart }
     }
 
     fn firsts(ranking: &BTreeMap<LeaseName, Vec<NodeName>>) -> BTreeMap<NodeName, usize> {
@@ -416,14 +416,14 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_orphans_spread_evenly_over_the_survivors() {
+    fn a_hundred_unowned_spread_evenly_over_the_survivors() {
         let names = claims(100);
         let nodes: Vec<NodeName> = (0..3).map(node).collect();
         let anyone = Preference::new();
-        let orphans: Vec<Orphan<'_>> =
-            names.iter().map(|name| orphan(name, &nodes, &anyone)).collect();
+        let unowned: Vec<Unowned<'_>> =
+            names.iter().map(|name| unowned(name, &nodes, &anyone)).collect();
         let loads = BTreeMap::from([(node(0), 10)]);
-        let count = firsts(&rank(&orphans, &loads));
+        let count = firsts(&rank(&unowned, &loads));
         let mut totals = [count[&node(0)] + 10, count[&node(1)], count[&node(2)]];
         totals.sort_unstable();
         assert_eq!(totals, [36, 37, 37]);
@@ -439,10 +439,10 @@ mod tests {
             let all_unfit = nodes.iter().map(|node| (node, Late::Unfit)).chain(gone.clone());
             // Whatever is known of the others, and whatever it had to carry.
             for late in [gone.clone(), all_unfit.collect()] {
-                let orphan = Orphan { last: late, ..orphan(&name, &nodes, &anyone) };
+                let unowned = Unowned { last: late, ..unowned(&name, &nodes, &anyone) };
                 let loads = nodes.iter().filter(|node| *node != last);
                 let loads = loads.map(|node| (node.clone(), 9)).collect();
-                assert_eq!(rank(&[orphan], &loads)[&name].last(), Some(last));
+                assert_eq!(rank(&[unowned], &loads)[&name].last(), Some(last));
             }
         }
     }
@@ -452,11 +452,11 @@ mod tests {
         let names = claims(20);
         let nodes: Vec<NodeName> = (0..7).map(node).collect();
         let anyone = Preference::new();
-        let orphans: Vec<Orphan<'_>> =
-            names.iter().map(|name| orphan(name, &nodes, &anyone)).collect();
-        let ranking = rank(&orphans, &BTreeMap::new());
+        let unowned: Vec<Unowned<'_>> =
+            names.iter().map(|name| unowned(name, &nodes, &anyone)).collect();
+        let ranking = rank(&unowned, &BTreeMap::new());
         for own in &nodes {
-            for (name, turn) in names.iter().zip(turns(&orphans, &BTreeMap::new(), own)) {
+            for (name, turn) in names.iter().zip(turns(&unowned, &BTreeMap::new(), own)) {
                 let place = ranking[name].iter().position(|node| node == own);
                 assert_eq!((turn.place, turn.first), (place, ranking[name].first()));
                 let before = ranking[name].iter().take(place.unwrap()).take(NAMED);
@@ -475,11 +475,11 @@ mod tests {
         pairs: &'a [[LeaseName; 2]],
         nodes: &'a [NodeName],
         preference: &'a Preference,
-    ) -> Vec<Orphan<'a>> {
+    ) -> Vec<Unowned<'a>> {
         let both = pairs.iter().flat_map(|[a, b]| [(a, b), (b, a)]);
-        let apart = |(name, other)| Orphan {
+        let apart = |(name, other)| Unowned {
             apart: vec![(other, None)],
-            ..orphan(name, nodes, preference)
+            ..unowned(name, nodes, preference)
         };
         both.map(apart).collect()
     }
@@ -514,10 +514,10 @@ mod tests {
         for owner in &nodes {
             let anyone = Preference::new();
             let apart = vec![(first, Some(owner))];
-            let lost = Orphan { apart: apart.clone(), ..orphan(second, &nodes, &anyone) };
+            let lost = Unowned { apart: apart.clone(), ..unowned(second, &nodes, &anyone) };
             assert_eq!(rank(&[lost], &BTreeMap::new())[second].last(), Some(owner));
             let preference = Preference::from([(owner.clone(), 1)]);
-            let lost = Orphan { apart, ..orphan(second, &nodes, &preference) };
+            let lost = Unowned { apart, ..unowned(second, &nodes, &preference) };
             assert_eq!(rank(&[lost], &BTreeMap::new())[second].first(), Some(owner));
         }
     }
@@ -585,8 +585,8 @@ mod tests {
                 return;
             }
             let loads = self.loads();
-            let orphans = names.iter().map(|name| orphan(name, &self.nodes, &self.preference));
-            let ranking = rank(&orphans.collect::<Vec<_>>(), &loads);
+            let unowned = names.iter().map(|name| unowned(name, &self.nodes, &self.preference));
+            let ranking = rank(&unowned.collect::<Vec<_>>(), &loads);
             self.owners
                 .extend(ranking.into_iter().map(|(name, mut nodes)| (name, nodes.remove(0))));
         }
@@ -761,17 +761,17 @@ mod tests {
             let names = claims(n);
             let nodes: Vec<NodeName> = (0..nodes).map(node).collect();
             let anyone = Preference::new();
-            let orphans: Vec<Orphan<'_>> = names
+            let unowned: Vec<Unowned<'_>> = names
                 .iter()
-                .map(|name| orphan(name, &nodes, &anyone))
+                .map(|name| unowned(name, &nodes, &anyone))
                 .collect();
-            let mut shuffled = orphans.clone();
-            shuffled.sort_by_key(|orphan| weight(orphan.name.as_str(), &seed.to_string()));
-            for orphan in &mut shuffled {
-                orphan.candidates = orphan.candidates.iter().rev().copied().collect();
+            let mut shuffled = unowned.clone();
+            shuffled.sort_by_key(|unowned| weight(unowned.name.as_str(), &seed.to_string()));
+            for unowned in &mut shuffled {
+                unowned.candidates = unowned.candidates.iter().rev().copied().collect();
             }
             prop_assert_eq!(
-                rank(&orphans, &BTreeMap::new()),
+                rank(&unowned, &BTreeMap::new()),
                 rank(&shuffled, &BTreeMap::new())
             );
         }

@@ -27,7 +27,7 @@ use crate::election::context::state::owner::Owner;
 use crate::election::context::state::requests::Purpose;
 use crate::election::io::event::{Action, Target};
 use crate::election::io::transition::Cause;
-use crate::election::placement::rank::{Orphan as Ranked, turns};
+use crate::election::placement::rank::{Unowned as Ranked, turns};
 use crate::election::transfer::Transfer;
 
 /// For how long a node that did not take or serve a claim is not named again for it.
@@ -209,7 +209,7 @@ impl Transfer {
         let own_proxy = !cx.proxy().is_silent() || cx.own().is_leaving();
         let mut lists = Candidates::new(cx, desired);
         let unfit = Claims::last_in_line(cx, desired);
-        let orphans: Vec<Ranked<'_>> = moving
+        let unowned: Vec<Ranked<'_>> = moving
             .iter()
             .enumerate()
             .map(|(number, (name, _, claim, cause))| {
@@ -240,7 +240,7 @@ impl Transfer {
                 }
             })
             .collect();
-        let turns = turns(&orphans, &claims.loads(cx), &cx.config().node);
+        let turns = turns(&unowned, &claims.loads(cx), &cx.config().node);
         turns.into_iter().map(|turn| turn.first.cloned()).collect()
     }
 

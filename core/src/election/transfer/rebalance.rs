@@ -225,9 +225,9 @@ impl Transfer {
         name: &LeaseName,
     ) -> bool {
         let Some(tenure) = claims.tenures().get(name) else { return false };
-        tenure.orphan().is_some_and(|orphan| {
-            let round = Claims::round_ends(cx, orphan).saturating_since(orphan.since());
-            now >= orphan.first_sign() + STRANDED.max(round * 2)
+        tenure.unowned().is_some_and(|unowned| {
+            let round = Claims::round_ends(cx, unowned).saturating_since(unowned.since());
+            now >= unowned.first_sign() + STRANDED.max(round * 2)
         })
     }
 

@@ -66,7 +66,7 @@ impl Transfer {
             && tenure.yielding().is_none()
             && tenure.provisional().is_none()
             && tenure.probing().is_none()
-            && tenure.orphan().is_none()
+            && tenure.unowned().is_none()
             && tenure.handover().is_none()
             && stored.record.successor.is_none()
             && !cx.forsaken().contains_key(name);

@@ -11,7 +11,7 @@ use crate::election::io::transition::Cause;
 
 /// A claim without a valid owner.
 #[derive(Debug)]
-pub(in crate::election) struct Orphan {
+pub(in crate::election) struct Unowned {
     /// When this round of turns began.
     pub(in crate::election::claim) since: Instant,
     /// When it became one, or when a candidate of the round before was gone: somebody has to have answered
@@ -24,7 +24,7 @@ pub(in crate::election) struct Orphan {
     pub(in crate::election::claim) place: Option<usize>,
     /// The first of those that act before this node.
     pub(in crate::election::claim) ahead: Vec<NodeName>,
-    /// Who may, all in all; of orphans that the same nodes may take it is the same list.
+    /// Who may, all in all; of unowned claims that the same nodes may take it is the same list.
     pub(in crate::election::claim) candidates: Arc<[NodeName]>,
     /// By how much each rank waits for the one before it.
     pub(in crate::election::claim) step: Duration,
@@ -32,7 +32,7 @@ pub(in crate::election) struct Orphan {
     pub(in crate::election::claim) edited: Option<NodeName>,
 }
 
-impl Orphan {
+impl Unowned {
     /// The beginning of this round of turns.
     pub(in crate::election) const fn since(&self) -> Instant {
         self.since

@@ -139,7 +139,7 @@ impl Open {
         self.waiting.first_due()
     }
 
-    /// Takes out the orphan that has waited longest for a write to be answered; the next pass looks at it.
+    /// Takes out the unowned claim that has waited longest for a write to be answered; the next pass looks at it.
     pub(in crate::election) fn next_for_room(&mut self) -> Option<LeaseName> {
         let name = self.waiting.next_for_room()?;
         self.names.insert(name.clone());

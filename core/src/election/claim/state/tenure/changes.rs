@@ -19,7 +19,7 @@ use crate::election::claim::state::probe::Probing;
 use crate::election::claim::state::provisional::Provisional;
 use crate::election::claim::state::release::Leaving;
 use crate::election::claim::state::tenure::{GivenUp, TOGETHER, Tenure};
-use crate::election::claim::state::unowned::{LastOwner, Orphan};
+use crate::election::claim::state::unowned::{LastOwner, Unowned};
 use crate::election::io::transition::Story;
 
 impl Tenure {
@@ -100,7 +100,7 @@ impl Tenure {
     pub(in crate::election) fn own(&mut self, record: &Claim) -> Option<Provisional> {
         self.mine = true;
         self.yielding = None;
-        self.orphan = None;
+        self.unowned = None;
         self.interface.clone_from(&record.interface);
         self.list = List::of(record);
         self.provisional.take().filter(|_| self.probing.is_none()).map(|it| *it)
@@ -311,23 +311,23 @@ impl Tenure {
     }
 
     /// The claim has no valid owner, and this node has this rank.
-    pub(in crate::election) fn set_orphan(&mut self, orphan: Orphan) {
-        self.orphan = Some(Box::new(orphan));
+    pub(in crate::election) fn set_unowned(&mut self, unowned: Unowned) {
+        self.unowned = Some(Box::new(unowned));
     }
 
     /// The claim has an owner, or lists nothing.
-    pub(in crate::election) fn end_orphan(&mut self) {
-        self.orphan = None;
+    pub(in crate::election) fn end_unowned(&mut self) {
+        self.unowned = None;
     }
 
     /// Some of those that act before this node cannot take the claim any more; `left` remain.
     pub(in crate::election) fn strike_out(&mut self, own: &NodeName, left: Vec<NodeName>) {
-        let Some(orphan) = &mut self.orphan else { return };
-        let gone = orphan.ahead.len().saturating_sub(left.len());
-        orphan.place = orphan.place.map(|place| place.saturating_sub(gone));
+        let Some(unowned) = &mut self.unowned else { return };
+        let gone = unowned.ahead.len().saturating_sub(left.len());
+        unowned.place = unowned.place.map(|place| place.saturating_sub(gone));
         let first = left.first().cloned();
-        orphan.first = first.or_else(|| (orphan.place == Some(0)).then(|| own.clone()));
-        orphan.ahead = left;
+        unowned.first = first.or_else(|| (unowned.place == Some(0)).then(|| own.clone()));
+        unowned.ahead = left;
     }
 
     /// The knowledge of this process from before the claim had an owner.

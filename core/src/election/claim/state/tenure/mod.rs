@@ -19,7 +19,7 @@ use crate::election::claim::state::preflight::{Ineligible, Missing};
 use crate::election::claim::state::probe::Probing;
 use crate::election::claim::state::provisional::Provisional;
 use crate::election::claim::state::release::Leaving;
-use crate::election::claim::state::unowned::{LastOwner, Orphan};
+use crate::election::claim::state::unowned::{LastOwner, Unowned};
 use crate::election::io::claim_state::ClaimState;
 use crate::election::io::transition::Story;
 
@@ -112,7 +112,7 @@ pub(in crate::election) struct Tenure {
     unproxied: bool,
     /// This node serves it, or is about to, although another is the owner.
     provisional: Option<Box<Provisional>>,
-    orphan: Option<Box<Orphan>>,
+    unowned: Option<Box<Unowned>>,
     /// The last valid ownership that was seen.
     last: Option<LastOwner>,
     /// The one before, if the claim was taken from it.
@@ -161,7 +161,7 @@ impl Tenure {
             probing: None,
             unproxied: false,
             provisional: None,
-            orphan: None,
+            unowned: None,
             last: None,
             former: None,
             origin: Origin::Unknown,
@@ -201,7 +201,7 @@ impl Tenure {
             } else {
                 ClaimState::Provisional
             }
-        } else if self.orphan.is_some() {
+        } else if self.unowned.is_some() {
             ClaimState::Unowned
         } else {
             ClaimState::Foreign
@@ -281,8 +281,8 @@ impl Tenure {
     }
 
     /// The rank of this node while the claim has no valid owner.
-    pub(in crate::election) fn orphan(&self) -> Option<&Orphan> {
-        self.orphan.as_deref()
+    pub(in crate::election) fn unowned(&self) -> Option<&Unowned> {
+        self.unowned.as_deref()
     }
 
     /// The last valid ownership that this node observed.
