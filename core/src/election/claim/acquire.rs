@@ -117,7 +117,7 @@ impl Claims {
         takes.then(|| Acquire::Provisionally(cx.claims().get(name).cloned()))
     }
 
-    /// How the last owner lost the claim, as its session or the claim itself says.
+    /// The reason for which the last owner lost the claim, as its session or the claim itself gives it.
     pub(in crate::election) fn why_vacant(
         cx: &Context,
         last: &NodeName,

@@ -1,4 +1,4 @@
-//! What claims list, and which of it is served here.
+//! The addresses that claims list, and those of them that are served here.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -37,7 +37,7 @@ impl Claims {
         }
     }
 
-    /// Somebody else has `address`, which the lease of this claim of ours does not list.
+    /// Another host has `address`, which the Lease of this claim of ours does not list.
     pub(in crate::election) fn give_up_unlisted(
         &mut self,
         cx: &mut Context,

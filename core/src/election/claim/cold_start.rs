@@ -18,7 +18,7 @@ use crate::election::claim::state::cold_start::Origin;
 use crate::election::claim::state::tenure::Tenure;
 use crate::election::context::Context;
 
-/// How long after its session began a speaker waits for others at most.
+/// The longest time after the beginning of its session for which a speaker waits for others.
 pub(in crate::election) const JOIN: Duration = Duration::from_secs(1);
 
 /// The same once it sees that anything has an owner: somebody waits no longer, or the cluster is up. It is

@@ -1,4 +1,4 @@
-//! What people ask for by annotations of leases: that a claim moves to a node, that a node owns
+//! Requests of users by annotations of Leases: that a claim moves to a node, that a node owns
 //! nothing, that a speaker logs more. Nobody needs more rights for it than to edit leases.
 
 use std::sync::Arc;

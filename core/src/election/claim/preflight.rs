@@ -17,7 +17,7 @@ use crate::election::context::eligibility::HEARING;
 use crate::election::io::event::{Action, Fact};
 
 impl Claims {
-    /// Whether this node may take an unowned claim now, and through which interface.
+    /// The interface through which this node may take an unowned claim now, if it may.
     pub(in crate::election) fn may_take(
         cx: &Context,
         now: Instant,

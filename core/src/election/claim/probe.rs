@@ -17,7 +17,7 @@ use crate::election::claim::state::tenure::Tenure;
 use crate::election::context::Context;
 use crate::election::io::event::{Action, Fact, Frame};
 
-/// Who looks at the probes so late may have been stopped, with the answers still to be read: they are
+/// A process that looks at its probes this late may have been stopped, with the answers still to be read: they are
 /// sent again.
 pub(in crate::election) const PROBED_LATE: Duration = Duration::from_millis(200);
 

@@ -9,11 +9,11 @@ use crate::election::claim::Claims;
 use crate::election::context::Context;
 use crate::election::io::event::{Action, Fact};
 
-/// How long after another served it the address is asked for again.
+/// The time after another node served an address until this node probes for it again.
 pub(in crate::election) const SERVED_BY_ANOTHER: Duration = Duration::from_secs(5);
 
 impl Claims {
-    /// Nobody else has it.
+    /// No other host answered: serves the claim provisionally.
     pub(in crate::election) fn serve_provisionally(
         &self,
         cx: &mut Context,

@@ -26,10 +26,10 @@ use crate::election::context::state::requests::{Pending, Purpose};
 use crate::election::io::event::{Action, Answer, Change, Fact, Target, Write};
 use crate::election::io::transition::{Cause, OwnerId};
 
-/// How long after a failed request on a claim the next is sent.
+/// The time between a failed request for a claim and the next one.
 pub(in crate::election) const RETRY: Duration = Duration::from_millis(250);
 
-/// How long an address that no service asks for stays on the list of a claim: the watch on the services
+/// The time for which an address that no Service asks for stays on the list of a claim: the watch on the Services
 /// may be behind the operator, which has just put it there.
 pub(in crate::election) const UNASKED: Duration = Duration::from_secs(1);
 
@@ -346,7 +346,7 @@ impl Claims {
         Self::put_claim(cx, now, name, Some(Arc::clone(stored)), record, Purpose::Release, actions);
     }
 
-    /// What a claim of ours says now.
+    /// The record of a claim of ours, as it is now.
     pub(in crate::election) fn held_record(&self, cx: &Context, stored: &Stored<Claim>) -> Claim {
         let tenure = self.tenures.get(&stored.name);
         let (interface, mac) = self.carried_by(cx, &stored.name).unzip();

@@ -95,7 +95,7 @@ impl Claims {
         }
     }
 
-    /// Whoever serves it meanwhile answers.
+    /// Keeps the claim without the API server, after probes: a host that serves it meanwhile answers.
     pub(in crate::election) fn stay_without_api(
         &mut self,
         cx: &mut Context,

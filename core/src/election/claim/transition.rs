@@ -40,7 +40,7 @@ impl Claims {
         }
     }
 
-    /// Who owned this claim before this node.
+    /// The owner of this claim before this node.
     pub(in crate::election) fn former_owner(
         &self,
         cx: &Context,

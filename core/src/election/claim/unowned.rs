@@ -57,10 +57,10 @@ impl<'a> Unfit<'a> {
     }
 }
 
-/// How long after its last renewal an owner is believed to be about to restore what was edited.
+/// The time after its last renewal for which an owner is expected to restore what was edited.
 pub(in crate::election) const LIVES: Duration = Duration::from_secs(3);
 
-/// How long it may take for that: on a busy API server its writes lose against those of who edits on, and of
+/// The time that it may take for that: on a busy API server its writes lose against those of further edits, and of
 /// the operator, again and again.
 pub(in crate::election) const RESTORED: Duration = Duration::from_secs(8);
 
@@ -177,8 +177,9 @@ impl Claims {
         }
     }
 
-    /// Whoever was to act before this node and may not any more is not waited for: it lost its link, is cordoned, or
-    /// restarts. The others' order stays, and so does the beginning of the round: all who see it agree.
+    /// Does not wait for nodes that were to act before this one and may not any more: they lost their link, are
+    /// cordoned, or restart. The order of the others stays, and so does the beginning of the round: all who see it
+    /// agree.
     pub(in crate::election) fn strike_out(
         &mut self,
         cx: &Context,
@@ -256,8 +257,8 @@ impl Claims {
         new
     }
 
-    /// Who takes an unowned claim only after all others: nodes that are fenced again and again, those that are not
-    /// ready, and those whose kube-proxy is silent. The last owner of an unowned claim comes after them.
+    /// The nodes that take an unowned claim only after all others: those that are fenced again and again, those that
+    /// are not ready, and those whose kube-proxy is silent. The last owner of an unowned claim comes after them.
     pub(in crate::election) fn last_in_line<'a>(
         cx: &'a Context,
         desired: &'a Desired,
@@ -308,7 +309,7 @@ impl Claims {
             .collect()
     }
 
-    /// How many addresses each live node owns, or is first in line for.
+    /// The number of addresses that each live node owns, or is first in line for.
     pub(in crate::election) fn loads(&self, cx: &Context) -> BTreeMap<NodeName, usize> {
         let mut loads = Self::owned_loads(cx);
         for tenure in self.tenures.values() {
@@ -320,7 +321,7 @@ impl Claims {
         loads
     }
 
-    /// How many addresses each live node owns.
+    /// The number of addresses that each live node owns.
     pub(in crate::election) fn owned_loads(cx: &Context) -> BTreeMap<NodeName, usize> {
         let mut loads: BTreeMap<NodeName, usize> =
             cx.live_sessions().map(|(node, _)| (node.clone(), 0)).collect();

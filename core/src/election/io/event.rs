@@ -317,7 +317,7 @@ pub enum Fact {
     AddressRefused {
         /// The claim.
         claim: LeaseName,
-        /// What the kernel said.
+        /// The error of the kernel.
         cause: String,
     },
     /// The old owner of addresses that this node took still answers for them.
@@ -337,7 +337,7 @@ pub enum Fact {
         interface: InterfaceName,
         /// The address that was polled.
         address: IpAddr,
-        /// How long ago the first poll was sent that was not answered.
+        /// The time since the first poll without an answer.
         after: Duration,
     },
     /// Whether nobody but the polled owners ever answered on a segment: the wire is no evidence

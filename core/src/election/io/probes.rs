@@ -1,4 +1,4 @@
-//! What the wire is asked about the owners, and what it says.
+//! The questions to the wire about owners, and its answers.
 //!
 //! The core publishes a [`Watchlist`]; the listener ([`crate::detect`]) polls whom it names and
 //! publishes [`Voices`]. Both are whole states: the latest counts.
@@ -39,13 +39,13 @@ pub struct Watchlist {
     pub phase: u16,
 }
 
-/// What is asked of one owner.
+/// The poll of one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
     /// Whether this node is among its pollers; if not, each of its addresses is asked for once,
     /// so that this node can become one.
     pub polled: bool,
-    /// How often, and after how many misses it is silent.
+    /// The interval of polls, and the number of misses after which the owner is silent.
     pub detection: Detection,
     /// The addresses that it owns there and that may be polled, each with its ownership: only a
     /// voice that was heard since the present ownership began can fall silent.
@@ -63,7 +63,7 @@ pub struct Ownership {
     pub transitions: i32,
 }
 
-/// What was last heard of the owners on the watchlist.
+/// The last observation of the owners on the watchlist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Voices {
     /// The state of each; the same map as long as none changes.
@@ -96,7 +96,7 @@ impl Voices {
     }
 }
 
-/// What was last heard of one owner.
+/// The last observation of one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Voice {
     /// It has not answered this node since its present ownership began: it cannot fall silent.

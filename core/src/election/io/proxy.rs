@@ -9,7 +9,7 @@ use leasehold_crds::lease::LeaseName;
 use crate::clock::Instant;
 use crate::desired::{DesiredClaim, ServicePort};
 
-/// What is known of this node's service proxy.
+/// The state of the service proxy of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyView {
     /// Whether it answers.
@@ -52,7 +52,7 @@ pub enum Rules {
 pub struct RulesQuestion {
     /// Tells it from other questions.
     pub number: u64,
-    /// What is to lead to pods.
+    /// The addresses and ports that must lead to pods.
     pub ports: Vec<(IpAddr, ServicePort)>,
     /// Ports that say whether the node has endpoints (`spec.healthCheckNodePort`).
     pub health_checks: Box<[u16]>,

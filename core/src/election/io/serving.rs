@@ -1,4 +1,4 @@
-//! What the core wants the kernel to hold, and what it is told that the kernel holds.
+//! The addresses that the kernel should hold, and those that it holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -72,7 +72,7 @@ pub enum Announcement {
     Layer2(Announcements),
 }
 
-/// What the kernel was last seen to hold.
+/// The addresses in the kernel, as last observed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelView {
     /// The [`Serving::generation`] that the kernel was last brought in line with, as far as it

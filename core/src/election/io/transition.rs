@@ -1,4 +1,4 @@
-//! What is told of a change of ownership: why, from whom, and how long it took from its first sign
+//! The report of a change of ownership: why, from whom, and the time from its first sign
 //! until the addresses were there.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::clock::Instant;
 /// Why a claim changed its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// Nobody had it before.
+    /// It had no owner before.
     New,
     /// Its owner did not answer on the wire any more.
     Silence,
@@ -74,7 +74,7 @@ impl fmt::Display for OwnerId {
 pub struct Story {
     /// Why.
     pub cause: Cause,
-    /// Who owned before; none: nobody.
+    /// The owner before, if it had one.
     pub from: Option<OwnerId>,
     /// When its first sign was seen: the first poll without an answer, the last renewal, the release,
     /// the hand-over, or the service.

@@ -25,17 +25,17 @@ use crate::election::outage::state::turn::Outage;
 use crate::election::placement::rank::weight;
 use crate::election::wire::Wire;
 
-/// Whoever announces the address again so long after it was told that this node has it has authority.
+/// A host that announces the address this long after it was told that this node has it is the legitimate owner.
 pub(in crate::election) const TOLD: Duration = Duration::from_millis(20);
 
 /// After which time what another was told counts no more.
 pub(in crate::election) const FORGOTTEN: Duration = Duration::from_secs(1);
 
-/// How often the address is announced to others that have it, at most: more than two may answer one
+/// The shortest interval of announcements to others that have the address: more than two may answer one
 /// another's announcements.
 pub(in crate::election) const ANNOUNCE: Duration = Duration::from_millis(5);
 
-/// How often one of the addresses is asked for, whoever else may have it.
+/// The interval of probes for one of the addresses, whatever other host may have it.
 pub(in crate::election) const PROBE: Duration = Duration::from_millis(20);
 
 /// Where another has one of them, parts of the segment have joined, and all may be served twice: all are
@@ -44,10 +44,10 @@ pub(in crate::election) const PROBES: usize = 32;
 
 pub(in crate::election) const JOINED: Duration = Duration::from_millis(200);
 
-/// How long a former owner that has answered counts as one that answers.
+/// The time for which a former owner that has answered counts as one that answers.
 pub(in crate::election) const ANSWERED: Duration = Duration::from_millis(500);
 
-/// How long an owner that is back has to announce its address again.
+/// The time that an owner that is back has to announce its address again.
 pub(in crate::election) const RETURN: Duration = Duration::from_secs(2);
 
 impl Outage {
@@ -108,7 +108,7 @@ impl Outage {
         })
     }
 
-    /// Somebody else has an address that this node serves provisionally, or is about to.
+    /// Another host has an address that this node serves provisionally, or is about to.
     pub(in crate::election) fn hear_provisional(
         &mut self,
         cx: &mut Context,

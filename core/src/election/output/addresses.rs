@@ -70,7 +70,7 @@ impl Output {
         claim.addresses.iter().filter(here).map(vip).collect()
     }
 
-    /// What the next process is to keep alive.
+    /// The claims that the next process must keep alive.
     pub(in crate::election) fn held_claims(
         cx: &Context,
         claims: &Claims,

@@ -1,4 +1,4 @@
-//! What the core wants of the kernel, and what it leaves for the next process.
+//! The addresses that the kernel should have, and the record for the next process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -159,7 +159,7 @@ impl Output {
         true
     }
 
-    /// What counts of a claim, and what is to be served of it.
+    /// The row of a claim, and the addresses of it to serve.
     pub(in crate::election) fn row(
         cx: &Context,
         claims: &Claims,
@@ -219,7 +219,7 @@ impl Output {
         }
     }
 
-    /// What a former process left, as long as the kernel still has it.
+    /// The addresses that a former process left, as long as the kernel has them.
     pub(in crate::election) fn adopted_vips(
         cx: &Context,
         wire: &Wire,

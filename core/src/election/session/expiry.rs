@@ -40,7 +40,7 @@ impl Sessions {
         )
     }
 
-    /// How much later this speaker suspects the session `name`, so that not all do at once.
+    /// The delay with which this speaker suspects the session `name`, so that not all do so at once.
     pub(in crate::election) fn stagger(cx: &Context, name: &LeaseName) -> Duration {
         let place = weight(name.as_str(), cx.own_name().as_str()) % PLACES;
         STAGGER.saturating_mul(u32::try_from(place).unwrap_or(0))

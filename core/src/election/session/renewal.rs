@@ -18,7 +18,7 @@ use crate::election::session::Sessions;
 use crate::election::session::state::own::{EXIT, Ending};
 use crate::election::wire::Wire;
 
-/// How long the watch may take to deliver an own renewal.
+/// The time within which the watch must deliver an own renewal.
 pub(in crate::election) const ECHO: Duration = Duration::from_secs(1);
 
 /// After which time without a fence one less is counted.
@@ -27,7 +27,7 @@ pub(in crate::election) const STEADY: Duration = Duration::from_secs(200);
 /// Within which time after a renewal the kernel is told, as a rule.
 pub(in crate::election) const APPLIED: Duration = Duration::from_millis(100);
 
-/// How long after a request without an answer the next one is sent.
+/// The time between a request without an answer and the next one.
 pub(in crate::election) const RETRY: Duration = Duration::from_millis(250);
 
 impl Sessions {
@@ -410,7 +410,7 @@ impl Sessions {
         Self::write_session(cx, now, change, Purpose::Renew, actions);
     }
 
-    /// Whoever was refused waits, whatever else would be a reason to write.
+    /// Writes the own session. After a refusal it waits, whatever else would be a reason to write.
     pub(in crate::election) fn write_session(
         cx: &mut Context,
         now: Instant,

@@ -21,7 +21,7 @@ use crate::election::session::state::own::{EXIT, EXIT_MOVED, Ending};
 use crate::election::transfer::Transfer;
 use crate::election::wire::Wire;
 
-/// How often a restart looks whether planned moves are over.
+/// The interval in which a restart looks whether planned moves have ended.
 pub(in crate::election) const SETTLING: Duration = Duration::from_millis(20);
 
 impl Sessions {

@@ -33,7 +33,7 @@ use crate::election::transfer::Transfer;
 /// For how long a node that did not take or serve a claim is not named again for it.
 pub(in crate::election) const EXCLUDED: Duration = Duration::from_secs(30);
 
-/// How often a move without a willing successor is tried again.
+/// The interval in which a move without a willing successor is tried again.
 pub(in crate::election) const RETRY: Duration = Duration::from_secs(1);
 
 /// The willing nodes for claims that do not mind kube-proxy.

@@ -31,7 +31,7 @@ use crate::election::transfer::state::rebalance::{Chosen, GIVEN_OUT, Improving, 
 /// After which time a move that was not made is given up; another is looked for.
 pub(in crate::election) const MADE: Duration = Duration::from_secs(3);
 
-/// How long a claim without an owner is waited for, and longer where that is no two rounds of turns.
+/// The time for which a claim without an owner is waited for; longer where that is less than two rounds of turns.
 pub(in crate::election) const STRANDED: Duration = Duration::from_secs(5);
 
 /// Within which time moves are counted.
@@ -49,7 +49,7 @@ pub(in crate::election) struct Joined<'a> {
 }
 
 impl<'a> Joined<'a> {
-    /// Whoever comes and goes at once is left alone.
+    /// Nodes that come and go at once are left alone.
     pub(in crate::election) fn new(
         now: Instant,
         improving: &'a Improving,
@@ -89,7 +89,7 @@ impl<'a> Joined<'a> {
     }
 }
 
-/// What nodes that have joined would do for a claim and its owner.
+/// The benefit that nodes that have joined would be for a claim and its owner.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::election) struct Relief {
     /// One would have fewer addresses with it than its owner has.
@@ -246,7 +246,7 @@ impl Transfer {
         tenure.given_out().or_else(joined)
     }
 
-    /// How many addresses each live node owns: all that are asked for count, also where a claim was edited
+    /// The number of addresses that each live node owns: all that are asked for count, also where a claim was edited
     /// and does not list them for a moment.
     pub(in crate::election) fn loads_as_asked(
         cx: &Context,

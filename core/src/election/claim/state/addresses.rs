@@ -39,7 +39,7 @@ impl List {
         }
     }
 
-    /// What it is about, and no address.
+    /// The same list without its addresses.
     pub(in crate::election) fn emptied(&self) -> Self {
         let (addresses, withdrawn) = Default::default();
         Self { addresses, withdrawn, ..self.clone() }

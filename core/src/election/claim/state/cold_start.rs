@@ -10,7 +10,7 @@ use crate::clock::Instant;
 /// Speakers whose sessions begin within that time started together.
 pub(in crate::election) const TOGETHER: Duration = Duration::from_secs(3);
 
-/// Whom a speaker waits for that has just joined.
+/// The speakers for which one that has just joined waits.
 #[derive(Debug, Default)]
 pub(in crate::election) struct Joining {
     /// When the own session began, if it was not continued.
@@ -33,14 +33,14 @@ impl Joining {
     }
 }
 
-/// What this process knows of a claim from before it had an owner.
+/// The knowledge of this process of a claim from before it had an owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::election) enum Origin {
     /// Nothing.
     #[default]
     Unknown,
-    /// Nobody had it.
+    /// It had no owner.
     Nobodys,
-    /// Nobody had it, and it waited for others to join: all such claims are given out together.
+    /// It had no owner, and waited for others to join: all such claims are given out together.
     Awaiting,
 }

@@ -17,10 +17,10 @@ pub(in crate::election) const ANNOUNCEMENT: Duration = Duration::from_millis(200
 /// Between the two probes, and after the second.
 pub(in crate::election) const PROBE: Duration = Duration::from_millis(30);
 
-/// How often the address is asked for while it is being taken back: the answer to that may not come.
+/// The interval of probes for the address while it is being taken back: the answer to that may not come.
 pub(in crate::election) const ASK: Duration = Duration::from_millis(100);
 
-/// How soon another successor is looked for.
+/// The time until another successor is sought.
 pub(in crate::election) const AGAIN: Duration = Duration::from_millis(10);
 
 /// A claim of ours that is to go to another node.

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// How long after the claim an address that the kernel refuses is tried.
+/// The time for which an address that the kernel refuses is tried.
 pub(in crate::election) const REFUSED: Duration = Duration::from_millis(200);
 
-/// How long after the kernel was told to add an address it must be seen there.
+/// The time after the request to add an address within which it must be seen in the kernel.
 pub(in crate::election) const SEEN: Duration = Duration::from_secs(1);
 
-/// How long after the claim the kernel must have been told: on a node that is busy beyond measure, or that
+/// The time after the claim within which the kernel must have been told: on a node that is overloaded, or that
 /// adds a thousand at once, that takes some time.
 pub(in crate::election) const TOLD: Duration = Duration::from_secs(5);
 
-/// How long a node that could not serve is not eligible; doubles each time.
+/// The time for which a node that could not serve is not eligible; it doubles each time.
 pub(in crate::election) const INELIGIBLE: Duration = Duration::from_secs(30);
 
 /// The longest such time.
@@ -31,7 +31,7 @@ pub(in crate::election) struct Ineligible {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::election) struct Missing {
     pub(in crate::election::claim) since: Instant,
-    /// What was served then, and when the kernel was known to have been told that.
+    /// The generation that was served then, and the time at which the kernel was known to have been told it.
     pub(in crate::election::claim) generation: u64,
     pub(in crate::election::claim) told: Option<Instant>,
 }

@@ -7,7 +7,7 @@ use crate::clock::Instant;
 /// Between the two probes of a new claim, and after the second.
 pub(in crate::election) const PROBE: Duration = Duration::from_millis(20);
 
-/// How often they are sent again, at most, where frames were dropped meanwhile: in a storm that does not end an
+/// The largest number of repetitions where frames were dropped meanwhile: in a storm that does not end an
 /// address is served all the same.
 pub(in crate::election) const ROUNDS: u32 = 3;
 
@@ -16,7 +16,7 @@ pub(in crate::election) const ROUNDS: u32 = 3;
 pub(in crate::election) struct Probing {
     pub(in crate::election::claim) until: Instant,
     pub(in crate::election::claim) second: Option<Instant>,
-    /// How often they were sent again.
+    /// The number of repetitions.
     pub(in crate::election::claim) round: u32,
     /// An answer may have been dropped.
     pub(in crate::election::claim) missed: bool,

@@ -20,7 +20,7 @@ pub(in crate::election) struct Provisional {
     pub(in crate::election::claim) version: Option<Arc<str>>,
     /// When each of the others that have it was told first, and last, that this node has it.
     pub(in crate::election::claim) told: BTreeMap<MacAddr, (Instant, Instant)>,
-    /// How this node comes to serve it.
+    /// The reason and the beginning of the change of ownership.
     pub(in crate::election::claim) story: Story,
     /// Since when its owner is known to be back: it is about to serve again.
     pub(in crate::election::claim) returned: Option<Instant>,

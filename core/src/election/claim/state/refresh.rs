@@ -4,7 +4,7 @@ use leasehold_crds::lease::LeaseName;
 
 use crate::clock::Instant;
 
-/// How many claim writes may be unanswered at once.
+/// The largest number of unanswered claim writes.
 pub(in crate::election) const IN_FLIGHT: usize = 4;
 
 /// The turn of refreshes.
@@ -12,14 +12,14 @@ pub(in crate::election) const IN_FLIGHT: usize = 4;
 pub(in crate::election) struct Refresh {
     pub(in crate::election::claim) due: Instant,
     pub(in crate::election::claim) last: Option<LeaseName>,
-    /// How many claim writes may be unanswered; fewer after the API server asked to slow down.
+    /// The number of claim writes that may be unanswered; fewer after the API server asked to slow down.
     pub(in crate::election::claim) allowed: Option<usize>,
     /// When it first asked for that last time.
     throttled: Option<Instant>,
 }
 
 impl Refresh {
-    /// What was sent at `sent` was answered so that half as many may be unanswered. Those that were on their way
+    /// The API server throttled the request of `sent`: half as many may be unanswered. Those that were on their way
     /// together are one reason, not one each.
     pub(in crate::election) fn throttle(&mut self, now: Instant, sent: Instant) {
         if self.throttled.is_none_or(|throttled| sent >= throttled) {

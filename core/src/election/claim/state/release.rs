@@ -12,7 +12,7 @@ pub(in crate::election) struct Leaving {
     pub(in crate::election::claim) over: Option<Instant>,
 }
 
-/// What has to be otherwise for the claim to stay.
+/// The obstacle to keeping a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::election) enum Obstacle {
     /// The link that carries it is lost.

@@ -7,7 +7,7 @@ use leasehold_crds::lease::LeaseName;
 
 use crate::clock::Instant;
 
-/// What a claim waits for.
+/// The event for which a claim waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::election) enum For {
     /// Its turn.
@@ -15,7 +15,7 @@ pub(in crate::election) enum For {
     /// Its turn has come, then, and too many writes are under way. Among those whose turn came at the same
     /// time the number decides; the round that the turn belongs to ends then.
     Room { turn: Instant, order: u64, round_ends: Instant },
-    /// Whatever is said of it.
+    /// Any news of it.
     News,
 }
 

@@ -19,16 +19,17 @@ pub(in crate::election) struct Unowned {
     pub(in crate::election::claim) hear_since: Instant,
     /// Why, and when the first sign of it was seen.
     pub(in crate::election::claim) sign: (Cause, Instant),
-    /// Who acts first, and how many act before this node; none where nobody, or not this node, may.
+    /// The node that acts first, and the number of nodes that act before this one; `None` where no node, or not this
+    /// one, may.
     pub(in crate::election::claim) first: Option<NodeName>,
     pub(in crate::election::claim) place: Option<usize>,
     /// The first of those that act before this node.
     pub(in crate::election::claim) ahead: Vec<NodeName>,
-    /// Who may, all in all; of unowned claims that the same nodes may take it is the same list.
+    /// All candidates; unowned claims with the same candidates share the list.
     pub(in crate::election::claim) candidates: Arc<[NodeName]>,
     /// By how much each rank waits for the one before it.
     pub(in crate::election::claim) step: Duration,
-    /// Who had it when its lease or its session's was deleted or edited: nobody gave it up.
+    /// The owner when the Lease, or that of the session, was deleted or edited: it did not give the claim up.
     pub(in crate::election::claim) edited: Option<NodeName>,
 }
 

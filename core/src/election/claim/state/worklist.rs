@@ -22,7 +22,7 @@ pub(in crate::election) struct Open {
     pub(in crate::election::claim) nodes: BTreeSet<LeaseName>,
     /// The revision of the sessions up to which that is known.
     pub(in crate::election::claim) sessions: u64,
-    /// What all claims rest on, as it was at the last pass.
+    /// The facts on which all claims rest, as they were at the last pass.
     pub(in crate::election::claim) session: Option<SessionId>,
     pub(in crate::election::claim) ending: Ending,
     /// The claims that govern each address that is asked for.

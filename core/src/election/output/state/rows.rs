@@ -9,13 +9,13 @@ use leasehold_crds::lease::LeaseName;
 use crate::clock::Instant;
 use crate::election::io::checkpoint::OwnRecord;
 
-/// How often the record is written at most while nothing is given up: it is written as a whole, …
+/// The shortest interval of writes of the record while nothing is given up: it is written as a whole, …
 pub(in crate::election) const RECORD: Duration = Duration::from_millis(100);
 
 /// … and with thousands of claims more rarely: so long for each.
 pub(in crate::election) const RECORD_PER_CLAIM: Duration = Duration::from_micros(200);
 
-/// What was published, and what of it may have changed since.
+/// The published rows, and those that may have changed since.
 #[derive(Debug)]
 pub(in crate::election) struct Published {
     /// Something that all claims rest on has changed, …
@@ -24,10 +24,10 @@ pub(in crate::election) struct Published {
     pub(in crate::election::output) touched: BTreeSet<LeaseName>,
     /// The claims that count (`Tenure::counts`).
     pub(in crate::election::output) rows: BTreeMap<LeaseName, Row>,
-    /// How many of them this node owns, and how many of those lapse when the session is not renewed.
+    /// The number of claims that this node owns, and of those that lapse when the session is not renewed.
     pub(in crate::election::output) owned: usize,
     pub(in crate::election::output) drops: usize,
-    /// How often anything of this has changed.
+    /// The number of changes.
     pub(in crate::election::output) changes: u64,
     pub(in crate::election::output) record: Record,
 }
@@ -42,7 +42,7 @@ pub(in crate::election) struct Record {
     pub(in crate::election::output) written: Option<Instant>,
 }
 
-/// What counts of one claim.
+/// The published state of one claim.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::election) struct Row {
     pub(in crate::election::output) mine: bool,
@@ -80,7 +80,7 @@ impl Published {
         self.changes += 1;
     }
 
-    /// What is served of this claim, or what counts of it, may have changed.
+    /// The row of this claim may have changed.
     pub(in crate::election) fn touch(&mut self, name: &LeaseName) {
         if !self.all && !self.touched.contains(name) {
             self.touched.insert(name.clone());
@@ -98,7 +98,7 @@ impl Published {
         self.record.at_once |= removal;
     }
 
-    /// How many claims this node owned when that was last published.
+    /// The number of claims that this node owned at the last publication.
     pub(in crate::election) const fn count(&self) -> usize {
         self.owned
     }
@@ -130,7 +130,7 @@ impl Published {
         self.record.written.filter(|_| self.record.stale).map(|written| written + pause)
     }
 
-    /// What counts of `name` is `row` now; returns what it was.
+    /// Replaces the row of `name`. Returns the row before.
     pub(in crate::election) fn replace(
         &mut self,
         name: &LeaseName,

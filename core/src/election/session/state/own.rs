@@ -10,13 +10,13 @@ use crate::clock::Instant;
 use crate::election::io::config::{Config, KERNEL_GRACE};
 use crate::election::io::event::Follower;
 
-/// How long the end of the process may wait for the API and the kernel.
+/// The time for which the end of the process may wait for the API server and the kernel.
 pub(in crate::election) const EXIT: Duration = Duration::from_secs(3);
 
-/// How long it may wait for other nodes to take what this one holds.
+/// The time for which it may wait for other nodes to take what this one holds.
 pub(in crate::election) const EXIT_MOVED: Duration = Duration::from_secs(15);
 
-/// How the process is to end.
+/// The way in which the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::election) enum Ending {
     /// Not asked to.
@@ -64,14 +64,14 @@ pub(in crate::election) struct OwnSession {
     pub(in crate::election::session) kernel_until: Instant,
     /// L of the last answered renewal.
     pub(in crate::election::session) renewed_for: Duration,
-    /// How often this node was fenced lately, and since when it counts that.
+    /// The number of recent fences of this node, and the beginning of their count.
     pub(in crate::election::session) fences: u32,
     pub(in crate::election::session) steady_since: Instant,
     /// The watch does not deliver own renewals.
     pub(in crate::election::session) watch_void: bool,
     /// The whole session is to be released: the carrier of all its claims is lost.
     pub(in crate::election::session) release: bool,
-    /// What a former process of this boot held.
+    /// The session of a former process of this boot.
     pub(in crate::election::session) continued: Option<SessionId>,
     /// The decision whether a former process's session goes on has been made.
     pub(in crate::election::session) settled: bool,
@@ -258,7 +258,7 @@ impl OwnSession {
 mod tests {
     use super::*;
 
-    /// How long a renewal may take to be answered, at the least.
+    /// The shortest time within which a renewal must be answered.
     const ANSWERED: Duration = Duration::from_millis(500);
 
     /// From the sending of a renewal on, the kernel keeps what is dropped for `kept`; the next one is due after

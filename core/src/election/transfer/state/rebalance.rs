@@ -10,7 +10,7 @@ use crate::clock::Instant;
 use crate::desired::{Desired, FailbackMode, NodeState};
 use crate::election::claim::state::tenure::TOGETHER;
 
-/// How often the next move is looked for, …
+/// The interval in which the next move is sought, …
 pub(in crate::election) const LOOK: Duration = Duration::from_secs(1);
 
 /// … and while what has just been given out is spread: nobody has used it for long.
@@ -19,7 +19,7 @@ pub(in crate::election) const SPREAD: Duration = Duration::from_millis(200);
 /// For how long what was given out for the first time goes to nodes that join.
 pub(in crate::election) const GIVEN_OUT: Duration = Duration::from_secs(60);
 
-/// What is known about better nodes.
+/// The knowledge about better nodes.
 #[derive(Debug, Default)]
 pub(in crate::election) struct Improving {
     /// Whether any policy asks for it.
@@ -34,7 +34,7 @@ pub(in crate::election) struct Improving {
     pub(in crate::election::transfer) spreads: bool,
     /// Since when each node could have been given something.
     pub(in crate::election::transfer) ready: BTreeMap<NodeName, (SessionId, Instant)>,
-    /// What each claim said when it was moved last, by anybody, for this.
+    /// The number of transitions of each claim at its last improvement, by any node.
     pub(in crate::election::transfer) moves: BTreeMap<LeaseName, i32>,
     /// When that was seen.
     pub(in crate::election::transfer) moved: VecDeque<Instant>,

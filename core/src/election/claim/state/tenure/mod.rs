@@ -23,10 +23,10 @@ use crate::election::claim::state::unowned::{LastOwner, Unowned};
 use crate::election::io::claim_state::ClaimState;
 use crate::election::io::transition::Story;
 
-/// Who joined so shortly before speakers that started together gave something out had no part in it, either.
+/// A speaker that joined this shortly before others that started together gave something out had no part in it, either.
 pub(in crate::election) const TOGETHER: Duration = Duration::from_millis(500);
 
-/// How long after its owner gave it up an address is as good as in use.
+/// The time after its release for which an address is as good as in use.
 pub(in crate::election) const IN_USE: Duration = Duration::from_secs(1);
 
 /// The tenures of all claims, by their names. There may be ten thousand: the nodes of the map, which are half
@@ -82,7 +82,7 @@ pub(in crate::election) struct GivenUp {
     version: Arc<str>,
 }
 
-/// What this node knows and does about one claim.
+/// The knowledge of this node about one claim, and its work on it.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each says something else of the claim")]
 pub(in crate::election) struct Tenure {
@@ -94,9 +94,9 @@ pub(in crate::election) struct Tenure {
     ownership: u64,
     /// The interface that carries the addresses while they are mine.
     interface: Option<InterfaceName>,
-    /// What the lease listed while it was mine.
+    /// The list of the Lease while it was mine.
     list: List,
-    /// What is served although no lease lists it: somebody deleted or edited the lease, and the operator
+    /// The addresses that are served although no Lease lists them: the Lease was deleted or edited, and the operator
     /// has not listed the addresses again.
     unlisted: BTreeSet<IpAddr>,
     /// Since when it lists an address that no service asks for.
@@ -117,18 +117,18 @@ pub(in crate::election) struct Tenure {
     last: Option<LastOwner>,
     /// The one before, if the claim was taken from it.
     former: Option<Box<LastOwner>>,
-    /// What was known of it before it had an owner, and when it was given to its first.
+    /// The knowledge of it from before it had an owner, and the time at which it was given to its first.
     origin: Origin,
     given_out: Option<Instant>,
     /// The last owner's node was started anew, together with this one.
     anew: bool,
     /// The last owner gave it up because its link was lost.
     given_up: Option<Box<GivenUp>>,
-    /// How this node comes to serve it, until it does.
+    /// The reason and the beginning of the change of ownership, until this node serves it.
     story: Option<Box<Story>>,
-    /// How long that took, until the claim says so.
+    /// The duration of that, until the Lease contains it.
     took: Option<Duration>,
-    /// Whom the claim names.
+    /// The owner that the Lease names.
     shown: Option<Former>,
     /// Those from whom it was taken, by whomever, and who may not know.
     untold: Vec<Former>,
