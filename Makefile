@@ -198,8 +198,13 @@ reference: ## Generate docs/src/reference from the code
 	@$(CARGO) build --quiet --workspace $(TARGETS)
 	@$(TARGET)/generate-reference
 
+.PHONY: diagrams
+diagrams: ## Draw the sequence diagrams of the book from runs of the simulator
+	@$(CARGO) build --quiet --workspace $(TARGETS)
+	@$(TARGET)/leasehold-sim diagrams
+
 .PHONY: generated
-generated: crds alerts bundle reference ## Write all generated files that are committed
+generated: crds alerts bundle reference diagrams ## Write all generated files that are committed
 
 .PHONY: images
 images: ## Build both images as an OCI layout, without Docker: ARCH=arm64

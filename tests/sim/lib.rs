@@ -14,6 +14,7 @@
 //! | `campaign` | many seeds, on all cores |
 //! | `agenda` | what happens next |
 //! | `fingerprint` | a number for all that is decided in a run |
+//! | `diagrams` | sequence diagrams of the book, from recorded runs |
 //! | `dice` | the only source of chance |
 //! | `scale` | clusters of thousands of nodes and services, and the loss of a rack |
 #![expect(
@@ -27,6 +28,7 @@
 mod agenda;
 mod campaign;
 mod chaos;
+pub mod diagrams;
 mod dice;
 mod directed;
 mod fingerprint;

@@ -72,6 +72,8 @@ enum Command {
         #[arg(long)]
         tell: bool,
     },
+    /// Writes the sequence diagrams of the book from recorded runs.
+    Diagrams,
     /// Prints a number for all that is decided in each directed run and in each of many seeds: before and after a
     /// change that is to change no behavior, they are the same.
     Fingerprint {
@@ -122,6 +124,7 @@ fn command() -> anyhow::Result<()> {
             }
             run_directed(&name, if tell { 1 } else { cores() })
         }
+        Command::Diagrams => leasehold_sim::diagrams::write(),
         Command::Fingerprint { seeds } => {
             print_fingerprints(seeds);
             Ok(())

@@ -1,4 +1,4 @@
-//! Every directed run, a smoke run of seeds, and small clusters that lose a node.
+//! Every directed run, a smoke run of seeds, small clusters that lose a node, and the diagrams of the book.
 
 use leasehold_sim::{Seeds, scale};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -19,6 +19,7 @@ fn main() {
         .collect();
     trials.push(Trial::test("no_seed_of_the_smoke_run_breaks_a_law", smoke));
     trials.push(Trial::test("clusters_of_any_size_recover_from_the_loss_of_a_node", lose_a_node));
+    trials.push(Trial::test("the_diagrams_of_the_book_are_those_of_the_runs", diagrams));
     trials.push(Trial::test("clusters_that_cannot_be_simulated_are_refused", refuse));
     std::panic::set_hook(Box::new(|_| {}));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
@@ -39,6 +40,14 @@ fn lose_a_node() -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+fn diagrams() -> Result<(), Failed> {
+    let stale = leasehold_sim::diagrams::stale().map_err(|error| error.to_string())?;
+    match stale.first() {
+        None => Ok(()),
+        Some(path) => Err(format!("{} is stale: run `make diagrams`", path.display()).into()),
+    }
 }
 
 fn refuse() -> Result<(), Failed> {

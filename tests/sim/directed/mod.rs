@@ -117,10 +117,10 @@ fn longest_gap(world: &mut World, duration: Duration) -> Duration {
     dark.into_values().map(|began| end.saturating_since(began)).fold(longest, Duration::max)
 }
 
-const fn secs(seconds: u64) -> Duration {
+pub(crate) const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-const fn millis(millis: u64) -> Duration {
+pub(crate) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }

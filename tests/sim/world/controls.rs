@@ -17,7 +17,7 @@ use pnet_base::MacAddr;
 use super::api::Fault;
 use super::bounds;
 use super::wire::Arriving;
-use super::{Down, HEARING, Happening, Host, Hosts, LATENCY, News, Trouble, World};
+use super::{Down, HEARING, Happening, Host, Hosts, LATENCY, News, Place, Step, Trouble, World};
 use crate::agenda::Agenda;
 use crate::dice::Dice;
 
@@ -69,6 +69,7 @@ impl World {
             jitter: false,
             recording: true,
             telling: super::words::is_telling(),
+            trace: None,
             facts: Vec::new(),
             committed: Vec::new(),
             sent: Vec::new(),
@@ -169,6 +170,7 @@ impl World {
         host.kernel = super::kernel::Kernel::default();
         host.powered = false;
         host.touch();
+        self.trace_addresses(id);
     }
 
     /// It comes back, as another boot.
@@ -456,6 +458,8 @@ impl World {
             answer: false,
             named: false,
         };
+        let to = self.others(None);
+        self.trace(|| Step::Announcement { from: Place::Stranger, ip, to });
         for id in 0..self.hosts.len() {
             if self.hosts[id].mac != mac {
                 self.arrive(id, Duration::ZERO, arriving);

@@ -18,6 +18,7 @@ mod questions;
 pub(crate) mod records;
 pub(crate) mod spells;
 pub(crate) mod store;
+pub(crate) mod trace;
 mod wire;
 pub(crate) mod words;
 
@@ -41,6 +42,7 @@ pub(crate) use self::operator::Operator;
 pub(crate) use self::records::{Lost, News};
 pub(crate) use self::spells::Spells;
 pub(crate) use self::store::Store;
+pub(crate) use self::trace::{Place, Step, Trace};
 pub(crate) use self::wire::{Cuts, ROUTER};
 use crate::agenda::Agenda;
 use crate::dice::Dice;
@@ -147,6 +149,8 @@ pub(crate) struct World {
     pub(crate) recording: bool,
     /// Whether it is told as it happens.
     pub(crate) telling: bool,
+    /// The record of the run, while it is kept.
+    pub(crate) trace: Option<Trace>,
     pub(crate) facts: Vec<(Instant, String, Fact)>,
     pub(crate) committed: Vec<Committed>,
     pub(crate) sent: Vec<(Instant, String, Frame)>,
@@ -264,6 +268,7 @@ impl World {
         if host.kernel.next_expiry().is_some_and(|ends| ends <= local) && host.kernel.expire(local)
         {
             self.laws.dirty = true;
+            self.trace_addresses(id);
             if self.telling {
                 self.tell(id, "the kernel removes what has expired");
             }
@@ -306,6 +311,7 @@ impl World {
         if self.telling {
             self.tell_event(id, &event);
         }
+        self.trace(|| Step::Event(id, event.clone()));
         let host = &mut self.hosts[id];
         host.touch();
         if host.core.is_none() {
@@ -351,6 +357,7 @@ impl World {
         if self.telling {
             self.tell_action(id, &action);
         }
+        self.trace(|| Step::Action(id, action.clone()));
         match action {
             Action::Write { request, write } => self.request(id, request, Work::Write(write)),
             Action::Read { request, target } => self.request(id, request, Work::Read(target)),
@@ -417,6 +424,7 @@ impl World {
         let before = host.kernel.view.clone();
         host.kernel.settle(now, &host.links, &mut late);
         host.touch();
+        self.trace_addresses(id);
         self.laws.dirty = true;
         self.schedule(id);
         if self.hosts[id].kernel.view != before {

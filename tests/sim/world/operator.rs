@@ -15,7 +15,7 @@ use leasehold_core::election::{Change, Target, Write};
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{Claim, LeaseName};
 
-use super::{Item, World};
+use super::{Item, Step, World};
 
 /// How often it looks again while the API server does not let it work.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -147,6 +147,7 @@ impl World {
                 if self.telling {
                     self.tell_commit("the operator", &event);
                 }
+                self.trace(|| Step::Operator(event.clone()));
                 self.publish(&event);
             }
             None => self.call_operator(),

@@ -9,7 +9,8 @@ use leasehold_core::election::{Event, Frame, Heard, HeardFrame};
 use leasehold_crds::names::InterfaceName;
 use pnet_base::MacAddr;
 
-use super::{Happening, Item, World};
+use super::trace::Question as Asking;
+use super::{Happening, Item, Place, Step, World};
 
 /// The station that is no speaker's node: a router, or a client.
 pub(crate) const ROUTER: usize = 31;
@@ -136,6 +137,8 @@ impl World {
         let mac = self.hosts[from].nics[segment].mac;
         match *frame {
             Frame::Announce(ip) => {
+                let to = self.others(Some((segment, from)));
+                self.trace(|| Step::Announcement { from: Place::Host(from), ip, to });
                 for to in 0..self.hosts.len() {
                     if self.arrives(segment, from, to) {
                         let arriving = Arriving {
@@ -191,20 +194,25 @@ impl World {
     }
 
     fn ask_all(&mut self, from: usize, segment: usize, asked: Asked) {
+        let mut reply = None;
         for to in 0..self.hosts.len() {
             let mac = self.hosts[to].nics.get(segment).map(|nic| nic.mac);
-            if let Some(mac) = mac {
-                self.ask(from, to, segment, mac, asked);
+            if mac.is_some_and(|mac| self.ask(from, to, segment, mac, asked)) {
+                reply = Some(Place::Host(to));
             }
         }
-        self.ask(from, ROUTER, segment, Self::router_mac(segment), asked);
+        if self.ask(from, ROUTER, segment, Self::router_mac(segment), asked) {
+            reply = Some(Place::Router);
+        }
         let Asked { ip, answer, anonymous: announcement, .. } = asked;
         if let Some(mac) = self.strangers.get(&ip).copied()
             && self.is_on(segment, from)
         {
             let arriving = Arriving { segment, ip, mac, announcement, answer, named: false };
             self.arrive(from, Duration::ZERO, arriving);
+            reply = Some(Place::Stranger);
         }
+        self.trace(|| Step::Question(Asking { from, ip, to: None, reply }));
     }
 
     fn ask_one(&mut self, from: usize, segment: usize, mac: MacAddr, asked_for: Asked) {
@@ -212,16 +220,19 @@ impl World {
         let station = (0..self.hosts.len()).find(|id| asked(&self.hosts[*id]));
         let router = (mac == Self::router_mac(segment)).then_some(ROUTER);
         if let Some(to) = station.or(router) {
-            self.ask(from, to, segment, mac, asked_for);
+            let replies = self.ask(from, to, segment, mac, asked_for);
+            let to = if to == ROUTER { Place::Router } else { Place::Host(to) };
+            let (ip, reply) = (asked_for.ip, replies.then_some(to));
+            self.trace(|| Step::Question(Asking { from, ip, to: Some(to), reply }));
         }
     }
 
     /// Whether the question arrives and what the kernel there has decides now; the answer arrives
-    /// after both ways.
-    fn ask(&mut self, from: usize, to: usize, segment: usize, mac: MacAddr, asked: Asked) {
+    /// after both ways. Returns whether there is an answer.
+    fn ask(&mut self, from: usize, to: usize, segment: usize, mac: MacAddr, asked: Asked) -> bool {
         let Asked { ip, answer, named, anonymous } = asked;
         if !self.connected(segment, from, to) {
-            return;
+            return false;
         }
         let has = if to == ROUTER {
             ip == Self::router_ip(segment)
@@ -231,7 +242,7 @@ impl World {
             (nic.own() == Some(ip) || host.kernel.has(ip)) && !(named && nic.answers_no_clients)
         };
         if !has {
-            return;
+            return false;
         }
         let back = self.wire_delay();
         let arriving = Arriving { segment, ip, mac, announcement: anonymous, answer, named };
@@ -240,6 +251,15 @@ impl World {
         for other in others.filter(|id| self.arrives(segment, to, *id)).collect::<Vec<_>>() {
             self.arrive(other, back, Arriving { answer: false, ..arriving });
         }
+        true
+    }
+
+    /// The places where a frame from a host arrives that is sent to all; from no host, those of all.
+    pub(crate) fn others(&self, from: Option<(usize, usize)>) -> Vec<Place> {
+        let arrives =
+            |to: usize| from.is_none_or(|(segment, from)| self.arrives(segment, from, to));
+        let hosts = (0..self.hosts.len()).filter(|to| arrives(*to)).map(Place::Host);
+        hosts.chain(arrives(ROUTER).then_some(Place::Router)).collect()
     }
 
     pub(super) fn arrive(&mut self, to: usize, more: Duration, arriving: Arriving) {
