@@ -1,8 +1,12 @@
-//! Checks the links of the book, and of the Markdown files beside it: each must lead to a file of the
-//! repository, and to a heading there if it names one. Links to other sites are not followed.
+//! Checks the links and the figures of the book, and of the Markdown files beside it.
+//!
+//! A link must lead to a file of the repository, and to a heading there if it names one; links to other sites are
+//! not followed. A figure must be a constant of the code; see [`figures`].
 //!
 //! It reads the sources and not the built book, because the same files are read on the forge, and the README
 //! is no part of the book.
+
+mod figures;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,11 +22,52 @@ const SUMMARY: &str = "docs/src/SUMMARY.md";
 fn main() -> io::Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let pages = read(&root)?;
-    let found = check(&pages, |path| root.join(path).exists());
+    let mut found = check(&pages, |path| root.join(path).exists());
+    found.extend(wrong_figures(&root)?);
     for problem in &found {
         eprintln!("{problem}");
     }
     Ok(if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The problems of the figures in the book and in the README.
+fn wrong_figures(root: &Path) -> io::Result<Vec<String>> {
+    let mut paths = vec![PathBuf::from("README.md")];
+    markdown(root, Path::new(BOOK), true, &mut paths)?;
+    let mut pages = Vec::new();
+    for path in paths {
+        let name = path.strip_prefix(BOOK).unwrap_or(&path);
+        if figures::reads(name) {
+            pages.push((name.display().to_string(), fs::read_to_string(root.join(&path))?));
+        }
+    }
+    pages.sort();
+    let mut files = Vec::new();
+    sources(root, Path::new(""), &mut files)?;
+    let source = |end: &str| {
+        let named = files.iter().filter(|path| path.ends_with(end));
+        named.filter_map(|path| fs::read_to_string(root.join(path)).ok()).collect()
+    };
+    Ok(match figures::read(&fs::read_to_string(root.join("docs/figures.txt"))?) {
+        Ok(table) => figures::check(&table, &pages, source),
+        Err(problem) => vec![problem],
+    })
+}
+
+/// The files of the repository from which figures come.
+fn sources(root: &Path, folder: &Path, paths: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(root.join(folder))? {
+        let entry = entry?;
+        let path = folder.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            if entry.file_name() != "target" && entry.file_name() != ".git" {
+                sources(root, &path, paths)?;
+            }
+        } else {
+            paths.push(path);
+        }
+    }
+    Ok(())
 }
 
 /// A Markdown file.
@@ -116,7 +161,7 @@ fn anchor(heading: &str) -> String {
     characters.flat_map(char::to_lowercase).collect()
 }
 
-/// What is wrong, each with its place.
+/// The broken links and unlisted pages, each with its place.
 fn check(pages: &BTreeMap<PathBuf, Page>, exists: impl Fn(&Path) -> bool) -> Vec<String> {
     let mut problems = Vec::new();
     let mut listed = BTreeSet::new();
@@ -187,6 +232,12 @@ mod tests {
         let page = Page::of("# Twice\n\n```sh\n# Not a heading [x](y)\n```\n\n## Twice\n");
         assert_eq!(page.anchors, ["twice".to_owned(), "twice-1".to_owned()].into());
         assert!(page.links.is_empty());
+    }
+
+    #[test]
+    fn the_figures_of_the_book_are_those_of_the_code() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        assert_eq!(wrong_figures(&root).unwrap(), Vec::<String>::new());
     }
 
     #[test]

@@ -5,6 +5,8 @@
 mod figures;
 mod results;
 mod tables;
+#[cfg(test)]
+mod words;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::allocation::Measured;
@@ -25,6 +26,17 @@ pub(crate) struct Results {
     pub(crate) allocation: Vec<Measured>,
     pub(crate) scale: Vec<Simulated>,
     pub(crate) decisions: Vec<Decision>,
+    pub(crate) printed: Vec<Printed>,
+}
+
+/// A row of a table whose figures a program prints and does not write: copied from its output.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Printed {
+    /// The name of the table.
+    pub(crate) table: String,
+    pub(crate) cells: Vec<String>,
+    /// The commit of the program, where it was noted.
+    pub(crate) commit: Option<String>,
 }
 
 impl Results {
@@ -38,6 +50,7 @@ impl Results {
             allocation: read(folder, "allocation.json")?,
             scale: read(folder, "scale.json")?,
             decisions: read(folder, "decisions.json")?,
+            printed: read(folder, "printed.json")?,
         };
         results.origin()?;
         Ok(results)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum as _;
 
 use super::Results;
@@ -12,7 +12,7 @@ use crate::record::{Felt, Run, Spread};
 
 /// By the names of their places.
 pub(super) fn all(results: &Results) -> Result<BTreeMap<&'static str, String>> {
-    Ok(BTreeMap::from([
+    let mut tables = BTreeMap::from([
         ("origin", origin(results)?),
         ("headline", headline(results)?),
         ("failover", failover(&results.failover)?),
@@ -24,7 +24,43 @@ pub(super) fn all(results: &Results) -> Result<BTreeMap<&'static str, String>> {
         ("allocation", allocation(results)?),
         ("scale", scale(results)),
         ("decisions", decisions(results)),
-    ]))
+    ]);
+    for (name, heading) in PRINTED {
+        tables.insert(name, printed(results, name, heading)?);
+    }
+    Ok(tables)
+}
+
+/// The tables whose figures are copied from the output of a program, with their headings.
+const PRINTED: [(&str, &[&str]); 7] = [
+    ("single-runs", &["condition", "result"]),
+    ("operator-runs", &["condition", "after"]),
+    (
+        "soak",
+        &["condition", "for", "claims moved, sessions fenced, false suspicions, datagrams lost"],
+    ),
+    ("storms", &["condition", "load", "renewals that failed", "datagrams lost"]),
+    ("outages-and-edits", &["condition", "result"]),
+    ("memory", &["condition", "peak of the largest speaker, of the operator"]),
+    ("core", &["test", "extent", "result", "command"]),
+];
+
+fn printed(results: &Results, name: &str, heading: &[&str]) -> Result<String> {
+    let rows: Vec<_> = results.printed.iter().filter(|row| row.table == name).collect();
+    ensure!(!rows.is_empty(), "printed.json has no row of the table {name}");
+    let mut text = format!("| {} |\n|{}\n", heading.join(" | "), "---|".repeat(heading.len()));
+    for row in &rows {
+        let cells = row.cells.len();
+        ensure!(cells == heading.len(), "a row of the table {name} has {cells} cells");
+        writeln!(text, "| {} |", row.cells.join(" | "))?;
+    }
+    let mut commits: Vec<&str> = rows.iter().filter_map(|row| row.commit.as_deref()).collect();
+    commits.sort_unstable();
+    commits.dedup();
+    if !commits.is_empty() {
+        writeln!(text, "\nCommit {}.", commits.join(", "))?;
+    }
+    Ok(text)
 }
 
 fn origin(results: &Results) -> Result<String> {
