@@ -16,7 +16,7 @@ impl AddressSet {
         self.0.iter()
     }
 
-    /// How many there are.
+    /// The number of addresses.
     pub const fn len(&self) -> usize {
         self.0.len()
     }

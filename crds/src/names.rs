@@ -25,7 +25,7 @@ pub enum NameError {
     Character {
         /// The name.
         name: String,
-        /// What is allowed.
+        /// The permitted characters.
         allowed: &'static str,
     },
 }

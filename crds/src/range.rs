@@ -136,7 +136,7 @@ const fn v6(first: u128, last: u128) -> IpRange {
 }
 
 impl IpRange {
-    /// What all its addresses are reserved for, if they are: no host can have any of them.
+    /// The purpose for which all addresses of the range are reserved, if there is one: no host can have any of them.
     pub fn reserved(&self) -> Option<&'static str> {
         let around = |(range, _): &&(Self, &str)| {
             range.family == self.family && range.first <= self.first && self.last <= range.last
@@ -167,7 +167,7 @@ impl IpRange {
         self.family.address(self.last)
     }
 
-    /// How many addresses it holds; saturates at `u128::MAX` for `::/0`.
+    /// The number of addresses in the range; saturates at `u128::MAX` for `::/0`.
     pub const fn len(&self) -> u128 {
         (self.last - self.first).saturating_add(1)
     }
@@ -196,7 +196,7 @@ impl IpRange {
         })
     }
 
-    /// What is left of this range without `other`: none, one or two ranges, in order.
+    /// The rest of this range without `other`: none, one or two ranges, in order.
     pub fn without(&self, other: &Self) -> Vec<Self> {
         if !self.overlaps(other) {
             return vec![*self];

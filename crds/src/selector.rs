@@ -8,7 +8,7 @@ use kube::core::{Expression, Selector};
 use schemars::{JsonSchema as _, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
-/// What is wrong with a selector.
+/// The error in a label selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// The operator of an expression is none.
@@ -19,7 +19,7 @@ pub enum SelectorError {
     Operator {
         /// The label.
         key: String,
-        /// What stands there.
+        /// The operator as written.
         operator: String,
     },
     /// An expression compares with nothing.
@@ -42,8 +42,8 @@ pub enum SelectorError {
     },
 }
 
-/// How many expressions a selector has at most, and how long their keys (prefix, `/` and name) and operators are:
-/// the API server asks for bounds before it takes a rule.
+/// The greatest number of expressions in a selector, and the greatest lengths of their keys (prefix, `/` and name)
+/// and operators: the API server asks for bounds before it takes a rule.
 const EXPRESSIONS: usize = 64;
 const KEY: usize = 317;
 const OPERATOR: usize = 64;

@@ -1,4 +1,4 @@
-//! What Leasehold reads from and writes to Services.
+//! The annotations, labels and status fields of a Service that Leasehold reads and writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -70,7 +70,7 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// What the operator recorded on `service`, if it did.
+    /// Reads the record of the operator on `service`; `None` without one.
     pub fn of(service: &Service) -> Option<Self> {
         let claim = service.annotations().get(CLAIM)?.parse().ok()?;
         let further = service.annotations().get(ADDRESS_CLAIMS).map_or("", String::as_str);

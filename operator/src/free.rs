@@ -20,9 +20,9 @@ use crate::reconcile::service::write::ServiceWrite;
 use crate::reconcile::table::Row;
 use crate::reconcile::write;
 
-/// How many Services are read at once.
+/// The page size of a list of Services.
 const PAGE: u32 = 500;
-/// How often a write is tried that somebody else's write has come before.
+/// The number of attempts of a write that gets a conflict.
 const TRIES: u32 = 5;
 
 /// Takes addresses, conditions and annotations of Leasehold from all Services, and prints which.
@@ -88,7 +88,8 @@ async fn active(election: &Api<Lease>) -> anyhow::Result<Option<String>> {
     Ok(now.as_ref().and_then(holder))
 }
 
-/// What it was that was taken from `service`, or `None` if nothing of it is ours.
+/// Removes the addresses, conditions and annotations of Leasehold from `service`; returns a description of them, or
+/// `None` if there are none.
 async fn free(client: &Client, mut service: Service) -> Result<Option<String>, CallError> {
     let mut tries = 1;
     loop {

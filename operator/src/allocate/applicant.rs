@@ -32,7 +32,7 @@ impl<'a> Applicant<'a> {
         Demand::of(self.service, self.state.pool_map)
     }
 
-    /// Whether `pool` serves the service.
+    /// Decides whether `pool` admits the Service.
     pub(super) fn admission(&self, pool: &str) -> Admission {
         let Some(domain) = self.state.pool_map.domain(pool) else { return Admission::Refused };
         let namespace = self.key.namespace.as_str();

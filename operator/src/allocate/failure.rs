@@ -87,7 +87,7 @@ pub enum Failure {
         /// The services that it serves, as a predicate.
         scope: String,
     },
-    /// Whether a pool serves the service depends on a namespace that was not seen yet.
+    /// The decision about a pool needs the labels of a namespace that was not seen yet.
     #[error("the labels of namespace {0} have not been read yet")]
     NamespaceUnseen(String),
     /// The service asks for a pool that does not exist.

@@ -1,4 +1,4 @@
-//! What holds for any cluster and any order of events, writes and failures.
+//! Properties of the allocator for any cluster and any order of events, writes and failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -60,7 +60,7 @@ fn any_pools() -> impl Strategy<Value = BTreeMap<String, Pool>> {
     prop::collection::btree_map("[a-c]", pool, 0..4)
 }
 
-/// What a user may write into a service.
+/// The input of a user in a Service.
 #[derive(Clone, Debug)]
 struct Spec {
     families: Vec<Family>,
@@ -99,7 +99,7 @@ fn any_terms() -> impl Strategy<Value = Terms> {
     })
 }
 
-/// What makes it likely that several share one address.
+/// A specification that makes shared addresses likely.
 fn sociable_spec() -> impl Strategy<Value = Spec> {
     let request = prop_oneof![
         3 => Just(Ok(Request::default())),
@@ -144,19 +144,19 @@ fn motley_spec() -> impl Strategy<Value = Spec> {
     )
 }
 
-/// What happens to a cluster.
+/// An event in a cluster.
 #[derive(Clone, Debug)]
 enum Step {
     /// A service is created, or its spec changes.
     Apply(u8, Spec),
     Delete(u8),
     Pools(BTreeMap<String, Pool>),
-    /// Somebody writes a status by hand.
+    /// A status that a user wrote by hand.
     Forge(u8, Vec<IpAddr>),
     /// A claim still lists an address that nobody has.
     Claim(IpAddr, u8),
     Release(IpAddr),
-    /// What was freed has rested.
+    /// The quarantine of released addresses is over.
     Rested,
     /// The allocator plans, and some of its writes succeed, in some order.
     Write(Vec<Index>),
@@ -324,7 +324,7 @@ impl World {
         service.claim.clone_from(&decision.claim);
     }
 
-    /// What has to hold when a service gets an address that it did not have.
+    /// Checks the conditions under which a Service gets an address that it did not have.
     fn check(&mut self, key: &ServiceKey, ip: IpAddr, decision: &Decision) {
         let across = self.pool_allows_sharing(ip);
         let service = &self.services[key];

@@ -26,7 +26,7 @@ pub struct Scope {
     pub closed: bool,
 }
 
-/// Whether a pool serves a service.
+/// The decision of a pool about a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     /// It serves it.
@@ -51,7 +51,7 @@ impl Scope {
         (!self.is_pinned(), self.priority == 0, self.priority)
     }
 
-    /// Whether it admits a service with these labels in a namespace with those, if they are known.
+    /// Decides about a Service with `labels` in a namespace with `namespace_labels`, if these are known.
     pub(super) fn admits(
         &self,
         namespace: &str,

@@ -24,7 +24,7 @@ pub struct Service {
     pub labels: Labels,
     /// The requested families, the primary first, without repetition.
     pub families: Vec<Family>,
-    /// Whether it needs all of them.
+    /// The policy for the second address family.
     pub stack: Stack,
     /// The request, or the error in it.
     pub request: Result<Request, Failure>,

@@ -60,7 +60,7 @@ pub enum PlaceError {
          --namespace and --session-namespace"
     )]
     Leases,
-    /// What is to be deployed cannot be read.
+    /// The manifests of the speakers cannot be read.
     #[error("cannot read what is to be deployed")]
     Manifest(#[from] ManifestError),
 }
@@ -91,9 +91,9 @@ pub struct Deployer {
     client: Client,
     events: EventSink,
     objects: Vec<Object>,
-    /// What each of them was like when it was applied last.
+    /// The state of each object after it was last applied, by its place in `objects`.
     seen: BTreeMap<usize, Seen>,
-    /// What people know to be wrong.
+    /// The error that was reported last.
     told: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What is deployed, made of the manifests in `deploy/base`.
+//! The objects of the speakers, from the manifests in `deploy/base`.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Namespace;

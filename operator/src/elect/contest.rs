@@ -21,7 +21,7 @@ pub(super) struct Record {
     pub(super) transitions: i32,
     pub(super) duration: Duration,
     pub(super) acquired: Option<MicroTime>,
-    /// What people write there stays.
+    /// The annotations, which are kept as they are: users write some.
     pub(super) annotations: Option<BTreeMap<String, String>>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Record {
 #[derive(Clone, Debug)]
 pub struct Identity {
     name: String,
-    /// What the names of processes in the same place begin with.
+    /// The prefix of the names of all processes in the same place; `None` on a host with several processes.
     place: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Identity {
     }
 }
 
-/// What is due.
+/// The next action of the elector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// There is no lease: create it.
@@ -168,7 +168,7 @@ impl Contest {
         Some((self.term, valid_from + self.duration.saturating_sub(self.margin)))
     }
 
-    /// What is due at `now`.
+    /// The action that is due at `now`.
     pub(super) fn next(&self, now: Instant) -> Step {
         let Some(record) = &self.record else {
             return if now < self.vacant_from {

@@ -35,14 +35,14 @@ pub const LEASE: &str = "leasehold-operator";
 /// For how long after its sending a renewal holds: so long nothing is allocated after a replica was
 /// killed.
 pub const DURATION: Duration = Duration::from_secs(2);
-/// How often it is renewed.
+/// The interval of renewals.
 const RENEWAL: Duration = Duration::from_millis(500);
-/// How long before its end a replica writes nothing more: what it has sent by then is done or refused.
+/// The time before the end of the tenure in which a replica sends no write: earlier ones are done or refused by then.
 const MARGIN: Duration = CALL_TIMEOUT;
 /// The pause after a call that failed.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What a replica may do.
+/// The rights of a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tenure {
     /// Nothing but wait.
@@ -76,7 +76,7 @@ pub struct Elector {
     api: Api<Lease>,
     namespace: String,
     contest: Contest,
-    /// What is known of the lease may not be what is there.
+    /// The cached Lease may be outdated: it has to be read.
     stale: bool,
     tenure: watch::Sender<Tenure>,
     health: HealthBoard,
@@ -103,7 +103,7 @@ impl Elector {
         }
     }
 
-    /// What this replica may do, as it changes.
+    /// The rights of this replica, as a channel with their changes.
     pub fn tenure(&self) -> watch::Receiver<Tenure> {
         self.tenure.subscribe()
     }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 pub struct Entry {
     /// The addresses.
     pub range: IpRange,
-    /// How they are written.
+    /// The addresses, in the notation of an `IPAddressPool`.
     pub text: String,
     /// Why that is not what was written before, if more has changed than the spelling.
     pub note: Option<String>,
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// How MetalLB reads a CIDR (`net.ParseCIDR`) or a range, in numbers.
+    /// Whether MetalLB's parser of a CIDR (`net.ParseCIDR`) or a range, in numbers, puts `ip` into `written`.
     fn metallb_holds(written: &str, ip: IpAddr) -> bool {
         let number = |ip: IpAddr| match ip {
             IpAddr::V4(ip) => u128::from(ip.to_bits()),

@@ -25,7 +25,7 @@ pub struct Object<S> {
     pub name: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// What it says.
+    /// The specification.
     pub spec: S,
 }
 
@@ -38,7 +38,7 @@ impl<S> fmt::Display for Object<S> {
     }
 }
 
-/// What an `IPAddressPool` says.
+/// The specification of an `IPAddressPool` of MetalLB.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolSpec {
@@ -73,7 +73,7 @@ pub struct AllocationSpec {
     pub rest: BTreeMap<String, Value>,
 }
 
-/// What an `L2Advertisement` says, and what a `BGPAdvertisement` says of pools.
+/// The specification of an `L2Advertisement`, and the part about pools of that of a `BGPAdvertisement`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdvertisementSpec {
@@ -127,7 +127,7 @@ pub enum ObjectError {
     Malformed {
         /// The kind, with the name where there is one.
         object: String,
-        /// What is wrong with it.
+        /// The error of the parser.
         source: serde_json::Error,
     },
 }

@@ -90,7 +90,7 @@ struct Origin<'a> {
 }
 
 impl<'a> Origin<'a> {
-    /// What its policy is made of. `some_name_pools` is whether there are policies that name pools.
+    /// The source of the policy. `some_name_pools`: other policies name pools.
     fn source(&self, some_name_pools: bool) -> Source<'a> {
         Source {
             behind: self.all_pools && some_name_pools,
@@ -219,7 +219,7 @@ fn origins_of<'a>(
     each.map(move |selecting| Origin { all_pools, selecting, general: general.clone() })
 }
 
-/// What is to be said of advertisements that may select the same services.
+/// The notes about advertisements that may select the same Services.
 fn rivals(targets: &[Target<'_>]) -> BTreeSet<String> {
     let selecting = targets.iter().map(|target| -> Vec<_> {
         target.advertisements.iter().filter(|it| !it.is_general()).map(|it| it.0).collect()

@@ -16,17 +16,17 @@ use super::metallb::{AllocationSpec, Object, PoolSpec};
 use super::names::Names;
 use super::notes::{Printed, listed, unknown_fields};
 
-/// How many entries a pool holds at most (`IPAddressPool.spec.addresses`).
+/// The greatest number of entries in a pool (`IPAddressPool.spec.addresses`).
 const MOST_ENTRIES: usize = 64;
-/// How many namespaces it names at most (`serviceAllocation.namespaces`).
+/// The greatest number of namespaces in a pool (`serviceAllocation.namespaces`).
 const MOST_NAMESPACES: usize = 64;
-/// How many selectors it has at most (`namespaceSelectors`, `serviceSelectors`).
+/// The greatest number of selectors in each list of a pool (`namespaceSelectors`, `serviceSelectors`).
 const MOST_SELECTORS: usize = 16;
 
 /// The label that each namespace bears with its name (Kubernetes, well-known labels).
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// What has become of a pool of MetalLB.
+/// A pool of MetalLB, and the pools that replace it.
 #[derive(Clone, Debug)]
 pub struct Moved {
     /// Its namespace; none if that is not known.
@@ -241,7 +241,7 @@ fn selectors(
     selectors
 }
 
-/// What is to be said of addresses that both pools hold.
+/// The note about addresses that both pools contain.
 fn overlap(earlier: &IPAddressPool, later: &IPAddressPool) -> Option<String> {
     let shared = ranges(later)
         .find_map(|range| ranges(earlier).find_map(|other| range.intersection(&other)))?;

@@ -82,7 +82,7 @@ fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || c == '\u{feff}' { ' ' } else { c }).collect()
 }
 
-/// What was done, and each note, for standard error.
+/// The summary of a migration with all notes, for standard error.
 pub fn summary(outcome: &Outcome) -> String {
     let Outcome { pools, policies, notes, tally } = outcome;
     let mut text = format!(

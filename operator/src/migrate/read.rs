@@ -16,7 +16,7 @@ use super::metallb::{GROUP, Inputs, ObjectError};
 /// Stands for standard input where a file is named.
 const STANDARD_INPUT: &str = "-";
 
-/// How many objects the API server is asked for at once.
+/// The page size of lists.
 const PAGE: u32 = 500;
 
 /// The kinds that are read from the cluster: version, kind, plural.
@@ -71,9 +71,9 @@ pub enum ReadError {
     /// The API server does not list a kind.
     #[error("the API server does not list {kind}: {said}")]
     List {
-        /// What was asked for.
+        /// The requested kind.
         kind: String,
-        /// What it says.
+        /// The response of the API server.
         said: String,
     },
     /// MetalLB is not there.

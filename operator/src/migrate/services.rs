@@ -12,10 +12,10 @@ use super::pools::{self, Moved};
 use crate::allocate::Asked;
 use crate::reconcile::service::request::{POOL_PLACES, asked};
 
-/// What annotations of MetalLB begin with.
+/// The prefixes of MetalLB's annotations.
 const ANNOTATIONS: [&str; 2] = ["metallb.io/", "metallb.universe.tf/"];
 
-/// What was looked at.
+/// The numbers of objects that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Services that MetalLB serves.
@@ -26,7 +26,7 @@ pub struct Tally {
     pub held: usize,
 }
 
-/// Who has an address.
+/// A Service that has an address.
 struct Sharer<'a> {
     service: &'a Service,
     namespace: String,

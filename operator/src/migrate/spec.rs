@@ -1,4 +1,4 @@
-//! What one policy says, made of several advertisements.
+//! The specification of one policy, from several advertisements.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use super::metallb::{AdvertisementSpec, Object};
 use super::names::Names;
 use super::notes::{Printed, listed, unknown_fields};
 
-/// How many entries each list of a policy has at most.
+/// The greatest number of entries in each list of a policy.
 const MOST: usize = 64;
 
-/// How much earlier than others a policy comes that selects services.
+/// The priority step by which a policy that selects Services precedes others.
 const SELECTING_FIRST: i32 = 50;
-/// How much later than those that name pools a policy comes that is for all pools.
+/// The priority step by which a policy for all pools follows those that name pools.
 const ALL_POOLS_LAST: i32 = 100;
 
 /// The label of a node with its name (Kubernetes, well-known labels).
@@ -173,7 +173,7 @@ fn at_most<T>(field: &str, mut entries: Vec<T>, notes: &mut Vec<String>) -> Vec<
     entries
 }
 
-/// What of an advertisement has no equivalent.
+/// The notes about fields of an advertisement without an equivalent.
 fn remarks(object: &Object<AdvertisementSpec>) -> Vec<String> {
     let mut notes = Vec::new();
     let AdvertisementSpec { ip_address_pool_selectors, rest, .. } = &object.spec;

@@ -19,7 +19,7 @@ use super::*;
 
 mod announcements;
 
-/// What becomes of the documents of `text`.
+/// The outcome for the documents of `text`.
 fn moved(text: &str) -> Outcome {
     let mut inputs = Inputs::default();
     read::documents(Path::new("test.yaml"), text, &mut inputs).unwrap();
@@ -28,7 +28,7 @@ fn moved(text: &str) -> Outcome {
     outcome
 }
 
-/// What becomes of these objects.
+/// The outcome for these objects.
 fn moved_objects(objects: &[Value]) -> Outcome {
     let outcome = converted(objects);
     follows_the_rules(&outcome);

@@ -1,11 +1,11 @@
-//! Whether the operator can do its work, and if not, why.
+//! The health of the operator: whether it can allocate, and the reason if not.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use tokio::sync::watch;
 
-/// What a replica is doing.
+/// The role of a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// It has not spoken with the API server yet.
@@ -25,9 +25,9 @@ pub enum Role {
 /// The state that `/readyz` shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// What the replica is doing.
+    /// The role of the replica.
     pub role: Role,
-    /// What fails at the moment, by who reported it.
+    /// The present errors, by the part that reported them.
     pub troubles: BTreeMap<&'static str, String>,
 }
 

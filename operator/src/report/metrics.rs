@@ -80,7 +80,7 @@ pub struct Metrics {
     pub services: Family<StateLabel, Gauge>,
     /// Addresses of pools.
     pub pool_addresses: Family<PoolLabels, Gauge>,
-    /// What pools say of whom they serve.
+    /// The Services that each pool admits, as labels (`leasehold_operator_pool_info`).
     pub pool_info: Family<PoolRules, Gauge>,
     /// Nodes that were fenced so often of late that they take addresses after all others.
     pub unsteady_nodes: Gauge,
@@ -92,7 +92,7 @@ pub struct Metrics {
     pub restored: Counter,
     /// Objects that could not be read.
     pub malformed: Family<KindLabel, Counter>,
-    /// What plans cost, in seconds.
+    /// The duration of plans, in seconds.
     pub reconciled: Histogram,
 }
 

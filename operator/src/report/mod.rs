@@ -1,4 +1,4 @@
-//! What the operator tells: metrics, events, health.
+//! Metrics, events, health and status of the operator.
 
 pub mod events;
 pub mod health;

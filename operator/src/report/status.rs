@@ -1,5 +1,5 @@
-//! What is true now, as the active replica knows it: the one snapshot from which the page of the cluster
-//! and its JSON are made. It is taken by the task that owns the index whenever somebody asks.
+//! The state of the cluster as the active replica knows it: the one snapshot from which the page of the cluster and
+//! its JSON are made. The task that owns the index takes it on request.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -15,16 +15,16 @@ use crate::clock::Instant;
 use crate::reconcile::index::Index;
 use crate::reconcile::leases::ClaimRow;
 
-/// How many moves are remembered.
+/// The number of moves that are kept.
 const MOVES: usize = 100;
 
-/// What is true now. Times are in milliseconds.
+/// The state of the cluster. Times are in milliseconds.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
     /// The version of this program.
     pub version: &'static str,
-    /// What this replica does.
+    /// The role of this replica.
     pub role: String,
     /// The nodes of the cluster.
     pub nodes: BTreeMap<String, Node>,
@@ -42,9 +42,9 @@ pub struct ClusterStatus {
 pub struct Node {
     /// Whether its speaker has a session.
     pub lives: bool,
-    /// How long ago the session was last seen to change.
+    /// The time since the last observed change of the session.
     pub age: Option<u64>,
-    /// What else is to be known of it, in a few words; empty: nothing.
+    /// Further remarks, in a few words each; empty without any.
     pub remarks: Vec<&'static str>,
 }
 
@@ -58,13 +58,13 @@ pub struct Service {
     pub addresses: Vec<IpAddr>,
     /// The pool that they are from.
     pub pool: Option<String>,
-    /// Who owns them; without `spread: PerAddress` one.
+    /// The owners of the addresses: one, without `spread: PerAddress`.
     pub owners: Vec<Owner>,
-    /// What keeps it from having or being announced what it asks for.
+    /// The obstacle to its allocation or its announcement, if there is one.
     pub trouble: Option<String>,
 }
 
-/// Who owns addresses of a Service.
+/// The owner of addresses of a Service.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Owner {
@@ -78,11 +78,11 @@ pub struct Owner {
     pub since: Option<Timestamp>,
     /// Why.
     pub cause: String,
-    /// How long that took.
+    /// The duration of the change of owner.
     pub took: Option<u64>,
 }
 
-/// How much of a pool is in use.
+/// The usage of a pool, in addresses.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pool {
@@ -100,13 +100,13 @@ pub struct Move {
     pub at: Timestamp,
     /// The services.
     pub services: Vec<String>,
-    /// Who owned before, as far as this replica saw it.
+    /// The previous owner, if this replica saw it.
     pub from: Option<NodeName>,
-    /// Who owns now.
+    /// The new owner.
     pub to: NodeName,
     /// Why.
     pub cause: String,
-    /// How long it took, once its owner has said so.
+    /// The duration of the change, once the owner has written it.
     pub took: Option<u64>,
     #[serde(skip)]
     ownership: (LeaseName, i32),

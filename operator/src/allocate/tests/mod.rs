@@ -199,7 +199,7 @@ impl Cluster {
         self.plan().services[&key(name)].clone()
     }
 
-    /// What a service gets: `address address (pool) reason`.
+    /// The decision for a Service, as `address address (pool) reason`.
     fn gets(&self, name: &str) -> String {
         let decision = self.decision(name);
         let mut words: Vec<String> = decision.addresses.iter().map(ToString::to_string).collect();

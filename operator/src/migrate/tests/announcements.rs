@@ -267,7 +267,7 @@ proptest! {
         }
     }
 
-    /// Whatever is in a pool there is in ours, and nothing else.
+    /// MetalLB's pool and ours contain the same addresses.
     #[test]
     fn pools_hold_the_same_addresses(
         entries in prop::collection::vec((any::<u16>(), 0..600_u32, 20..=32_u8, any::<bool>()), 1..100),

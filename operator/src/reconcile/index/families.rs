@@ -176,8 +176,8 @@ fn pairing<'a>(
     pairs.then_some(governance)
 }
 
-/// Whether no node can carry all of these addresses by one interface, and some node those of a family; none
-/// where no node can carry any: then nothing is known.
+/// Decides whether the families of these addresses need separate claims: no node can carry all of them by one
+/// interface, and some node can carry those of one family; `None` where no node can carry any.
 fn are_apart(tables: &Tables, governance: Governance<'_>, addresses: &AddressSet) -> Option<bool> {
     let policy = governance.policy();
     let interfaces = policy.map(|policy| policy.interfaces.as_slice()).unwrap_or_default();

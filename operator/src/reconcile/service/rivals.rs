@@ -288,7 +288,7 @@ mod tests {
             self.writes.push(self.now);
         }
 
-        /// Somebody leaves this state behind.
+        /// Another writer sets this state.
         fn undo(&mut self, state: u64) {
             let mark = Mark { whole: state, shape: state };
             self.rivals.changed(&key(), mark, None, self.now);
@@ -317,7 +317,7 @@ mod tests {
             self.rivals.contest(&key()).is_some()
         }
 
-        /// How many writes there were within these seconds, counted from the first.
+        /// The number of writes within this span, in seconds from the first write.
         fn writes_within(&self, from: f64, to: f64) -> usize {
             let span = seconds(1000.0 + from)..seconds(1000.0 + to);
             self.writes.iter().filter(|at| span.contains(at)).count()

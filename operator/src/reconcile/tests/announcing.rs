@@ -1,4 +1,4 @@
-//! What the condition says of who announces a Service.
+//! The condition `leasehold.dev/Announced`: its owner and its reasons.
 
 use leasehold_crds::lease::Record as _;
 
@@ -52,7 +52,7 @@ impl Scene {
         self.index.apply(Change::Node(applied(node(name, self.version, cordoned))), now);
     }
 
-    /// What is written at `now`, which is done.
+    /// Carries out the writes that are due at `now`; returns the condition and the events.
     fn told(&mut self, now: Instant) -> Option<(String, Vec<String>)> {
         self.index.forget(now);
         self.index.open_due(now);

@@ -419,7 +419,7 @@ fn a_claim_counts_while_its_session_is_live_and_is_deleted_when_it_is_over() {
     assert_eq!((&*revision.uid, revision.version), ("uid of web.gone", 31));
 }
 
-/// What the lists are to be, by claim, and whether the lease is new.
+/// The lists that the jobs write, by claim, and whether the Lease is new.
 fn lists(index: &Index) -> Vec<(String, Vec<String>, bool)> {
     let list = |job| match job {
         Job::List(name, write) => {
@@ -662,8 +662,7 @@ fn the_status_of_a_pool_says_what_is_wrong_and_is_written_once() {
     assert!(matches!(&left[..], [Job::Pool(name, _)] if name == "a"), "{left:?}");
 }
 
-/// What the condition `leasehold.dev/Announced` says, and the events that tell of it; none if nothing is
-/// written.
+/// The condition `leasehold.dev/Announced` that the jobs write, and its events; `None` if they write none.
 fn silence(jobs: &[(String, Value, Vec<String>)]) -> Option<(String, Vec<String>)> {
     let (_, patch, notices) = jobs.first()?;
     let conditions = patch["status"]["conditions"].as_array().unwrap();

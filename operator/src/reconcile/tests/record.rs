@@ -30,7 +30,7 @@ fn session() -> Value {
     })
 }
 
-/// What the patches give to Services: address, pool and claim.
+/// The address, pool and claim that the patches give to each Service.
 fn given(index: &Index) -> Vec<String> {
     let text = |patch: &Value, path: &str| {
         patch.pointer(path).and_then(Value::as_str).unwrap_or("-").to_owned()
@@ -45,7 +45,7 @@ fn given(index: &Index) -> Vec<String> {
     .collect()
 }
 
-/// What is to be written to claims: their lists, and what is withdrawn.
+/// The writes to claims: their lists, and the withdrawn addresses.
 fn lists(index: &Index) -> Vec<String> {
     let list = |job| match job {
         Job::List(name, write) => {
@@ -248,8 +248,8 @@ fn a_claim_that_has_lost_what_it_says_of_its_services_is_told_again() {
     }
 }
 
-/// What becomes of a Service and its claim under random edits, with writes of ours that are carried out, lose
-/// against another or are not answered.
+/// A Service and its claim under random edits, with writes of the operator that succeed, get a conflict or have no
+/// answer.
 struct Edited {
     index: Index,
     shop: Value,
@@ -310,7 +310,7 @@ impl Edited {
         }
     }
 
-    /// What was sent is carried out, if nobody was faster, or is lost.
+    /// Ends the write under way: it succeeds without a conflict, or is lost.
     fn end(&mut self, is_lost: bool) {
         if let Some(patch) = self.sent.take() {
             let pending = self.index.pending().get(&key("shop")).map(|it| it.version);
@@ -337,7 +337,7 @@ impl Edited {
     }
 }
 
-/// What happens next, by number; with the number of a damage.
+/// Carries out the step with this number; `which` selects the damage of an edit.
 fn step(edited: &mut Edited, story: &mut Vec<String>, kind: u8, which: usize) {
     match kind {
         0 => {

@@ -1,4 +1,4 @@
-//! What is settled is left out of plans, and that changes nothing.
+//! The plans without settled Services equal those with all Services.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const LATER: Instant = Duration::from_secs(1003);
 enum Step {
     /// A user writes a Service: which, with these annotations, and whether it is for us.
     Service(&'static str, Value, bool),
-    /// Somebody writes an address, and a claim, into a Service that has a status of ours or not.
+    /// A user writes an address and a claim into a Service that has or lacks a status of the operator.
     Forge(&'static str, &'static str, &'static str, bool),
     DeleteService(&'static str),
     /// A pool with these entries that serves only namespaces of this team, or is gone.
@@ -40,7 +40,7 @@ enum Step {
     AllDone,
     /// A job is under way.
     Sent(Pick),
-    /// What was under way was not done after all.
+    /// The job under way failed.
     Failed,
 }
 
@@ -203,7 +203,7 @@ impl Twins {
         }
     }
 
-    /// What is to be done, which both agree about.
+    /// The jobs of both indexes, which are equal.
     fn jobs(&mut self) -> Vec<Job> {
         for index in [&mut self.settling, &mut self.whole] {
             for key in index.pending().keys().cloned().collect::<Vec<_>>() {
