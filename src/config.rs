@@ -97,7 +97,7 @@ pub struct Config {
     )]
     pub state_dir: PathBuf,
 
-    /// How the speaker marks its addresses in the kernel: `protocol` uses `IFA_PROTO` (Linux 5.18
+    /// Mark of the speaker's addresses in the kernel: `protocol` uses `IFA_PROTO` (Linux 5.18
     /// and later), `metric` uses `IFA_RT_PRIORITY` (older kernels), and `auto` uses the first one
     /// that the kernel supports. The speaker recognizes both marks in every mode.
     #[arg(long, env = "LEASEHOLD_ADDRESS_MARK", default_value = "auto")]
@@ -133,7 +133,7 @@ pub struct Config {
     pub log_format: LogFormat,
 }
 
-/// How the speaker marks its addresses in the kernel.
+/// The mark of the speaker's addresses in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AddressMark {
     /// The best mark that the kernel supports.

@@ -18,7 +18,7 @@ const COMMIT: Option<&str> = option_env!("LEASEHOLD_COMMIT");
 /// The day of that commit: `2026-11-22`.
 const DATE: Option<&str> = option_env!("LEASEHOLD_DATE");
 
-/// What `--version` prints after the name: `0.1.0 (53f2220c01ab, 2026-11-22)`.
+/// The text of `--version` after the name: `0.1.0 (53f2220c01ab, 2026-11-22)`.
 pub fn line() -> &'static str {
     static LINE: LazyLock<String> = LazyLock::new(|| describe(COMMIT, DATE));
     &LINE

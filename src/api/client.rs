@@ -31,15 +31,15 @@ const CONNECT: Duration = Duration::from_millis(500);
 /// Within which time TLS must be spoken as well. All calls wait for the one that connects: a server, or
 /// a balancer before it, that accepts and then says nothing would hold them all up.
 const HANDSHAKE: Duration = Duration::from_secs(2);
-/// How often the connection is probed, and within which time the probe must be answered.
+/// The interval of keep-alive probes on a connection, and the timeout of their answers.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// After which time without an acknowledgement the kernel gives a connection up.
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How much later than the one before it another API server is tried.
+/// The delay after which the next API server is tried beside the one before it.
 const NEXT: Duration = Duration::from_millis(250);
 
-/// How to reach the API server.
+/// The access to the API server: endpoint, credentials, and further addresses.
 #[derive(Clone, Debug)]
 pub struct Access {
     kubeconfig: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Whether Leasehold stays when this process is asked to end, and another process follows.
+//! The installation at the end of a process: whether Leasehold stays, and whether another process follows.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use kube::{Api, Client, Error};
 
 use leasehold_core::election::Follower;
 
-/// How long the answers may take.
+/// The timeout of the requests.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What becomes of Leasehold when this process ends.
+/// The state of the installation when this process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Installed {
     /// It stays, and this process's pod is being replaced.
@@ -27,7 +27,7 @@ pub enum Installed {
 }
 
 impl Installed {
-    /// Whether another process follows this one.
+    /// The process that follows this one, as far as is known.
     pub const fn follower(self) -> Follower {
         match self {
             Self::Upgrades => Follower::Expected,
@@ -57,7 +57,7 @@ impl OwnDaemonSet {
         }
     }
 
-    /// Whether it is there, and is to stay.
+    /// Reads the `DaemonSet` and the pod, and concludes the state of the installation.
     pub async fn look(self) -> Installed {
         let asked = tokio::time::timeout(TIMEOUT, self.daemon_sets.get_metadata_opt(&self.name));
         let (daemon_set, replaced) = tokio::join!(asked, self.is_pod_going());

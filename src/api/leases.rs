@@ -13,7 +13,7 @@ use super::said;
 use leasehold_core::clock::Instant;
 use leasehold_core::election::{Answer, Change, Event, Target, Write};
 
-/// How many leases a list is asked for at a time: a kilobyte each.
+/// The page size of a list of Leases: a kilobyte each.
 const PAGE: u32 = 500;
 
 /// The leases of a cluster.

@@ -44,7 +44,7 @@ pub fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What a failed call says, without the layers around it.
+/// The message of a failed call, without the layers around it.
 pub fn said(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -53,7 +53,7 @@ pub fn said(error: &kube::Error) -> String {
     }
 }
 
-/// What a failed watch says, without the layers around it.
+/// The message of a failed watch, without the layers around it.
 pub fn watch_trouble(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(error)

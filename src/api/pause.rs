@@ -1,4 +1,4 @@
-//! How long a failed watch waits before it is tried again.
+//! The pause after a failed watch.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use leasehold_core::clock::Instant;
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(1);
-/// What has not failed for so long has worked.
+/// The time without a failure after which a watch counts as successful.
 const WORKED: Duration = Duration::from_secs(5);
 
 /// 0.1 s, doubling to 1 s: an API server that comes back is to be seen at once.

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 
 use super::pause::Pause;
 
-/// How many objects a list is asked for at a time. The text of so many is in memory up to three times at once: of
-/// slices with a hundred endpoints 1.5 MB each time.
+/// The page size of lists. The text of a page is in memory up to three times at once: of slices with a hundred
+/// endpoints 1.5 MB each time.
 const PAGE: u32 = 50;
 
 /// Lists all objects, then watches them; each watch lasts for so many seconds.

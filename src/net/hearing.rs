@@ -1,4 +1,4 @@
-//! Whether a segment answers this node.
+//! Detection of a node that is cut from a segment.
 //!
 //! A node that is cut from a segment with its carrier up notices nothing by itself. So it asks: each
 //! 500 ms, per interface, one host that should be there - the gateways, other speakers' nodes, the

@@ -13,9 +13,9 @@ use crate::clock;
 use crate::clock::sleep_until;
 use leasehold_core::election::{ProxyHealth, ProxyView};
 
-/// How often it is asked, and for how long an answer is waited for.
+/// The interval of health checks, and the timeout of each.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How often as long as it has never answered: it may be about to start, as the node does.
+/// The interval as long as kube-proxy has never answered: it may be about to start, as the node does.
 const EAGER: Duration = Duration::from_millis(200);
 /// Where kube-proxy says whether it is well, …
 const LIVEZ: &str = "/livez";

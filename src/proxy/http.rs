@@ -1,4 +1,4 @@
-//! What is answered to a request.
+//! Responses to HTTP requests.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,12 +13,12 @@ const STATUS_LINE: usize = 12;
 /// The longest answer of which the body is read.
 const SHORT: usize = 1024;
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// It was answered with this status.
     Status(u16),
-    /// Nobody listens there.
+    /// The connection was refused: no process listens there.
     Refused,
     /// No answer came, or none that is HTTP.
     Silent,
@@ -79,7 +79,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(200);
 
-    /// What is made by `get` of a server that answers so.
+    /// The result of `get` with a server that sends `text`.
     async fn answered<T>(text: &'static str, get: impl AsyncFn(SocketAddr) -> T) -> T {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();

@@ -19,13 +19,13 @@ use crate::net::rtnl::links::Links;
 use leasehold_core::clock::Instant;
 use leasehold_core::election::{ProxyView, Rules, RulesQuestion, RulesWatch};
 
-/// How soon it is looked again, …
+/// The pause before the next look at the rules, …
 const AGAIN: Duration = Duration::from_millis(20);
 /// … and for how much longer than a look takes nothing is done after it.
 const REST: u32 = 4;
-/// How long the answer of a `healthCheckNodePort` is waited for.
+/// The timeout of a request to a `healthCheckNodePort`.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// How many of them are asked at once.
+/// The number of concurrent requests to these ports.
 const AT_ONCE: usize = 16;
 
 /// The task's state.
@@ -77,7 +77,7 @@ impl Look {
         }
     }
 
-    /// What is not known to be there is looked at.
+    /// Looks for the rules that are not known to be there.
     async fn look(&mut self, watched: &RulesWatch) -> BTreeMap<LeaseName, (u64, Rules)> {
         let mut rules = self.view.borrow().rules.clone();
         rules.retain(|name, (number, rules)| {
@@ -113,7 +113,7 @@ impl Look {
     }
 }
 
-/// Whether there is an endpoint here behind each of the ports that are asked for.
+/// Checks whether each requested port has an endpoint on this node.
 async fn local_rules(
     addresses: Arc<[IpAddr]>,
     name: LeaseName,

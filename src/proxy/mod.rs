@@ -54,7 +54,7 @@ const STACK: usize = 512 * 1024;
 pub struct Proxy {
     /// For which claims it is to be told whether the rules are there.
     pub watched: watch::Sender<RulesWatch>,
-    /// What is known.
+    /// The state of kube-proxy and of its rules.
     pub view: watch::Receiver<ProxyView>,
     /// Waits for the end of the thread, which there is none of while the rest is there.
     pub tasks: JoinSet<()>,

@@ -1,4 +1,4 @@
-//! Whether kube-proxy in the mode nftables has the rules for an address and port.
+//! The rules of kube-proxy in the mode nftables: whether they contain an address and port.
 
 use std::net::IpAddr;
 

@@ -3,7 +3,7 @@
 use leasehold_core::clock::Instant;
 use leasehold_core::election::ProxyHealth;
 
-/// What became of a health check.
+/// The result of a health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
     /// It is well.
@@ -14,7 +14,7 @@ pub(super) enum Check {
     Silent,
 }
 
-/// What a check that was sent then says of one that was `before`.
+/// The health after `check`, which was sent at `sent`; `before` is the health until then.
 pub(super) const fn after(before: ProxyHealth, sent: Instant, check: Check) -> ProxyHealth {
     match (before, check) {
         (_, Check::Well) => ProxyHealth::Answers,

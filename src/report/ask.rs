@@ -10,7 +10,7 @@ use leasehold_core::clock::Instant;
 
 /// Questions that wait. Full: further ones are not answered.
 const QUESTIONS: usize = 64;
-/// How long a question waits.
+/// The timeout of a question.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// For how long a snapshot answers all questions. Where it took long, …
 const FRESH: Duration = Duration::from_millis(250);

@@ -29,7 +29,7 @@ impl Delivered {
         }
     }
 
-    /// How long ago that was, for each that was ever delivered.
+    /// The time since each part was last delivered; parts that never were are left out.
     pub fn ages(&self, now: Instant) -> BTreeMap<Part, Duration> {
         let Ok(at) = self.0.lock() else { return BTreeMap::new() };
         at.iter().map(|(part, at)| (*part, now.saturating_since(*at))).collect()
@@ -46,7 +46,7 @@ pub fn lifetime_left(now: Instant, kernel: &KernelView) -> Option<Duration> {
 pub struct Gauges {
     /// When watches delivered.
     pub delivered: Arc<Delivered>,
-    /// What the kernel holds.
+    /// The addresses in the kernel.
     pub kernel: watch::Receiver<KernelView>,
 }
 

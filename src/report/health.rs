@@ -1,4 +1,4 @@
-//! Whether the speaker takes part, and if not, why.
+//! The readiness of the speaker, and the reason if it is not ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::api::watch_trouble;
 
-/// What is listed before anything is decided.
+/// A part of the cluster's state that has to be listed before the first decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// Session leases.

@@ -1,11 +1,11 @@
-//! Whether the threads that decide and that hold addresses still turn.
+//! The liveness of the threads that decide and that hold addresses.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::clock::Instant;
 
-/// How often a thread shows that it turns, at least.
+/// The longest interval between two signs of life of a thread.
 pub const BEAT: Duration = Duration::from_secs(1);
 /// Without a sign for so long it is stuck. On a busy machine it may be late by seconds.
 const STUCK: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ pub struct Heartbeats {
 }
 
 impl Heartbeats {
-    /// What `/livez` says: an error names the threads that are stuck.
+    /// The response of `/livez`: an error names the threads that are stuck.
     pub fn liveness(&self, now: Instant) -> Result<(), String> {
         let threads = [("core", &self.core), ("kernel", &self.kernel)];
         let stuck = threads.into_iter().filter_map(|(name, heartbeat)| {

@@ -8,11 +8,11 @@ use tracing_subscriber::{EnvFilter, Registry, fmt};
 
 use crate::config::LogFormat;
 
-/// What is logged.
+/// The filter of the log.
 #[derive(Debug)]
 pub struct Log {
     started_with: String,
-    /// What was asked for last, whether it could be followed or not.
+    /// The filter that was requested last, valid or not.
     asked: Option<String>,
     filter: Handle<EnvFilter, Registry>,
 }

@@ -62,7 +62,7 @@ struct OnInterface {
     interface: String,
 }
 
-/// What a request on a lease is for.
+/// The purpose of a request on a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// A compare-and-swap on a session.
@@ -514,16 +514,16 @@ impl Metrics {
     }
 }
 
-/// What is known of the core.
+/// The state of the core in numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed {
-    /// How many claims it holds.
+    /// The number of claims that it holds.
     pub claims: usize,
-    /// How many addresses the kernel has for them.
+    /// The number of their addresses in the kernel.
     pub addresses: usize,
-    /// How many speakers live.
+    /// The number of live sessions.
     pub sessions: usize,
-    /// How many claims have no owner.
+    /// The number of claims without an owner.
     pub unowned: usize,
     /// Whether it has a session itself.
     pub has_session: bool,

@@ -1,4 +1,4 @@
-//! What the speaker says of itself: logs, metrics, events, health.
+//! Logs, metrics, events, health and status of the speaker.
 //!
 //! Every stage writes facts; nothing here decides anything.
 

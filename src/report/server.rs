@@ -20,8 +20,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::exposition::Exposition;
 use crate::config::BindAddress;
 
-/// How many connections there are at once: where one more comes, the oldest ends. Whoever opens connections and
-/// leaves them keeps out nobody, the kubelet least of all.
+/// The greatest number of connections: one more ends the oldest. Clients that open connections and leave them
+/// therefore keep out no other, the kubelet least of all.
 const CONNECTIONS: usize = 64;
 /// Within which time the head of a request has come.
 const HEAD: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ pub struct ListenError {
     source: std::io::Error,
 }
 
-/// What `/readyz` and `/livez` answer.
+/// The response of `/readyz` or `/livez`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Readiness {
     /// 200 if so, else 503.
@@ -154,7 +154,7 @@ mod tests {
         at
     }
 
-    /// What is answered on `connection` until it ends.
+    /// The response on `connection` until its end.
     async fn rest(connection: &mut TcpStream) -> String {
         let mut answer = Vec::new();
         // A reset is an end as well.

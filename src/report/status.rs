@@ -1,5 +1,5 @@
-//! What is true now, as this speaker knows it: the one snapshot from which the page and its JSON are
-//! made. It is taken by the task that owns the core whenever somebody asks.
+//! The state of this speaker: the one snapshot from which the page and its JSON are made. The task that owns the
+//! core takes it on request.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use leasehold_core::clock::Instant;
 use leasehold_core::desired::NodeState;
 use leasehold_core::election::{Election, Fact, KernelView, Remark, Story};
 
-/// How many moves are remembered.
+/// The number of moves that are kept.
 const MOVES: usize = 50;
 
-/// What is true now. Times are in milliseconds unless their names say otherwise.
+/// The state of this speaker. Times are in milliseconds unless their names say otherwise.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -29,7 +29,7 @@ pub struct Status {
     pub api_answers: bool,
     /// Why this speaker does not take part, a line for each reason; empty: it does.
     pub not_ready: Vec<String>,
-    /// How long ago each watch last delivered anything.
+    /// The time since each watch last delivered anything.
     pub watch_age: BTreeMap<&'static str, u64>,
     /// The speakers of the cluster.
     pub speakers: Vec<Speaker>,
@@ -37,7 +37,7 @@ pub struct Status {
     pub claims: Vec<Claim>,
     /// The addresses that the kernel has for this node's claims.
     pub kernel: Vec<KernelAddress>,
-    /// What this node took and gave lately, the last first.
+    /// The recent changes of owner in which this node took part, the last first.
     pub moves: Vec<Move>,
     /// Interfaces on which only leases tell who died.
     pub blind: BTreeSet<InterfaceName>,
@@ -53,18 +53,18 @@ pub struct Speaker {
     pub session: String,
     /// Whether its session lives.
     pub lives: bool,
-    /// How long ago its session was last seen to change.
+    /// The time since the last observed change of its session.
     pub age: u64,
     /// For how long it may stay unchanged.
     pub lasts: u64,
-    /// What else is to be known of it, in a few words; empty: nothing.
+    /// Further remarks, in a few words each; empty without any.
     pub remarks: Vec<String>,
     /// The interfaces that can announce, with their addresses.
     pub interfaces: BTreeMap<InterfaceName, Vec<String>>,
     /// Why its session last changed hands.
     pub cause: String,
-    /// How many addresses of this node each other one would take if it died now; those that nobody
-    /// could take under the empty name.
+    /// The number of addresses of this node that each other one would take if it died now; those without a taker under
+    /// the empty name.
     pub without: BTreeMap<String, usize>,
 }
 
@@ -78,7 +78,7 @@ pub struct Claim {
     pub lease: String,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// Who owns it.
+    /// The owner.
     pub owner: Option<NodeName>,
     /// The interface of the owner that carries the addresses.
     pub interface: Option<InterfaceName>,
@@ -86,7 +86,7 @@ pub struct Claim {
     pub since: Option<Timestamp>,
     /// Why.
     pub cause: String,
-    /// How long that took.
+    /// The duration of the change of owner.
     pub took: Option<u64>,
     /// To whom it is being handed over.
     pub successor: Option<NodeName>,
@@ -114,7 +114,7 @@ pub struct Move {
     pub at: Timestamp,
     /// The name of the claim's lease.
     pub claim: String,
-    /// What logs call it.
+    /// The name of the failover in logs.
     pub failover: Option<String>,
     /// Whether this node took it; otherwise it gave it.
     pub taken: bool,
@@ -122,11 +122,11 @@ pub struct Move {
     pub from: Option<NodeName>,
     /// One word: why it was taken; or why it was given.
     pub cause: String,
-    /// How long that took from its first sign until the addresses were announced.
+    /// The duration from the first sign until the addresses were announced.
     pub took: Option<u64>,
 }
 
-/// What this node took and gave lately.
+/// The recent changes of owner in which this node took part.
 #[derive(Debug, Default)]
 pub struct Moves(VecDeque<Move>);
 
@@ -164,13 +164,13 @@ impl Moves {
 pub struct Sources<'a> {
     /// The core.
     pub election: &'a Election,
-    /// What the kernel holds.
+    /// The addresses in the kernel.
     pub kernel: &'a KernelView,
-    /// What was moved.
+    /// The recent changes of owner.
     pub moves: &'a Moves,
-    /// How long ago watches delivered.
+    /// The time since each watch last delivered anything.
     pub watch_age: BTreeMap<&'static str, Duration>,
-    /// What `/readyz` says while this speaker does not take part.
+    /// The text of `/readyz` while this speaker is not ready.
     pub not_ready: Option<String>,
 }
 
@@ -197,7 +197,7 @@ impl Status {
         }
     }
 
-    /// How many addresses `node` owns.
+    /// The claims and addresses that `node` owns.
     pub fn owned_by(&self, node: &NodeName) -> impl Iterator<Item = (&Claim, IpAddr)> {
         let owned = self.claims.iter().filter(move |claim| claim.owner.as_ref() == Some(node));
         owned.flat_map(|claim| claim.addresses.iter().map(move |address| (claim, *address)))

@@ -32,7 +32,7 @@ const GATHER: Duration = Duration::from_millis(3);
 /// times as long.
 const REST: u32 = 9;
 
-/// What a watch brings; objects that cannot be read are passed over.
+/// The event of a watch; objects that cannot be read are skipped.
 #[expect(clippy::large_enum_variant, reason = "taken apart as soon as it is made")]
 enum Change {
     Service(Watched<DeserializeGuard<Service>>),
@@ -95,7 +95,7 @@ pub(super) async fn desired(
     }
 }
 
-/// What claims list, as the watch on them brings it.
+/// The lists of claims, as a stream of changes.
 fn claims<'a>(lists: mpsc::Receiver<Claims>) -> BoxStream<'a, Change> {
     let next = |mut lists: mpsc::Receiver<Claims>| async {
         let claims = lists.recv().await?;
@@ -204,7 +204,7 @@ impl State {
     }
 }
 
-/// What an event did to what is kept.
+/// The effect of an event on the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Merged {
     /// It says what was known.
@@ -360,7 +360,7 @@ mod tests {
         serde_json::from_value(policy).unwrap()
     }
 
-    /// What is kept after these events: names and modes.
+    /// The names and modes of the policies after these events.
     fn kept(events: Vec<Watched<DeserializeGuard<AnnouncementPolicy>>>) -> Vec<String> {
         let (mut kept, mut listing) = (Facts::new(), Facts::new());
         for event in events {

@@ -15,8 +15,7 @@ use super::reach::Reaches;
 use super::snapshot::{NodeObject, ServiceFacts, Snapshot};
 use super::{Desired, DesiredClaim, Detection, Failback, OnApiOutage, Sharing, Silence, records};
 
-/// What the cluster asks for, and the policies that cannot be followed. What is as it was `before` is kept
-/// once.
+/// The desired state of the cluster, and the policies that cannot be read. Equal parts are shared with `before`.
 pub fn build(snapshot: &Snapshot, before: Option<&Desired>) -> (Desired, Vec<PolicyError>) {
     let (policies, errors) = Policies::new(snapshot.policies.values());
     let policies = policies.of_pools(snapshot.pools.clone());
@@ -54,7 +53,7 @@ pub fn build(snapshot: &Snapshot, before: Option<&Desired>) -> (Desired, Vec<Pol
     (Desired { claims, nodes: snapshot.states(), reach }, errors)
 }
 
-/// What one service asks of a claim.
+/// The request of one Service to a claim.
 struct Part<'a> {
     name: &'a str,
     service: &'a ServiceFacts,
@@ -96,7 +95,7 @@ fn named_by_both(one: &[InterfacePattern], other: &[InterfacePattern]) -> Vec<In
     pairs.into_iter().filter(|pair| pair.is_possible() || !possible).collect()
 }
 
-/// What two policies prefer together.
+/// The node preferences of two policies together: the weights of a node add up.
 fn both(
     one: &Arc<BTreeMap<NodeName, u32>>,
     other: &Arc<BTreeMap<NodeName, u32>>,
@@ -127,7 +126,7 @@ struct Allowed<'a> {
 }
 
 impl Allowed<'_> {
-    /// What all services that record a claim ask of it, and whether it is announced without endpoints; none
+    /// The requests of all Services that record a claim, joined, and whether it is announced without endpoints; `None`
     /// where it governs no address.
     ///
     /// An address is governed by one claim, which all services that share it record. Under two claims it
@@ -160,7 +159,7 @@ impl Allowed<'_> {
         Some((whole?, without))
     }
 
-    /// What a service asks for of these addresses.
+    /// The request of a Service for these addresses.
     fn asked(
         &mut self,
         name: &str,

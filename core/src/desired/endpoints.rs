@@ -1,4 +1,4 @@
-//! What endpoints say of the nodes that may announce.
+//! The nodes that may announce, by endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the cluster asks for: which claims exist, with which addresses, and who may hold them.
+//! The desired state: the claims that should exist, their addresses, and the nodes that may hold them.
 //!
 //! [`Desired`] is a pure function of Services, EndpointSlices, `AnnouncementPolicies`, Nodes and what the
 //! claims list.
@@ -34,19 +34,19 @@ pub use rules::{LeftOut, Rules};
 pub use slices::{KeptSlice, Slice, SliceFacts, Slices};
 pub use snapshot::{NodeObject, ServiceFacts, Snapshot};
 
-/// What the cluster asks for now.
+/// The desired state of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desired {
     /// The claims that govern addresses, as the operator recorded them on the Services.
     pub claims: BTreeMap<LeaseName, Arc<DesiredClaim>>,
     /// All nodes.
     pub nodes: BTreeMap<NodeName, NodeState>,
-    /// What of a node may be reached by each of the addresses. No claim depends on it.
+    /// The ports of the node that each address leads to. No claim depends on it.
     pub reach: BTreeMap<IpAddr, Reach>,
 }
 
 impl Desired {
-    /// What is asked for under this name.
+    /// The desired claim of this name.
     pub fn claim(&self, name: &LeaseName) -> Option<&DesiredClaim> {
         self.claims.get(name).map(|claim| &**claim)
     }
@@ -131,7 +131,7 @@ pub struct DesiredClaim {
     pub held: bool,
     /// Whether a node gives it away as soon as it is cordoned.
     pub drain_on_cordon: bool,
-    /// How much nodes are preferred to those that are not named.
+    /// The weights of preferred nodes; a node that is not named has the weight 0.
     pub preference: Arc<BTreeMap<NodeName, u32>>,
     /// Claims of its services for other addresses, which are better on other nodes.
     pub apart_from: BTreeSet<LeaseName>,
@@ -140,13 +140,13 @@ pub struct DesiredClaim {
     /// The interfaces that may carry it, as all policies of its services say; empty: the one whose subnet
     /// holds the addresses.
     pub interfaces: Vec<InterfacePattern>,
-    /// How often its addresses are announced.
+    /// The number and the interval of announcements.
     pub announcements: Announcements,
-    /// How the silence of its owner is told.
+    /// The detection of a failed owner.
     pub detection: Detection,
-    /// What becomes of its addresses while the API server does not answer.
+    /// The treatment of its addresses while the API server does not answer.
     pub on_api_outage: OnApiOutage,
-    /// What leads traffic from its addresses to pods.
+    /// The service proxy that leads traffic from its addresses to pods.
     pub proxied: Proxied,
 }
 
@@ -169,7 +169,7 @@ impl Silence {
     }
 }
 
-/// What a node is in for: the most serious that applies.
+/// The state of a node: the most serious one that applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeState {
     /// Takes and keeps addresses.

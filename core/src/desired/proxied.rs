@@ -1,4 +1,4 @@
-//! What leads traffic from an address on a node to pods.
+//! The service proxy between an address on a node and the pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use leasehold_crds::policy::ServiceProxy;
 use super::ServicePort;
 use super::snapshot::ServiceFacts;
 
-/// What leads traffic from the addresses of a claim to pods, and by which signs it is told that a node has
-/// the rules for it.
+/// The service proxy that leads traffic from the addresses of a claim to pods, and the signs that a node has the
+/// rules for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxied {
-    /// Whether kube-proxy does, as far as policies and Services say.
+    /// The service proxy, by policies and labels of Services.
     pub by: ServiceProxy,
     /// The ports of its Services.
     pub ports: Arc<BTreeSet<ServicePort>>,

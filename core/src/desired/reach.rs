@@ -1,4 +1,4 @@
-//! What of a node may be reached by an address of a Service.
+//! The ports of a node that an address of a Service leads to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -74,7 +74,7 @@ impl fmt::Display for ServicePort {
     }
 }
 
-/// What of the node that has an address may be reached by it.
+/// The ports of the owner that an address leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// All that listens on it: the policy says `hostProtection: Disabled`.
@@ -113,7 +113,7 @@ impl<'a> Reaches<'a> {
         }
     }
 
-    /// What may be reached by each address.
+    /// The reach of each address.
     pub(super) fn finish(self, sharing: &Sharing<'_>) -> BTreeMap<IpAddr, Reach> {
         let reach = |(address, (claim, ports))| {
             let protected = self.protected.contains(claim);

@@ -28,7 +28,7 @@ use std::net::IpAddr;
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{Claim, LeaseName};
 
-/// What a Service says of its addresses.
+/// The record of addresses and claims on a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// Which object it is.
@@ -63,16 +63,16 @@ impl Record {
     }
 }
 
-/// What the leases of the claims list, and what they listed before somebody edited or deleted them.
+/// The lists of the claim Leases, and their content before a user edited or deleted them.
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
     claims: BTreeMap<LeaseName, List>,
-    /// How many of them have no lease any more.
+    /// The number of lists without a Lease.
     absent: usize,
 }
 
-/// What one claim lists. There may be ten thousand, and each is in the memory of its lease already: this has
-/// no room for more.
+/// The list of one claim. There may be ten thousand, and each is in the memory of its Lease already, so this type
+/// has no room for more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct List {
     /// The services.
@@ -81,7 +81,7 @@ struct List {
     standing: AddressSet,
     /// Those that the operator has withdrawn.
     withdrawn: AddressSet,
-    /// What it has listed and does not any more, although the operator has not withdrawn it.
+    /// The addresses that were on the list and are not any more, although the operator has not withdrawn them.
     lost: AddressSet,
     /// The pool.
     pool: Option<Box<str>>,
@@ -129,8 +129,8 @@ impl Lists {
         changed
     }
 
-    /// Somebody has deleted the lease of this claim; whether that is news. `lives` says whether there is
-    /// such a Service.
+    /// Notes that the Lease of this claim was deleted; returns whether that changes anything. `lives` says whether a
+    /// Service exists.
     pub fn gone(&mut self, name: &LeaseName, lives: impl Fn(&str) -> bool) -> bool {
         let Some(list) = self.claims.get_mut(name).filter(|list| !list.absent) else {
             return false;
@@ -180,7 +180,7 @@ impl Lists {
 }
 
 impl List {
-    /// What follows from `claim`, after what was known `before`.
+    /// The list after a change to `claim`; `before` is the list until then.
     fn after(before: Option<Self>, claim: &Claim) -> Self {
         let before = before.unwrap_or_default();
         let known = before.standing.iter().chain(&before.lost);
@@ -227,7 +227,7 @@ impl List {
         !self.withdrawn.contains(&address) && (self.standing.is_empty() || self.has(address))
     }
 
-    /// What it listed last, if it lists nothing any more.
+    /// The listed addresses, or the last ones if it lists none any more.
     fn latest(&self) -> &AddressSet {
         if self.standing.is_empty() { &self.lost } else { &self.standing }
     }
@@ -312,7 +312,7 @@ pub fn governed<'a, S: AsRef<Record>>(
     services.iter().map(governed).collect()
 }
 
-/// What claims list for each Service that does not say the same of itself.
+/// The lists of claims for each Service whose own record differs.
 fn unrecorded<'a, S: AsRef<Record>>(
     belief: &Belief<'a, S>,
 ) -> BTreeMap<&'a str, Vec<(&'a LeaseName, AddressSet)>> {

@@ -24,7 +24,7 @@ pub struct Rules<'a> {
 /// Why a node may not hold a claim, whatever its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeftOut {
-    /// Nobody may.
+    /// The policy or the lack of endpoints lets no node announce it.
     Silent(Silence),
     /// A label or taint takes it out of load balancing.
     Excluded,
@@ -51,7 +51,7 @@ impl<'a> Rules<'a> {
         &self.policies
     }
 
-    /// What of them cannot be read.
+    /// The errors of policies that cannot be read.
     pub fn errors(&self) -> &[PolicyError] {
         &self.errors
     }
@@ -61,7 +61,7 @@ impl<'a> Rules<'a> {
         self.claims.get(service).map(|claims| &**claims).unwrap_or_default()
     }
 
-    /// What governs a Service that has a claim, named `namespace/name`.
+    /// The policy of a Service that has a claim; `service` is `namespace/name`.
     pub fn govern(&self, service: &str) -> Option<Governance<'_>> {
         let claims = Some(self.claims(service)).filter(|claims| !claims.is_empty())?;
         let service = self.snapshot.services.get(service)?;

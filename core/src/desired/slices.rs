@@ -172,7 +172,7 @@ impl Slices {
     }
 }
 
-/// Whatever numbers the nodes have.
+/// Equal content, whatever the numbers of the nodes are.
 impl PartialEq for Slices {
     fn eq(&self, other: &Self) -> bool {
         self.kept.len() == other.kept.len()

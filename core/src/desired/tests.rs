@@ -15,7 +15,7 @@ use super::*;
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// What is kept of these objects; services that are not local have a pod somewhere.
+/// The snapshot of these objects; Services that are not local have a pod on some node.
 fn snapshot(objects: &[serde_json::Value]) -> Snapshot {
     let mut snapshot = kept(objects);
     let (services, slices) = (&snapshot.services, &mut snapshot.slices);
@@ -28,7 +28,7 @@ fn snapshot(objects: &[serde_json::Value]) -> Snapshot {
     snapshot
 }
 
-/// What is kept of these objects.
+/// The snapshot of these objects.
 fn kept(objects: &[serde_json::Value]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for object in objects {
@@ -282,8 +282,8 @@ fn an_address_is_governed_by_one_claim_and_that_by_all_services_that_record_it()
     }
 }
 
-/// What the claim `web.y` asks for beside a Service of somebody else, whose user has written `annotations` on
-/// it; `listed` says whether the operator has written the lists.
+/// The desired claim `web.y` beside a Service of another user, who has written `annotations` on it; `listed`:
+/// the operator has written the lists.
 fn beside(
     policies: &[serde_json::Value],
     spec: serde_json::Value,
@@ -448,8 +448,8 @@ fn policy(name: &str, spec: serde_json::Value) -> serde_json::Value {
         "metadata": {"name": name}, "spec": spec})
 }
 
-/// What policies `a` and `b` say, `a` of service `a` and so on; all services share one address. There
-/// is a node in each of the zones 1 to 3.
+/// The claim of Services that share one address, under `policies`: `a` of Service `a` and so on. There is a node
+/// in each of the zones 1 to 3.
 fn shared(policies: &[(&str, serde_json::Value)], services: &[&str]) -> DesiredClaim {
     let zones = ["1", "2", "3"];
     let mut objects: Vec<_> =

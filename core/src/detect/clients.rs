@@ -1,4 +1,4 @@
-//! Whether an owner answers clients.
+//! Detection of owners that do not answer clients.
 //!
 //! Those ask in a name of their own. An owner whose routes to them lead by another link, with strict reverse
 //! path filtering, answers none of them; and without a route to them or with `arp_filter` neither. What is

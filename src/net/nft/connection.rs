@@ -98,7 +98,7 @@ impl Nfnetlink {
         }
     }
 
-    /// Whether something is there in a table of the family `family`.
+    /// Checks whether the object that `message` asks for exists in a table of the family `family`; `what` names it in errors.
     pub fn has(
         &mut self,
         family: NetfilterProtoFamily,

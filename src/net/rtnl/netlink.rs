@@ -171,8 +171,8 @@ impl Netlink {
         }))
     }
 
-    /// Whether the kernel would take what `host` sends to the IPv4 address `own` of the node by the link with
-    /// this index, an ARP request among that.
+    /// Checks whether the kernel would accept packets of `host` to the IPv4 address `own` of the node on the link with
+    /// this index, among them ARP requests (`RTM_GETROUTE` with an input interface).
     pub(crate) async fn would_answer(
         &self,
         own: IpAddr,

@@ -35,9 +35,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::report::ask::Asker;
 use crate::report::server::Readiness;
 
-/// How often an open page is looked after.
+/// The interval of updates of an open page.
 const LOOK: Duration = Duration::from_millis(500);
-/// How many pages may be open at once.
+/// The greatest number of open pages.
 const OPEN: usize = 16;
 
 /// Nothing but the page's own assets is loaded, run or connected to, and nobody can embed it.
@@ -59,7 +59,7 @@ pub struct Section {
     pub id: &'static str,
     /// Its heading.
     pub title: &'static str,
-    /// What it shows.
+    /// Its content, as HTML.
     pub body: String,
 }
 
@@ -79,7 +79,7 @@ impl Section {
     }
 }
 
-/// What a page is made from.
+/// The source of a page.
 pub trait Snapshot: serde::Serialize + Send + Sync + 'static {
     /// The title of the page.
     fn title(&self) -> String;
@@ -117,7 +117,7 @@ fn refuse(why: &'static str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, SECURITY, format!("{why}\n")).into_response()
 }
 
-/// What is said where there is no snapshot.
+/// The text of the page without a snapshot.
 const SILENT: &str = "no status is available; /readyz gives the reason";
 
 async fn whole<S: Snapshot>(asker: &Asker<S>, readiness: Readiness) -> Response {

@@ -6,10 +6,10 @@ use maud::{Markup, html};
 
 use super::view::{Tone, badge};
 
-/// How many addresses a node shows; of more it says how many.
+/// The greatest number of addresses that a node shows; of further ones it shows the number.
 const SHOWN: usize = 48;
 
-/// What is known of the speaker of a node.
+/// The state of the speaker on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Life {
     /// None ever ran there: it takes no part.
@@ -40,9 +40,9 @@ impl Life {
 /// A node in the picture.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
-    /// What is known of its speaker.
+    /// The state of its speaker.
     pub life: Life,
-    /// What else is to be known of it.
+    /// Further remarks.
     pub remarks: Vec<String>,
     /// Its addresses, each with what it is for.
     pub addresses: Vec<(String, String)>,

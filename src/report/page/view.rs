@@ -38,7 +38,7 @@ pub fn shell(title: &str, sections: &Markup) -> Markup {
     }
 }
 
-/// How something is.
+/// The severity of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     /// As it should be.
@@ -107,7 +107,7 @@ pub fn at(time: Timestamp) -> Markup {
     html! { time datetime=(time) { (text) } }
 }
 
-/// What may be missing.
+/// The text, or a dash without one.
 pub fn or_dash(text: Option<impl ToString>) -> Markup {
     html! { (text.map_or_else(|| "-".to_owned(), |text| text.to_string())) }
 }

@@ -1,4 +1,4 @@
-//! Whom the detector asks, when and how.
+//! Probes: receivers, times and forms.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a node that does not run in time makes of its polls.
+//! Judgments of a node that does not run in time.
 
 use std::time::Duration;
 

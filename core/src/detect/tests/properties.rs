@@ -1,4 +1,4 @@
-//! What holds whatever happens.
+//! Properties of the detector for any input.
 
 use std::time::Duration;
 

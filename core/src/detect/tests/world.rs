@@ -15,7 +15,7 @@ use crate::detect::detector::Detector;
 use crate::detect::question::{Question, Witnesses};
 use crate::election::{Ownership, Silence, Voice, VoiceId, Watched, Watchlist};
 
-/// How long a host takes to answer.
+/// The latency of a host's reply.
 const LATENCY: Duration = Duration::from_micros(200);
 
 pub fn ms(millis: u64) -> Duration {
@@ -272,7 +272,7 @@ pub fn heard(detection: Detection) -> World {
     world
 }
 
-/// How long a silence takes at most.
+/// The longest time to a suspicion.
 pub fn longest(detection: Detection) -> Duration {
     detection.interval + detection.retry_interval * detection.misses
 }
