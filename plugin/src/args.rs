@@ -31,7 +31,7 @@ pub struct Arguments {
     /// Which cluster.
     #[command(flatten)]
     pub cluster: ClusterFlags,
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -65,7 +65,7 @@ pub struct ClusterFlags {
     pub request_timeout: Duration,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Show an overview of operator, speakers, Services, and pools. Exits with 1 if no operator replica
@@ -101,7 +101,7 @@ pub enum Command {
     Complete(CompleteArguments),
 }
 
-/// How the answer is written.
+/// The output format of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Table.
@@ -113,7 +113,7 @@ pub enum Format {
     Yaml,
 }
 
-/// How the owners are written.
+/// The output format of owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OwnersFormat {
     /// Table.
@@ -127,7 +127,7 @@ pub enum OwnersFormat {
     Yaml,
 }
 
-/// How changes are written.
+/// The output format of changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LineFormat {
     /// Table.
@@ -137,7 +137,7 @@ pub enum LineFormat {
     Json,
 }
 
-/// How the answer is written.
+/// The arguments of commands with an output format.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct FormatArguments {
     /// Output format.
@@ -145,7 +145,7 @@ pub struct FormatArguments {
     pub output: Format,
 }
 
-/// How the owners are written.
+/// The arguments of `owners`.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct OwnersArguments {
     /// Output format.
@@ -153,7 +153,7 @@ pub struct OwnersArguments {
     pub output: OwnersFormat,
 }
 
-/// What is to be explained.
+/// The arguments of `explain`.
 #[derive(Clone, Debug, Args)]
 pub struct ExplainArguments {
     /// Service, as `name`, `namespace/name`, or one of its addresses.
@@ -164,7 +164,7 @@ pub struct ExplainArguments {
     pub format: FormatArguments,
 }
 
-/// What is to be simulated.
+/// The arguments of `simulate`.
 #[derive(Clone, Debug, Args)]
 pub struct SimulateArguments {
     /// Nodes that fail at the same time. May be repeated.
@@ -175,7 +175,7 @@ pub struct SimulateArguments {
     pub format: FormatArguments,
 }
 
-/// What is to be moved.
+/// The arguments of `move`.
 #[derive(Clone, Debug, Args)]
 pub struct MoveArguments {
     /// Service, as `name`, `namespace/name`, or one of its addresses. Services that share an address
@@ -190,7 +190,7 @@ pub struct MoveArguments {
     pub timeout: Duration,
 }
 
-/// What is to be drained.
+/// The arguments of `drain`.
 #[derive(Clone, Debug, Args)]
 pub struct DrainArguments {
     /// The node.
@@ -201,7 +201,7 @@ pub struct DrainArguments {
     pub timeout: Duration,
 }
 
-/// What is to be drained no longer.
+/// The arguments of `undrain`.
 #[derive(Clone, Debug, Args)]
 pub struct UndrainArguments {
     /// The node.
@@ -209,7 +209,7 @@ pub struct UndrainArguments {
     pub node: String,
 }
 
-/// What is to be watched.
+/// The arguments of `watch`.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct WatchArguments {
     /// Output format.
@@ -240,7 +240,7 @@ pub struct CompletionArguments {
     pub shell: Shell,
 }
 
-/// What was typed so far.
+/// The words of an unfinished command line.
 #[derive(Clone, Debug, Args)]
 pub struct CompleteArguments {
     /// The words after `kubectl leasehold`, the last one perhaps unfinished.

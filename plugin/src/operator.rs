@@ -1,5 +1,5 @@
-//! Whether the operator works: its active replica renews the lease of its election twice a second, and the lease of
-//! one that was killed keeps its name for ever. No clock of its is compared with ours.
+//! Check of the operator: its active replica renews the Lease of its election twice a second, and the Lease of one
+//! that was killed keeps its name. No clock of the operator is compared with ours.
 
 use std::time::Duration;
 

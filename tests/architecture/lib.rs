@@ -32,7 +32,7 @@ pub use source::{Source, read};
 use std::io;
 use std::path::Path;
 
-/// What is wrong with the sources under `root` by `table`, where up to `largest` files may import each other.
+/// The faults of the sources under `root` by `table`, where up to `largest` files may import each other.
 /// `planted`: a module, and text that is added to it, for the test of the table itself.
 ///
 /// # Errors

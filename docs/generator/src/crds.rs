@@ -145,7 +145,7 @@ fn type_of(field: &Value) -> String {
     }
 }
 
-/// What the API server checks of a field, and of the elements of a list.
+/// The checks of the API server on a field, and on the elements of a list.
 fn validation(field: &Value) -> Vec<String> {
     let mut checks = own_validation(field);
     let items = field.get("items").filter(|items| known(items).is_none());

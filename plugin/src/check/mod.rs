@@ -80,7 +80,7 @@ pub(super) async fn findings(cluster: &Cluster) -> Result<Vec<Finding>, PluginEr
     Ok(findings)
 }
 
-/// Whether new Services get addresses.
+/// Checks whether new Services get addresses.
 fn operator(operator: &Operator) -> Finding {
     const OPERATOR: &str = "operator";
     match operator {

@@ -20,7 +20,7 @@ const OLDEST: (u32, u32) = (5, 10);
 /// Without `IFA_RT_PRIORITY` no address can be marked, and the speaker ends.
 const IMPOSSIBLE: (u32, u32) = (4, 18);
 
-/// Whether each node's kernel is new enough, as its kubelet tells of it.
+/// Checks each node's kernel version, as its kubelet reports it.
 pub(super) fn kernels(nodes: &[Node]) -> Vec<Finding> {
     let mut old: BTreeMap<(bool, String), Vec<String>> = BTreeMap::new();
     let mut fine = 0;

@@ -15,7 +15,7 @@ const DEFINITIONS: &str = "definitions";
 const POOLS: &str = "pools";
 const POLICIES: &str = "policies";
 
-/// Whether our kinds are installed, and served.
+/// Checks whether the kinds of Leasehold are installed and served.
 pub(super) fn definitions(read: &Result<Vec<CustomResourceDefinition>, String>) -> Vec<Finding> {
     let definitions = match read {
         Ok(definitions) => definitions,
@@ -45,7 +45,7 @@ pub(super) fn definitions(read: &Result<Vec<CustomResourceDefinition>, String>) 
     findings
 }
 
-/// Whether entries can be used, and no two pools hold the same address.
+/// Checks whether entries can be used, and whether two pools hold the same address.
 pub(super) fn pools(pools: &[IPAddressPool]) -> Vec<Finding> {
     let ranges = |pool: &IPAddressPool| -> Vec<IpRange> {
         pool.spec.addresses.iter().filter_map(|entry| entry.parse().ok()).collect()
@@ -83,7 +83,7 @@ pub(super) fn pools(pools: &[IPAddressPool]) -> Vec<Finding> {
     }
 }
 
-/// Whether policies can be followed, and match something.
+/// Checks whether policies can be read, and match a Service.
 pub(super) fn policies(policies: &[AnnouncementPolicy], view: &View<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = view
         .rules()

@@ -42,7 +42,7 @@ pub(super) async fn configuration(cluster: &Cluster) -> Result<Found, PluginErro
     }))
 }
 
-/// Whether its mode lets nodes answer for what they do not own.
+/// Checks whether its mode lets nodes answer for addresses that they do not own.
 pub(super) fn check(found: &Found) -> Vec<Finding> {
     let text = match found {
         Err(why) => return vec![Finding::skipped(CHECK, why)],

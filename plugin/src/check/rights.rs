@@ -109,7 +109,7 @@ fn of_rule<'a>(rule: &'a Rule, namespace: Option<&'a str>) -> impl Iterator<Item
     })
 }
 
-/// Whether the service accounts have their rights.
+/// Checks whether the service accounts have their rights.
 pub(super) async fn check(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), &cluster.system);
     let mut findings = Vec::new();

@@ -78,7 +78,7 @@ fn selected<'a>(view: &View<'a>) -> Vec<&'a NodeName> {
     may.map(|(name, _)| name).collect()
 }
 
-/// Whether a speaker lives on each node that may announce.
+/// Checks whether a speaker lives on each node that may announce.
 pub(super) fn sessions(view: &View<'_>, renewed: &BTreeSet<NodeName>) -> Vec<Finding> {
     let selected = selected(view);
     let (mut without, mut still, mut restarting, mut drained) =
@@ -134,7 +134,7 @@ pub(super) fn sessions(view: &View<'_>, renewed: &BTreeSet<NodeName>) -> Vec<Fin
     findings
 }
 
-/// Whether all interfaces in one subnet have the same MTU: what moves to a node with a smaller one, or to
+/// Checks whether all interfaces in one subnet have the same MTU: what moves to a node with a smaller one, or to
 /// clients behind it, loses the larger packets.
 pub(super) fn mtus(view: &View<'_>) -> Vec<Finding> {
     let mut subnets: BTreeMap<IpNet, BTreeMap<u32, Vec<String>>> = BTreeMap::new();
@@ -164,7 +164,7 @@ pub(super) fn mtus(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Whether nodes answer the hosts of their subnets on each of their interfaces there.
+/// Checks whether nodes answer the hosts of their subnets on each of their interfaces there.
 pub(super) fn ways(view: &View<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for node in view.world().sessions.keys() {
@@ -201,7 +201,7 @@ pub(super) fn ways(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Whether nodes have a subnet for the addresses of the pools.
+/// Checks whether nodes have a subnet for the addresses of the pools.
 pub(super) fn interfaces(view: &View<'_>, pools: &[IPAddressPool]) -> Vec<Finding> {
     let live: Vec<(&NodeName, &Session)> = selected(view)
         .into_iter()
