@@ -14,14 +14,14 @@ use tokio::time::sleep;
 use crate::fleet::Fleet;
 use crate::record::{Book, Machine, median, milliseconds, resident};
 
-/// How many wait for a pool.
+/// The number of Services that wait for a pool.
 const WAITING: usize = 1000;
 /// For how long the API server is away.
 const AWAY: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long nothing happens before one Service more is created.
+/// The pause before one more Service is created.
 const QUIET: Duration = Duration::from_secs(2);
-/// How long nothing happens before memory is read.
+/// The pause before memory is read.
 const REST: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Args)]

@@ -1,4 +1,4 @@
-//! What the parts that decide take: criterion measures (`tests/bench/micro`), this keeps what it found.
+//! The durations of decisions: criterion measures them (`tests/bench/micro`), this reads its estimates.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
 /// One of them.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Decision {
-    /// What was measured, of which part.
+    /// The part of the code, and the measured case.
     pub(crate) part: String,
     pub(crate) what: String,
     /// The median, and the bounds between which it is in 95 of 100 repetitions.

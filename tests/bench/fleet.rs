@@ -13,9 +13,9 @@ use leasehold_lab::Lab;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-/// How many are created at a time.
+/// The number of Services that are created concurrently.
 const AT_ONCE: usize = 16;
-/// How often a Service is looked at that is to get an address.
+/// The interval between two reads of a Service that waits for an address.
 const LOOK: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -77,7 +77,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// How many Services of this prefix have an address.
+    /// The number of Services with this prefix that have an address.
     pub(crate) async fn served(&self, prefix: &str) -> Result<usize> {
         let all = self.services.list(&ListParams::default()).await?;
         let such = all.iter().filter(|service| service.name_any().starts_with(prefix));

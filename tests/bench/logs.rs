@@ -1,4 +1,4 @@
-//! What speakers log with `--log-format json`.
+//! The log of speakers with `--log-format json`.
 
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
@@ -10,11 +10,11 @@ pub(crate) struct Line {
     pub(crate) fields: Fields,
 }
 
-/// What is read of a line.
+/// The fields of a line that are read.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Fields {
     pub(crate) message: String,
-    /// How long after the first sign of a failover.
+    /// The time since the first sign of a failover.
     #[serde(default)]
     pub(crate) after: String,
     /// A list such as `[192.0.2.1, 192.0.2.10]`.

@@ -1,5 +1,5 @@
-//! What Services, endpoints and nodes cost with which Leasehold has nothing to do: the peak of a speaker and of
-//! the operator that start in a cluster full of them, and how long they take.
+//! The cost of Services, endpoints and nodes that Leasehold does not serve: the peak memory of a speaker and of the
+//! operator that start in a cluster full of them, and their start times.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ use tokio::time::sleep;
 use crate::cost::Stage;
 use crate::record::{mib, milliseconds, resident};
 
-/// How many are created at a time.
+/// The number of objects that are created concurrently.
 const AT_ONCE: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How long nothing happens before memory is read.
+/// The pause before memory is read.
 const REST: Duration = Duration::from_secs(10);
-/// How many nodes have a speaker.
+/// The number of nodes with a speaker.
 const NODES: u8 = 3;
 /// The namespace of what is not ours.
 const NAMESPACE: &str = "default";

@@ -17,13 +17,13 @@ use crate::record::{Book, Machine, milliseconds};
 
 /// One node fails at a time, so that each address has two more to go to.
 const SHAPE: Shape = Shape { nodes: 3, services: 9 };
-/// How often each address is asked.
+/// The interval of datagrams to each address.
 const PERIOD: Duration = Duration::from_millis(20);
 /// For how long an address may be dark.
 const BOUND: Duration = Duration::from_secs(2);
 /// For how long the API server is away, and there, each time: at least, and how much longer.
 const AWAY: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(18));
-/// How long all is whole between two faults.
+/// The time without a fault between two faults, at least and at most.
 const WHOLE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(4));
 
 #[derive(Clone, Debug, Args)]
@@ -33,7 +33,7 @@ pub(crate) struct Plan {
     minutes: u64,
 }
 
-/// What fails.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// The carrier of a node's link to the clients.
@@ -74,9 +74,9 @@ struct Outcome {
     api_away_percent: u64,
     api_outages: usize,
     faults: usize,
-    /// How often an address was dark, for however short a time.
+    /// The number of times that an address was dark, however short.
     dark: usize,
-    /// How often, and for how long at most, less the times in which no node had a link.
+    /// The number of times that exceeded [`BOUND`], and the longest, without the times in which no node had a link.
     dark_too_long: usize,
     longest_ms: f64,
     #[serde(flatten)]
@@ -84,7 +84,7 @@ struct Outcome {
     date: String,
 }
 
-/// Whether no address was dark for too long.
+/// Runs the faults; returns whether no address was dark for too long.
 pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
     let book = Book::open(out, "outages.json")?;
     let lab = Lab::start().await?;

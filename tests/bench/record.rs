@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::failover::Phases;
 
-/// What a client felt of one fault.
+/// The effect of one fault on a client.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Felt {
     /// The longest time without a prompt answer, of the VIP that was away longest.
@@ -26,17 +26,17 @@ pub(crate) struct Felt {
     pub(crate) sent: usize,
     /// Whether the one connection that the client held was reset or never answered again.
     pub(crate) connection_broken: bool,
-    /// How long ARP requests for a VIP were answered by two nodes.
+    /// The time during which two nodes answered ARP requests for a VIP.
     pub(crate) two_owners_ms: f64,
     /// The longest time without an answer to ARP: what somebody waits who comes anew.
     pub(crate) arp_unanswered_ms: f64,
-    /// How many VIPs the victims owned.
+    /// The number of VIPs that the victims owned.
     pub(crate) hit: usize,
     /// Whether all VIPs answered at the end.
     pub(crate) recovered: bool,
     /// Where the time went, where an address moved by silence and fence.
     pub(crate) phases: Option<Phases>,
-    /// Who had how much after a start.
+    /// The shares of the nodes after a start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) shares: Option<Shares>,
     /// From what it was drawn how a node ended piece by piece.
@@ -44,7 +44,7 @@ pub(crate) struct Felt {
     pub(crate) seed: Option<u64>,
 }
 
-/// How many addresses the nodes have.
+/// The numbers of addresses of the nodes.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Shares {
     pub(crate) fewest: usize,
@@ -72,7 +72,7 @@ pub(crate) struct Run {
     pub(crate) date: String,
 }
 
-/// What was measured, and on what.
+/// The program and the machine of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct Machine {
     pub(crate) commit: String,
@@ -105,7 +105,7 @@ impl Machine {
     }
 }
 
-/// What git says of this checkout; nothing where there is no git, or no checkout.
+/// The output of git in this checkout; `None` without git or a checkout.
 fn git(arguments: &[&str]) -> Option<String> {
     let mut git = Command::new("git");
     let output = git.arg("-C").arg(leasehold_lab::repository()).args(arguments).output().ok()?;
@@ -227,7 +227,7 @@ pub(crate) fn table(all: &[Series]) -> String {
     text
 }
 
-/// How values lie.
+/// The distribution of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) median: f64,

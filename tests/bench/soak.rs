@@ -18,7 +18,7 @@ use crate::record::{Book, Machine, milliseconds};
 
 /// Each node owns two services.
 const SHAPE: Shape = Shape { nodes: 3, services: 6 };
-/// How often each VIP is asked.
+/// The interval of datagrams to each VIP.
 const PERIOD: Duration = Duration::from_millis(50);
 /// Competitors of a starved speaker.
 const HOGS: usize = 4;
@@ -65,7 +65,7 @@ pub(crate) struct Plan {
     kind: Vec<Kind>,
 }
 
-/// What happened although nothing should.
+/// The events that should not have happened.
 #[derive(Debug, Serialize)]
 struct Alarms {
     kind: String,
@@ -107,7 +107,7 @@ impl Kind {
         }
     }
 
-    /// What is so from the beginning.
+    /// Prepares the condition before the cluster is well.
     fn prepare(self, cluster: &Cluster) -> Result<()> {
         match self {
             Self::Isolation => cluster.isolate_nodes(true),
@@ -125,7 +125,7 @@ impl Kind {
         }
     }
 
-    /// What begins when all is well.
+    /// Begins the load when all is well.
     fn begin(self, ground: &Ground) -> Result<Burden> {
         let mut burden = Burden::default();
         let servers: Vec<_> = ground.cluster.nodes().iter().map(Node::speaker_socket).collect();

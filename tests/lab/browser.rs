@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use crate::process::Process;
 use crate::waiting;
 
-/// How long the driver may take to listen, and a page to show what is expected.
+/// The timeout of the driver's start, and of an expected content of a page.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the user prefers.
+/// The color scheme that the user prefers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colours {
     /// Dark text on a light page.
@@ -85,7 +85,7 @@ impl Browser {
         Ok(self.client.set_window_size(width, height).await?)
     }
 
-    /// What an expression is on the page.
+    /// The value of an expression on the page.
     pub async fn value(&self, expression: &str) -> Result<Value> {
         Ok(self.client.execute(&format!("return {expression};"), Vec::new()).await?)
     }
@@ -113,7 +113,7 @@ impl Browser {
         Ok(focused.send_keys(&String::from(char::from(Key::Tab))).await?)
     }
 
-    /// What the page is like now, into a file.
+    /// Writes a screenshot of the page into a file.
     pub async fn screenshot(&self, file: &Path) -> Result<()> {
         let png = self.client.screenshot().await?;
         ensure!(png.len() > 1000, "an empty screenshot");

@@ -23,7 +23,7 @@ use crate::node::{Blueprint, CLUSTER_LABEL, Node, ProxyMode, SpeakerOptions};
 use crate::service::{Service, ServicePlan};
 use crate::waiting;
 
-/// How a cluster is made; see [`Lab::cluster`].
+/// The plan of a cluster; see [`Lab::cluster`].
 #[derive(Debug)]
 pub struct ClusterPlan {
     lab: Arc<Lab>,
@@ -54,14 +54,14 @@ impl ClusterPlan {
         }
     }
 
-    /// How many nodes have a speaker (3).
+    /// Sets the number of nodes with a speaker (3).
     #[must_use]
     pub fn nodes(mut self, nodes: u8) -> Self {
         self.nodes = nodes;
         self
     }
 
-    /// How many nodes have none (1). Pods run on these, unless a service says otherwise: when a
+    /// Sets the number of nodes without one (1). Pods run on these, unless a service says otherwise: when a
     /// node dies, what is measured is its addresses and not its pods.
     #[must_use]
     pub fn workers(mut self, workers: u8) -> Self {
@@ -380,7 +380,7 @@ impl Cluster {
         waiting::eventually(what, patience, condition, async || self.dump().await).await
     }
 
-    /// What a failed test wants to see.
+    /// The state of the cluster, for a failed test.
     pub async fn dump(&self) -> String {
         let mut text = self.lab.dump().await;
         for node in &self.nodes {

@@ -1,4 +1,4 @@
-//! What `seccompProfile: RuntimeDefault` means: of the system calls, only those that a container runtime
+//! `seccompProfile: RuntimeDefault`: of the system calls, only those that a container runtime
 //! leaves to a process by default.
 //!
 //! The profile is that of Podman and CRI-O (containers/common, in Debian `golang-github-containers-common`);

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 
 use crate::sandbox::{self, Side};
 
-/// How many tests run at once unless `--test-threads` says otherwise: they measure milliseconds, on
+/// The number of concurrent tests unless `--test-threads` says otherwise: they measure milliseconds, on
 /// machines with few cores, and wait for two thirds of the time.
 const THREADS: usize = 3;
 
@@ -51,10 +51,10 @@ where
 /// Which tests failed, and the first line of why: their errors show whole clusters.
 static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// What each test took.
+/// The duration of each test.
 static TOOK: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
 
-/// How many of the slowest tests are named at the end.
+/// The number of slowest tests that are named at the end.
 const SLOWEST: usize = 10;
 
 /// The runtime of all tests: clients that are shared belong to it.

@@ -82,7 +82,7 @@ impl Helm {
         Process::spawn(name, &log, &mut self.command(arguments))
     }
 
-    /// What the chart makes with these arguments besides (`--set`, `--namespace`), as YAML.
+    /// The output of the chart with these further arguments (`--set`, `--namespace`), as YAML.
     pub fn template(&self, arguments: &[&str]) -> Result<String> {
         self.with_chart(&[&["template", RELEASE], arguments].concat(), &chart())
     }

@@ -62,9 +62,9 @@ impl Bridge {
 /// Which frames a cut drops, as seen from the host behind the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
-    /// What the host sends.
+    /// The frames that the host sends.
     FromHost,
-    /// What is sent to the host.
+    /// The frames that are sent to the host.
     ToHost,
 }
 
@@ -148,7 +148,7 @@ impl Plan {
         (Ipv4Addr::new(10, self.cluster, node, pod), self.v6(network, u16::from(pod)))
     }
 
-    /// What holds the addresses of all pods, and none of a client.
+    /// The subnets of all pods, without any client.
     pub fn pods(self) -> String {
         format!("10.0.0.0/8,{}/57", self.v6(PODS, 0))
     }

@@ -77,7 +77,7 @@ pub struct Bundle {
     others: Vec<Value>,
 }
 
-/// What one account is allowed, in a namespace or (empty) in all: the items of a role's `rules`.
+/// The rights of one account, in a namespace or (empty) in all: the items of a role's `rules`.
 #[derive(Clone, Debug)]
 pub struct Grant {
     /// The service account.
@@ -113,7 +113,7 @@ impl Bundle {
         list.map(|list| list.iter()).with_context(|| format!("{path} is no list"))
     }
 
-    /// What the accounts get from the manager, all of it in all namespaces.
+    /// The rights that the manager gives to the accounts, all of them in all namespaces.
     fn lifted(&self) -> Result<Vec<Grant>> {
         let mut grants = Vec::new();
         for field in ["permissions", "clusterPermissions"] {

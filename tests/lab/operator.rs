@@ -13,10 +13,10 @@ use crate::metrics;
 use crate::process::Process;
 use crate::{binaries, confinement};
 
-/// How long it may take to end after SIGTERM.
+/// The timeout of its end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How an operator is started.
+/// The options of an operator's start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OperatorOptions<'a> {
     /// Further arguments.

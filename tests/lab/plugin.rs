@@ -10,14 +10,14 @@ use crate::Lab;
 use crate::binaries;
 use crate::process::Process;
 
-/// What a command answered.
+/// The result of a command.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Its exit code.
     pub code: i32,
-    /// What it printed.
+    /// Its standard output.
     pub text: String,
-    /// What it said beside.
+    /// Its standard error.
     pub notes: String,
 }
 

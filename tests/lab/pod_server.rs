@@ -1,4 +1,4 @@
-//! What runs in a pod: HTTP and UDP on port 8080, answering with the pod's name and the peer that
+//! The server in a pod: HTTP and UDP on port 8080, answering with the pod's name and the peer that
 //! it saw.
 
 use std::io::{self, BufRead, BufReader, Write};

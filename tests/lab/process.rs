@@ -40,7 +40,7 @@ impl Process {
         Ok(Self { name: name.to_owned(), log: log.to_owned(), pid, child: Mutex::new(child) })
     }
 
-    /// What it is, for messages.
+    /// The name of the process, for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -59,7 +59,7 @@ impl Process {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if the process has ended.
     pub fn ended(&self) -> Result<Option<ExitStatus>> {
         Ok(self.child().try_wait()?)
     }

@@ -27,7 +27,7 @@ use crate::{SYSTEM_NAMESPACE, metrics, programs, repository, shell, waiting};
 const INTERVAL: &str = "1s";
 /// The service account by which it finds pods.
 const ACCOUNT: &str = "prometheus";
-/// How long it may take to start.
+/// The timeout of its start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Prometheus and promtool.
@@ -136,7 +136,7 @@ impl Prometheus {
         Ok(alerts)
     }
 
-    /// What a failed test wants to see.
+    /// The state of Prometheus, for a failed test.
     pub fn dump(&self) -> String {
         let mut text = self.process.tail(20);
         for path in ["/api/v1/alerts", "/api/v1/targets?state=active"] {

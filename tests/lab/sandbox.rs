@@ -145,7 +145,7 @@ async fn child_of(parent: u32) -> Result<u32> {
     bail!("unshare has no child");
 }
 
-/// What the inside needs before anything else: its own `/run`, and a loopback.
+/// Prepares the inside: its own `/run`, and a loopback.
 fn furnish() -> Result<()> {
     shell::run(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]))?;
     fs::create_dir_all("/run/netns")?;

@@ -1,5 +1,5 @@
-//! Whether objects are what the API server knows: kubeconform, with schemas that are made of the API server's
-//! own description. Unlike the server it takes no field that the schema has not.
+//! Validation of objects against the API server's types: kubeconform, with schemas that are made of the API server's
+//! own description. Unlike the server it accepts no field that the schema lacks.
 
 use std::fs;
 use std::path::PathBuf;

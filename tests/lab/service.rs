@@ -21,7 +21,7 @@ pub const ADDRESSES: &str = "leasehold.dev/addresses";
 /// The annotation by which the operator records the claim.
 const CLAIM: &str = "leasehold.dev/claim";
 
-/// How a Service is made; see [`Cluster::service`].
+/// The plan of a Service; see [`Cluster::service`].
 #[derive(Debug)]
 pub struct ServicePlan<'a> {
     cluster: &'a Cluster,
@@ -131,7 +131,7 @@ impl<'a> ServicePlan<'a> {
         self.annotation(ADDRESSES, &addresses)
     }
 
-    /// How many pods it has (1), in turn on the workers, or on the nodes where there are none.
+    /// Sets the number of pods (1), in turn on the workers, or on the nodes where there are none.
     #[must_use]
     pub fn pods(mut self, pods: usize) -> Self {
         self.pods = pods;
@@ -317,14 +317,14 @@ impl Service {
         Ok(())
     }
 
-    /// Whether the client gets a page of it by this address.
+    /// Checks whether the client gets a page of it by this address.
     pub fn answers(&self, cluster: &Cluster, vip: IpAddr) -> Result<bool> {
         ensure!(self.tcp.is_some(), "{} serves no HTTP", self.name);
         let port = self.tcp.unwrap_or(80);
         Ok(cluster.client().get(vip, port, "/").is_ok())
     }
 
-    /// How many ready endpoints its slices have, in the family that has the fewest.
+    /// The number of ready endpoints in its slices, in the family that has the fewest.
     async fn endpoints(&self) -> Result<usize> {
         let own =
             ListParams::default().labels(&format!("kubernetes.io/service-name={}", self.name));

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use crate::helm::Helm;
 use crate::{Lab, binaries, repository, shell};
 
-/// What of the repository commands name.
+/// The folders of the repository that commands name.
 const FOLDERS: [&str; 3] = ["crds", "deploy", "examples"];
 
 /// The shell of an admin.

@@ -39,7 +39,7 @@ impl WallClock {
         Ok(fs::rename(fresh, &self.file)?)
     }
 
-    /// What a process needs that is to have this clock.
+    /// The environment of a process with this clock.
     pub fn environment(&self) -> Vec<(String, String)> {
         let file = self.file.display().to_string();
         let library = self.library.display().to_string();

@@ -1,4 +1,4 @@
-//! What the API server is asked for, by its own metrics.
+//! The requests to the API server, by its own metrics.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ impl Counters {
         }
     }
 
-    /// What came since `before`.
+    /// The increase since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             requests: rose(&before.requests, &self.requests),
@@ -70,7 +70,7 @@ impl Counters {
     }
 }
 
-/// What is more now.
+/// The increase of each counter.
 fn rose(before: &BTreeMap<String, f64>, now: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let more = |(name, now): (&String, &f64)| {
         let more = now - before.get(name).copied().unwrap_or(0.0);

@@ -1,5 +1,5 @@
-//! What Leasehold costs as the number of Services grows: requests to the API server, memory, processor time,
-//! frames on the segment; and how soon a node with many addresses is replaced.
+//! The cost of Leasehold by the number of Services: requests to the API server, memory, processor time, frames on
+//! the segment; and the time in which a node with many addresses is replaced.
 
 mod api;
 mod usage;
@@ -28,7 +28,7 @@ use crate::record::{Book, Machine, milliseconds, resident};
 
 /// The pool: 16,384 addresses of a network that all nodes are in.
 const POOL: &str = "10.64.64.0/18";
-/// How many addresses a node has that another one's speakers take over, or that it adopts.
+/// The number of addresses of the node that dies, or whose speaker restarts.
 const HOARD: usize = 1000;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Sessions are renewed three times in that, and claims are written that were waiting.
@@ -52,7 +52,7 @@ pub(crate) struct Plan {
     repeat: usize,
 }
 
-/// What was counted with so many nodes and Services.
+/// The cost with a number of nodes and Services.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Cost {
     pub(crate) nodes: u8,
@@ -69,7 +69,7 @@ pub(crate) struct Cost {
     /// Resident, of the largest speaker, in MiB.
     pub(crate) speaker_mib: f64,
     pub(crate) operator_mib: f64,
-    /// What all nodes send on the clients' segment, per second.
+    /// The frames of all nodes on the clients' segment, per second.
     pub(crate) frames: f64,
     /// The death of a node: how many claims it had, the requests that followed in 10 s beyond those of
     /// the same time before, and the time to the first and the last announcement of an address of it.
@@ -165,7 +165,7 @@ impl Stage {
             .await
     }
 
-    /// How many claims each node holds.
+    /// The number of claims of each node.
     async fn claims(&self) -> Result<BTreeMap<String, usize>> {
         let leases: Api<Lease> = Api::namespaced(self.lab.admin(), SYSTEM_NAMESPACE);
         let mut claims = BTreeMap::new();
@@ -274,7 +274,7 @@ async fn calmly(look: impl AsyncFnOnce() -> Result<bool>) -> Result<bool> {
     found
 }
 
-/// How many addresses of the pool a node's kernel has.
+/// The number of addresses of the pool in a node's kernel.
 fn addresses(node: &Node) -> Result<usize> {
     let pool: ipnet::Ipv4Net = POOL.parse()?;
     let such = |address: &leasehold_lab::node::KernelAddress| match address.address {

@@ -1,4 +1,4 @@
-//! What processes and the segment are used for.
+//! The usage of processor, memory and segment.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ pub(crate) struct Usage {
     frames: f64,
 }
 
-/// What was used per second, since a moment.
+/// The usage per second, since a moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
     /// Of one core, by the speaker that needs most.
     pub(crate) speaker_cpu: f64,
     pub(crate) operator_cpu: f64,
-    /// What all nodes send on the clients' segment.
+    /// The frames of all nodes on the clients' segment.
     pub(crate) frames: f64,
 }
 

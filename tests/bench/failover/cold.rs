@@ -15,11 +15,11 @@ use crate::record::{Felt, milliseconds};
 
 /// Longer than the kernel keeps what a killed speaker left.
 const LAPSED: Duration = Duration::from_secs(9);
-/// How long after the first speaker another is started, at most.
+/// The longest delay of the other speakers after the first one.
 const TOGETHER: Duration = Duration::from_millis(100);
 /// When it is looked who has what, after the first was started.
 const SETTLED: Duration = Duration::from_secs(10);
-/// How long after one cluster the next is started: the machine is busy with five processes.
+/// The delay between two clusters: the machine is busy with five processes.
 const STAGGER: Duration = Duration::from_millis(1500);
 
 /// One repeat on each cluster.

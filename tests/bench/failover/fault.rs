@@ -56,14 +56,14 @@ pub(crate) enum Fault {
     PartitionHeal,
 }
 
-/// How many nodes and services a fault needs.
+/// The numbers of nodes and Services that a fault needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) nodes: u8,
     pub(crate) services: u8,
 }
 
-/// How repeats that run at a time on one machine are struck.
+/// The order of repeats that run beside each other on one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// One cluster after the other: it is over within a second or two, and milliseconds count.
@@ -216,7 +216,7 @@ impl Fault {
         )
     }
 
-    /// How many nodes it hits.
+    /// The number of nodes that it hits.
     pub(crate) const fn victims(self) -> usize {
         match self {
             Self::TwoOfFive | Self::TwoOfFour => 2,

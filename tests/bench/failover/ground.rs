@@ -20,15 +20,15 @@ use super::keepalived::Routers;
 use crate::record::Shares;
 
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How long all must be well before something breaks: speakers get to know a new owner's voice
-/// within a second.
+/// The time for which all must be well before a fault: speakers hear a new owner for the first time within a
+/// second.
 const QUIET: Duration = Duration::from_millis(2500);
-/// How long a few dozen planned moves may take.
+/// The timeout of a few dozen planned moves.
 const MOVED: Duration = Duration::from_secs(20);
-/// How many services are made at once.
+/// The number of Services that are created concurrently.
 const AT_ONCE: usize = 8;
 
-/// Who looks after the addresses.
+/// The system under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum System {
     Leasehold(Profile),
@@ -207,7 +207,7 @@ impl Ground {
             .await
     }
 
-    /// Whether each VIP is on one node, its claim says the same, and each node has a session.
+    /// Checks whether each VIP is on one node, its claim says the same, and each node has a session.
     async fn well(&self) -> Result<bool> {
         let placement = self.placement()?;
         let each_one = self.vips.iter().all(|vip| placement.get(vip).is_some_and(|n| n.len() == 1));
@@ -280,13 +280,13 @@ impl Ground {
         Ok(owned)
     }
 
-    /// Whether the VIPs are spread over all nodes.
+    /// Checks whether the VIPs are spread over all nodes.
     pub(crate) fn is_even(&self) -> Result<bool> {
         let Shares { fewest, most } = self.shares()?;
         Ok(most - fewest <= 1)
     }
 
-    /// How many VIPs the nodes have.
+    /// The numbers of VIPs of the nodes.
     pub(crate) fn shares(&self) -> Result<Shares> {
         let owned = self.owned()?;
         let of = |node: &Node| owned.get(node.name()).map_or(0, Vec::len);

@@ -1,4 +1,4 @@
-//! What clients feel of each fault, on each system, as often as asked.
+//! The effect of each fault on clients, for each system, with repeats.
 //!
 //! [`fault`] says what breaks, [`pieces`] how it does that piece by piece, [`field`] and [`ground`] where,
 //! [`trial`] measures one round, [`cold`] one of starts, [`phases`] reads where the time went; [`keepalived`]
@@ -29,14 +29,14 @@ pub(crate) use self::trial::UDP;
 use crate::chance;
 use crate::record::{Book, Felt, Machine, Run, Series, table};
 
-/// How much of an error is shown.
+/// The greatest length of an error in the output, in bytes.
 const LINE: usize = 300;
 /// After so many rounds that could not be measured a fault is given up.
 const ATTEMPTS: usize = 3;
 /// keepalived's advertisement intervals, in seconds.
 const INTERVALS: [&str; 2] = ["0.1", "1"];
 
-/// What clients feel of each fault, and …
+/// The file with the effect of each fault on clients, and …
 pub(crate) const FAILOVER: &str = "failover.json";
 /// … of nodes that end piece by piece and of cold starts, which are measured apart.
 pub(crate) const APART: &str = "pieces-and-starts.json";
@@ -106,7 +106,7 @@ impl Plan {
         Fault::ALL.into_iter().filter(wanted).filter(possible).collect()
     }
 
-    /// How many repeats are measured in one round.
+    /// The number of repeats in one round.
     fn lanes(&self, fault: Fault) -> usize {
         let most = match fault.shape().services {
             1 => usize::MAX,

@@ -11,8 +11,8 @@ use super::ground::Ground;
 use crate::logs::{Line, since};
 use crate::record::milliseconds;
 
-/// How speakers log, so that this can be read: at the usual level, and a line for each address that the
-/// kernel was given.
+/// The log options of speakers that this reads: the usual level, and a line for each address that is added to the
+/// kernel.
 pub(crate) const ARGUMENTS: [&str; 4] =
     ["--log", "info,leasehold::announce::address::apply=debug", "--log-format", "json"];
 

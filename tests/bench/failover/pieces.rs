@@ -12,7 +12,7 @@ use super::ground::Ground;
 /// The longest pause between two pieces, in milliseconds.
 const PAUSE: u64 = 20;
 
-/// What of a node ends.
+/// A part of a node that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Piece {
     /// Its port on the clients' segment: it has no carrier any more.

@@ -27,10 +27,9 @@ pub(crate) const UDP: u16 = 5005;
 const TCP: u16 = 80;
 /// For how long nothing is done after something broke, so that the machine is left to the speakers.
 const HANDS_OFF: Duration = Duration::from_millis(700);
-/// How long an address may stay away before a repeat is given up: a lease that ran out and was
-/// taken over, twice.
+/// The timeout of a repeat: a session that expired and was taken over, twice.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long after one cluster the next is struck: longer than the machine is busy with it.
+/// The delay between two clusters: longer than the machine is busy with one.
 const STAGGER: Duration = Duration::from_millis(250);
 /// For how long the API server is away.
 const API_AWAY: Duration = Duration::from_secs(60);
@@ -44,10 +43,9 @@ const STANDSTILL: Duration = Duration::from_millis(800);
 const PERIOD: Duration = Duration::from_secs(1);
 const FROZEN: Duration = Duration::from_secs(30);
 const PARTED: Duration = Duration::from_secs(10);
-/// How long a pod takes to be started again.
+/// The time until a pod is started again.
 const REPLACED: Duration = Duration::from_secs(2);
-/// What becomes of a speaker that is dead or cut off shows when its lease and its kernel lifetimes
-/// have run out.
+/// The time after which the session and the kernel lifetimes of a speaker that is dead or cut off have ended.
 const LEASE_OUT: Duration = Duration::from_secs(12);
 /// ... of one that said that it would be back: its grace of 30 s, and a lease.
 const GRACE_OUT: Duration = Duration::from_secs(42);
@@ -179,7 +177,7 @@ struct Lane<'a> {
     /// The VIPs that they own.
     hit: usize,
     watch: Watch,
-    /// How its victim ends piece by piece.
+    /// The order in which the parts of the victim end.
     pieces: Option<Pieces>,
     /// When it was struck.
     struck: (Instant, Timestamp),
@@ -210,7 +208,7 @@ impl<'a> Lane<'a> {
         self.struck = (Instant::now(), Timestamp::now());
     }
 
-    /// What the fault does to this cluster alone, and what comes of it.
+    /// Applies the fault to this cluster alone, and waits for its end.
     async fn suffer(&self, fault: Fault) -> Result<()> {
         let Self { ground, watch, .. } = self;
         let victim = self.victim()?;

@@ -1,4 +1,4 @@
-//! What one core is told of a cluster on paper.
+//! The input of one core in a cluster on paper.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

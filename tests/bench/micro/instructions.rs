@@ -1,6 +1,6 @@
-//! How many instructions the parts that decide take, counted by Callgrind: the same on a busy machine as on
-//! an idle one. Each has a limit, some way above what it takes: who exceeds it has made something slower,
-//! mends it, or raises the limit and says why.
+//! The numbers of instructions of the parts that decide, counted by Callgrind: the same on a busy machine as on
+//! an idle one. Each has a limit, some way above its count: a change that exceeds it has made something slower;
+//! make it faster, or raise the limit and say why.
 //!
 //! `make instructions`
 

@@ -1,4 +1,4 @@
-//! What the parts that decide take, without a network: the core's passes, placement, allocation, frames.
+//! The durations of the parts that decide, without a network: the core's passes, placement, allocation, frames.
 //!
 //! `make bench-micro`
 
@@ -20,7 +20,7 @@ use leasehold::net::frames::ndp::NdpFrame;
 use leasehold_core::election::{Event, turns};
 use pnet_base::MacAddr;
 
-/// Who takes what when all addresses are nobody's at once.
+/// The placement of all addresses when all claims are unowned.
 fn placement(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("placement");
     for (services, nodes) in [(1_000, 3), (10_000, 3), (10_000, 500)] {

@@ -25,10 +25,10 @@ use serde::{Deserialize, Serialize};
 use super::control::{self, Action};
 use super::{relay, story};
 
-/// How long the lab may take to start or to end.
+/// The timeout of the lab's start and end.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What the other commands have to know of a running lab.
+/// The state of a running lab, for the other commands.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct State {
     /// The process outside of the sandbox, and when it started, in ticks since boot: an id may be

@@ -11,7 +11,7 @@ use leasehold_lab::{Cluster, Node};
 /// The socket, in the scratch folder.
 pub(crate) const SOCKET: &str = "control";
 
-/// What can be done to a node.
+/// An action on a node.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Action {
     /// Nothing comes out of it any more, nothing gets in.

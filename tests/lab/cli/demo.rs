@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::story::{self, chapter, say, show};
 use super::table::{Table, mebibytes, milliseconds};
 
-/// How long the client watches after all is well again.
+/// The time for which the client watches after all is well again.
 const AFTERWARDS: Duration = Duration::from_secs(2);
 /// A change of who answers that lasts less is not told: the machine was busy elsewhere.
 const NOTABLE: Duration = Duration::from_millis(50);

@@ -42,12 +42,12 @@ enum Command {
     },
     /// Does something to a node of that cluster.
     Do {
-        /// What.
+        /// The action.
         action: Action,
         /// The node.
         node: String,
     },
-    /// What `up` starts.
+    /// The process that `up` starts.
     #[command(hide = true)]
     Serve,
 }

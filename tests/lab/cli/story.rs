@@ -34,7 +34,7 @@ pub(crate) async fn cluster() -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// How long something took after the Service was applied.
+/// The times since the Service was applied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Took {
     /// Until its owner's kernel had the address.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// What was measured: a line for each fact.
+/// The measured values: a line for each.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Vec<(String, String)>);
 

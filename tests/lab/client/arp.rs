@@ -10,7 +10,7 @@ use pnet_packet::ethernet::{EtherTypes, EthernetPacket, MutableEthernetPacket};
 
 use super::asking::Said;
 
-/// What a frame says of who has `vip`.
+/// The MAC address that a frame names for `vip`, and the form of the frame.
 pub(super) fn read(frame: &[u8], vip: IpAddr) -> Option<(MacAddr, Said)> {
     let ethernet = EthernetPacket::new(frame)?;
     let arp = ArpPacket::new(ethernet.payload())?;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use super::Answer;
 use crate::namespace::Namespace;
 
-/// What an answer may take: less than the first retransmission of a SYN.
+/// The timeout of an answer: less than the first retransmission of a SYN.
 const PATIENCE: Duration = Duration::from_millis(900);
 
 /// By a TCP connection and an HTTP request.

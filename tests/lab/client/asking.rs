@@ -19,7 +19,7 @@ use crate::network::Plan;
 
 const GRACE: Duration = Duration::from_millis(50);
 
-/// What a host says about a VIP of its.
+/// The form in which a host claims a VIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// That it has it, when asked.
@@ -31,7 +31,7 @@ pub(super) enum Said {
     },
 }
 
-/// What a frame says of who has a VIP, if it does.
+/// Reads from a frame which host claims a VIP.
 type Reader = fn(&[u8], IpAddr) -> Option<(MacAddr, Said)>;
 
 /// The protocol of a family.

@@ -13,7 +13,7 @@ use anyhow::{Result, anyhow, ensure};
 use super::{Answer, Track, every, join};
 use crate::namespace::Namespace;
 
-/// How long answers are awaited after the last datagram.
+/// The time to wait for answers after the last datagram.
 const GRACE: Duration = Duration::from_millis(500);
 
 type Tracks = BTreeMap<IpAddr, Track>;

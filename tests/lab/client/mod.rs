@@ -42,7 +42,7 @@ const CLIENT: u8 = 200;
 const OBSERVER: u8 = 201;
 /// The link of each host.
 const INTERFACE: &str = "eth0";
-/// How often a single VIP is asked.
+/// The interval of datagrams to a single VIP.
 const PERIOD: Duration = Duration::from_millis(5);
 
 /// The hosts on the clients' segment that are not nodes.
@@ -127,7 +127,7 @@ impl Client {
     }
 }
 
-/// What a probe asks; each part is optional.
+/// The parts of a probe; each is optional.
 #[derive(Clone, Debug)]
 pub struct ProbePlan<'a> {
     client: &'a Client,
@@ -229,7 +229,7 @@ async fn join<T: Send + 'static>(thread: Option<JoinHandle<Result<T>>>) -> Resul
     result.map_err(|_| anyhow!("a probe panicked"))?.map(Some)
 }
 
-/// What a probe saw, for each part that was asked for.
+/// The observations of a probe, for each part of its plan.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Datagrams every 5 ms.
@@ -238,7 +238,7 @@ pub struct Report {
     pub tcp: Option<Track>,
     /// Requests on the one connection.
     pub connection: Option<Track>,
-    /// Who answered ARP, or Neighbor Solicitations.
+    /// The hosts that answered ARP requests or Neighbor Solicitations.
     pub owners: Option<Owners>,
 }
 

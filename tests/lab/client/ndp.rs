@@ -16,12 +16,12 @@ use pnet_packet::ipv6::{Ipv6Packet, MutableIpv6Packet};
 
 use super::asking::Said;
 
-/// What was not forwarded by a router (RFC 4861 section 7.1).
+/// The hop limit of a packet that no router forwarded (RFC 4861 section 7.1).
 const HOP_LIMIT: u8 = 255;
 /// Type, length in eight octets, and a MAC address.
 const OPTION: usize = 8;
 
-/// What a frame says of who has `vip`.
+/// The MAC address that a frame names for `vip`, and the form of the frame.
 pub(super) fn read(frame: &[u8], vip: IpAddr) -> Option<(MacAddr, Said)> {
     let ethernet = EthernetPacket::new(frame)?;
     let ip = Ipv6Packet::new(ethernet.payload())?;

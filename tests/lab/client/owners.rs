@@ -1,4 +1,4 @@
-//! Who answered when asked who has a VIP, and who announced it.
+//! The hosts that answered requests for a VIP, and those that announced it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use pnet_base::MacAddr;
 pub struct Announcement {
     /// When.
     pub at: Instant,
-    /// Who claims to have the VIP.
+    /// The host that claims the VIP.
     pub mac: MacAddr,
     /// Whether hosts take it that know another MAC address: ARP always, an advertisement with the
     /// Override flag.
@@ -43,7 +43,7 @@ impl Owners {
         self.replies.iter().map(|&(_, mac)| mac).collect()
     }
 
-    /// Who answered from when on: an entry for each change, empty when nobody did.
+    /// The set of answering hosts over time: an entry for each change, empty where none did.
     pub fn changes(&self) -> Vec<(Instant, BTreeSet<MacAddr>)> {
         let mut changes: Vec<(Instant, BTreeSet<MacAddr>)> = Vec::new();
         for (at, macs) in self.answers() {
@@ -69,12 +69,12 @@ impl Owners {
         lasting
     }
 
-    /// How long the requests were answered by two or more, in sum.
+    /// The total time during which two or more hosts answered.
     pub fn two_owners(&self) -> Duration {
         self.time_with(|macs| macs.len() > 1)
     }
 
-    /// How long nobody answered, in sum.
+    /// The total time during which no host answered.
     pub fn no_owner(&self) -> Duration {
         self.time_with(BTreeSet::is_empty)
     }

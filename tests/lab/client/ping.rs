@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// How long an answer within the machine may take.
+/// The timeout of an answer within the machine.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How many other messages are read meanwhile.
+/// The greatest number of other messages that are read meanwhile.
 const OTHERS: usize = 32;
 
-/// Whether `ip` answers an echo request (RFC 792, RFC 4443).
+/// Checks whether `ip` answers an echo request (RFC 792, RFC 4443).
 pub fn answers(ip: IpAddr) -> io::Result<bool> {
     // Type, code, checksum (for ICMPv6 the kernel fills it in), identifier, number.
     let (domain, protocol, request, answer) = match ip {

@@ -1,4 +1,4 @@
-//! What a host finds that asks for everything.
+//! The ports and protocols that a host reaches on an address.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -19,9 +19,9 @@ use super::{Client, INTERFACE, ping};
 
 /// Connections that are under way at a time: a process may have some 1,000 files open.
 const AT_ONCE: usize = 500;
-/// How long an answer within the machine may take.
+/// The timeout of an answer within the machine.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How many echo requests tell who answers them.
+/// The number of echo requests.
 const ECHOES: usize = 3;
 
 impl Client {
@@ -86,7 +86,7 @@ impl Client {
         })?
     }
 
-    /// Whether an address answers an echo request.
+    /// Checks whether an address answers an echo request.
     pub fn pings(&self, ip: IpAddr) -> Result<bool> {
         Ok(self.host.within(|| ping::answers(ip))??)
     }

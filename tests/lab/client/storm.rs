@@ -17,7 +17,7 @@ use super::asking::own_mac;
 use super::packet_socket::PacketSocket;
 use super::{Client, INTERFACE, arp};
 
-/// How long a connection may take.
+/// The timeout of a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// From one request of a reader to its next.
 const READ: Duration = Duration::from_millis(20);

@@ -17,11 +17,11 @@ use tokio::time::{sleep, timeout};
 use super::{Answer, Track};
 use crate::namespace::Namespace;
 
-/// What a new connection and its answer may take: less than the first retransmission of a SYN.
+/// The timeout of a new connection and its answer: less than the first retransmission of a SYN.
 const PATIENCE: Duration = Duration::from_millis(900);
-/// What making the lasting connection may take: a SYN that is lost, and sent again.
+/// The timeout of the lasting connection: a SYN that is lost, and sent again.
 const MADE_WITHIN: Duration = Duration::from_secs(5);
-/// What an answer on the lasting connection may take: a failover, and TCP's next retransmission.
+/// The timeout of an answer on the lasting connection: a failover, and TCP's next retransmission.
 const LASTING_PATIENCE: Duration = Duration::from_secs(30);
 const PERIOD: Duration = Duration::from_millis(5);
 

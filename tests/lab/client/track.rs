@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// An answer that takes longer than this is felt as an outage, though it is not lost.
 const PROMPT: Duration = Duration::from_millis(50);
 
-/// Who answered.
+/// The source of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The pod.
@@ -45,7 +45,7 @@ pub struct Outage {
     /// From there to the sending of the next request that was answered promptly, or to the last
     /// request if there was none.
     pub length: Duration,
-    /// How many of its requests were never answered.
+    /// The number of its requests that were never answered.
     pub lost: usize,
 }
 
@@ -82,17 +82,17 @@ impl Track {
         self.requests.first().map(|request| request.sent)
     }
 
-    /// How many requests were sent.
+    /// The number of requests.
     pub fn count(&self) -> usize {
         self.requests.len()
     }
 
-    /// How many were never answered.
+    /// The number of requests that were never answered.
     pub fn lost(&self) -> usize {
         self.requests.iter().filter(|request| request.answered.is_none()).count()
     }
 
-    /// How many of those that were sent at `since` or later were never answered.
+    /// The number of requests sent at `since` or later that were never answered.
     pub fn lost_since(&self, since: Instant) -> usize {
         let late = self.requests.iter().filter(|request| request.sent >= since);
         late.filter(|request| request.answered.is_none()).count()
@@ -158,7 +158,7 @@ impl Track {
             .unwrap_or_default()
     }
 
-    /// Who answered from when on: one entry for each change.
+    /// The source of answers over time: one entry for each change.
     pub fn answered_by(&self) -> Vec<(Instant, Answer)> {
         let mut changes: Vec<(Instant, Answer)> = Vec::new();
         for request in &self.requests {

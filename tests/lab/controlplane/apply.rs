@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// The field manager of the lab.
 const MANAGER: &str = "leasehold-lab";
-/// How often a kind is looked up: a CRD is served a moment after it is applied.
+/// The number of attempts to look up a kind: a CRD is served a moment after it is applied.
 const ATTEMPTS: u32 = 100;
 
 pub(super) async fn folder(

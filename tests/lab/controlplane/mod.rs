@@ -32,16 +32,16 @@ use crate::shell;
 const AUDIT_LOG: &str = "audit.log";
 /// The API server's port on its address.
 const PORT: u16 = 6443;
-/// What the API server is given to end after SIGTERM.
+/// The time between SIGTERM and SIGKILL for the API server.
 const GRACE: Duration = Duration::from_secs(3);
-/// What the API server is given to say that it is ready.
+/// The timeout of the API server's readiness.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Controllers that run; the others want a cloud, kubelets, or do what no test looks at.
 const CONTROLLERS: &str = "endpointslice-controller,endpointslice-mirroring-controller,\
     endpoints-controller,serviceaccount-controller,serviceaccount-token-controller,\
     root-ca-certificate-publisher-controller,garbage-collector-controller,namespace-controller";
 
-/// What Leasehold's service accounts ask for is logged: who, which verb on what, and the answer.
+/// The audit policy: the requests of Leasehold's service accounts, with account, verb, object and status.
 const AUDIT_POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -129,7 +129,7 @@ impl ControlPlane {
         &self.programs
     }
 
-    /// What Leasehold's service accounts have asked for so far: one JSON object per line
+    /// The requests of Leasehold's service accounts so far: one JSON object per line
     /// (`audit.k8s.io/v1`, `Event`).
     pub fn audit_log(&self) -> Result<String> {
         Ok(fs::read_to_string(self.folder.join(AUDIT_LOG))?)

@@ -67,12 +67,12 @@ pub struct KernelAddress {
     pub deprecated: bool,
 }
 
-/// What a node is made of.
+/// The plan of a node.
 pub(crate) struct Blueprint<'a> {
     pub(crate) name: String,
     pub(crate) cluster: &'a str,
     pub(crate) number: u8,
-    /// How many nodes the cluster has: routes lead to the pods of each.
+    /// The number of nodes of the cluster: routes lead to the pods of each.
     pub(crate) nodes: u8,
     pub(crate) folder: &'a Path,
     pub(crate) proxy: ProxyMode,
@@ -385,7 +385,7 @@ impl Node {
         self.network.heal(&[&self.management])
     }
 
-    /// What a failed test wants to see of this node.
+    /// The state of this node, for a failed test.
     pub fn dump(&self) -> String {
         let mut command = self.namespace.command("ip");
         let addresses = shell::output(command.args(["-brief", "address", "show"]));

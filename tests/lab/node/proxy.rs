@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Node;
 use crate::process::{Process, Signal};
 
-/// How kube-proxy leads packets to pods.
+/// The mode of kube-proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyMode {
     /// By a table of nftables.

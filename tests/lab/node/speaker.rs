@@ -17,7 +17,7 @@ use crate::{binaries, confinement};
 
 /// The port of its metrics, in the namespace of its node.
 pub(super) const METRICS: u16 = 9650;
-/// How long a speaker may take to end after SIGTERM.
+/// The timeout of a speaker's end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Empties `/etc`, as the speaker's image has it, but for what the previous version has mounted there; then
@@ -30,7 +30,7 @@ shift 2
 exec setpriv --no-new-privs --bounding-set="$caps" --inh-caps="$caps" -- "$@"
 "#;
 
-/// How a speaker is started.
+/// The options of a speaker's start.
 #[derive(Clone, Debug)]
 pub struct SpeakerOptions {
     /// Further arguments.
