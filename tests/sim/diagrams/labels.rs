@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::lease::{Answer, Change, Event, Fact, Target, Write};
+use leasehold_core::election::{Answer, Change, Event, Fact, Target, Write};
 use leasehold_crds::lease::{Claim, Session};
 
 /// The text of a write; `None` for a renewal, which changes nothing but its time.

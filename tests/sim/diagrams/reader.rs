@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use leasehold::clock::Instant;
-use leasehold::lease::{Action, Answer, Event, Fact, Frame, RequestId, Write};
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{Action, Answer, Event, Fact, Frame, RequestId, Write};
 
 use super::labels;
 use super::repeats::{Drawn, Repeats};

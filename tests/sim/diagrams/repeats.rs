@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use leasehold::clock::Instant;
-use leasehold::lease::{Action, Fact};
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{Action, Fact};
 
 use crate::world::trace::Question;
 use crate::world::{Place, Step};

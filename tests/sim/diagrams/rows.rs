@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use leasehold::clock::Instant;
+use leasehold_core::clock::Instant;
 
 use super::reader::Reader;
 use super::runs::Recording;

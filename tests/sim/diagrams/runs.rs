@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use leasehold::clock::Instant;
-use leasehold::desired::{Detection, OnApiOutage};
+use leasehold_core::clock::Instant;
+use leasehold_core::desired::{Detection, OnApiOutage};
 use pnet_base::MacAddr;
 
 use crate::directed::{millis, secs};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use leasehold::clock::Instant;
-use leasehold::lease::{Action, Event};
+use leasehold_core::clock::Instant;
+use leasehold_core::election::{Action, Event};
 
 use super::World;
 
