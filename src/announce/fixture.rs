@@ -6,7 +6,8 @@ use pnet_base::MacAddr;
 
 use crate::net::rtnl::links::{Link, Links};
 use leasehold_core::clock::Instant;
-use leasehold_core::election::{Announcement, Attachment, ServedVip};
+use leasehold_core::desired::Announcement;
+use leasehold_core::election::{Attachment, ServedVip};
 
 /// Links with carrier and without addresses.
 pub(super) fn links(links: &[(u32, &str)]) -> Links {

@@ -17,8 +17,8 @@ use leasehold::net::edge::Edge;
 use leasehold::net::hearing::Attention;
 use leasehold::net::rtnl::mark::Mark;
 use leasehold_core::clock::Instant;
-use leasehold_core::desired::Announcements;
-use leasehold_core::election::{self, Attachment, KernelView, ServedVip, Serving};
+use leasehold_core::desired;
+use leasehold_core::election::{Attachment, KernelView, ServedVip, Serving};
 use leasehold_crds::names::InterfaceName;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::sync::watch;
@@ -333,7 +333,7 @@ fn served(interface: &InterfaceName, until: Instant) -> ServedVip {
         attachment: Attachment::OnLink { interface: interface.clone() },
         until,
         ownership: 1,
-        announcement: election::Announcement::Layer2(Announcements::default()),
+        announcement: desired::Announcement::default(),
     }
 }
 

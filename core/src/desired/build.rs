@@ -9,6 +9,7 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfacePattern, NodeName};
 use leasehold_crds::policy::{Governance, Holders, Policies, Policy, PolicyError};
 
+use super::announcement::Announcement;
 use super::endpoints::Endpoints;
 use super::proxied::Proxied;
 use super::reach::Reaches;
@@ -75,7 +76,7 @@ fn join(claim: &mut DesiredClaim, other: DesiredClaim) {
     claim.interfaces = named_by_both(&claim.interfaces, &other.interfaces);
     claim.apart_from.extend(other.apart_from);
     claim.failback = claim.failback.gentler(other.failback);
-    claim.announcements = claim.announcements.oftener(other.announcements);
+    claim.announcement = claim.announcement.joined(other.announcement);
     claim.detection = stricter(claim.detection, other.detection);
     if other.on_api_outage == OnApiOutage::Drop {
         claim.on_api_outage = OnApiOutage::Drop;
@@ -182,7 +183,7 @@ impl Allowed<'_> {
             apart_from: BTreeSet::new(),
             failback: policy.map_or_else(Failback::default, |policy| policy.failback),
             interfaces: policy.map(|policy| policy.interfaces.clone()).unwrap_or_default(),
-            announcements: policy.map(|policy| policy.announcements).unwrap_or_default(),
+            announcement: policy.map(Announcement::of).unwrap_or_default(),
             detection: policy.map(|policy| policy.detection).unwrap_or_default(),
             on_api_outage: policy.map(|policy| policy.on_api_outage).unwrap_or_default(),
             proxied: Proxied::of(

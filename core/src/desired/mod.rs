@@ -3,6 +3,7 @@
 //! [`Desired`] is a pure function of Services, EndpointSlices, `AnnouncementPolicies`, Nodes and what the
 //! claims list.
 
+mod announcement;
 mod build;
 mod endpoints;
 mod proxied;
@@ -26,6 +27,7 @@ pub use leasehold_crds::policy::{
     Announcements, Detection, Failback, FailbackMode, OnApiOutage, ServiceProxy,
 };
 
+pub use announcement::Announcement;
 pub use build::build;
 pub use proxied::Proxied;
 pub use reach::{Protocol, Reach, ServicePort};
@@ -140,8 +142,8 @@ pub struct DesiredClaim {
     /// The interfaces that may carry it, as all policies of its services say; empty: the one whose subnet
     /// holds the addresses.
     pub interfaces: Vec<InterfacePattern>,
-    /// The number and the interval of announcements.
-    pub announcements: Announcements,
+    /// The way in which its addresses are announced.
+    pub announcement: Announcement,
     /// The detection of a failed owner.
     pub detection: Detection,
     /// The treatment of its addresses while the API server does not answer.

@@ -61,7 +61,7 @@ pub use io::event::{
 };
 pub use io::probes::{Ownership, Silence, Voice, VoiceId, Voices, Watched, Watchlist};
 pub use io::proxy::{ProxyHealth, ProxyView, Rules, RulesQuestion, RulesWatch};
-pub use io::serving::{Announcement, Attachment, KernelAddress, KernelView, ServedVip, Serving};
+pub use io::serving::{Attachment, KernelAddress, KernelView, ServedVip, Serving};
 pub use io::transition::{Cause, OwnerId, Story};
 pub use placement::eligibility::{Bar, answers, bar, carries, prefer_answering};
 pub use placement::interface::{Carried, has_subnet_of};

@@ -17,8 +17,8 @@ use pnet_base::MacAddr;
 
 use crate::net::rtnl::links::{Link, Links};
 use leasehold_core::clock::Instant;
-use leasehold_core::desired::Announcements;
-use leasehold_core::election::{Announcement, KernelView, ServedVip, Serving};
+use leasehold_core::desired::{Announcement, Announcements};
+use leasehold_core::election::{KernelView, ServedVip, Serving};
 
 /// The repetitions of a burst, each counted from the one before: at 0.1, 0.5, 1 and 2 s, then each second.
 const BURST: [Duration; 4] = [

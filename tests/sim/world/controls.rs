@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold_core::clock::Instant;
 use leasehold_core::desired::{
-    Announcements, Desired, DesiredClaim, Detection, Failback, NodeState, OnApiOutage, Proxied,
+    Announcement, Desired, DesiredClaim, Detection, Failback, NodeState, OnApiOutage, Proxied,
 };
 use leasehold_core::election::{Event, Follower, Target, Write};
 use leasehold_crds::lease::{Claim, LeaseName, Session};
@@ -491,7 +491,7 @@ pub(crate) fn asked_for(
         apart_from: BTreeSet::new(),
         failback: Failback::default(),
         interfaces: Vec::new(),
-        announcements: Announcements::default(),
+        announcement: Announcement::default(),
         detection: Detection::default(),
         on_api_outage: OnApiOutage::Hold,
         proxied: Proxied::default(),

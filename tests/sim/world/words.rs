@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use leasehold_core::election::{Action, Announcement, Answer, Event, Follower, Write};
+use leasehold_core::desired::Announcement;
+use leasehold_core::election::{Action, Answer, Event, Follower, Write};
 use leasehold_crds::lease::{Claim, Session, Stored};
 
 use super::World;

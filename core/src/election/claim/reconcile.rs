@@ -76,12 +76,33 @@ impl Claims {
         cx.first_ahead(deadlines)
     }
 
-    /// What is served of those of these claims that count may change, or has changed.
-    pub(in crate::election) fn touch_counting(&self, cx: &mut Context, names: &[LeaseName]) {
+    /// Compares the state of each of these claims with the table, and notes that those that count may change, or have
+    /// changed.
+    pub(in crate::election) fn touch_counting(
+        &mut self,
+        cx: &mut Context,
+        names: &[LeaseName],
+        actions: &mut Vec<Action>,
+    ) {
         for name in names {
-            if self.tenures.get(name).is_some_and(Tenure::counts) {
+            let Some(tenure) = self.tenures.get_mut(name) else { continue };
+            Self::check_state(name, tenure, actions);
+            if tenure.counts() {
                 cx.published_mut().touch(name);
             }
+        }
+    }
+
+    /// Compares the state of a claim with the table of [`ClaimState`](crate::election::io::claim_state::ClaimState), and
+    /// reports a transition that is not in it.
+    pub(in crate::election) fn check_state(
+        name: &LeaseName,
+        tenure: &mut Tenure,
+        actions: &mut Vec<Action>,
+    ) {
+        if let Some(from) = tenure.check_state() {
+            let (claim, to) = (name.clone(), tenure.state());
+            Context::report(Fact::UnexpectedTransition { claim, from, to }, actions);
         }
     }
 
@@ -184,22 +205,6 @@ impl Claims {
             if tenure.lose_session() {
                 let (claim, cause) = (name.clone(), cause.to_owned());
                 Context::report(Fact::Yielded { claim, cause, owner: owner.cloned() }, actions);
-            }
-        }
-    }
-
-    /// Checks the transition of each of these claims against the table of [`ClaimState`], and reports one that is not
-    /// in it.
-    pub(in crate::election) fn check_states(
-        &mut self,
-        names: &[LeaseName],
-        actions: &mut Vec<Action>,
-    ) {
-        for name in names {
-            let Some(tenure) = self.tenures.get_mut(name) else { continue };
-            if let Some(from) = tenure.check_state() {
-                let (claim, to) = (name.clone(), tenure.state());
-                Context::report(Fact::UnexpectedTransition { claim, from, to }, actions);
             }
         }
     }

@@ -51,7 +51,7 @@ impl Claims {
         (former.node != cx.config().node).then_some(former)
     }
 
-    /// Tells how long a change took, once the kernel has all addresses of the claim: they are
+    /// Compares the state of the claim with the table, and tells how long a change took, once the kernel has all addresses of the claim: they are
     /// announced in the same moment.
     pub(in crate::election) fn tell_served(
         &mut self,
@@ -60,9 +60,11 @@ impl Claims {
         name: &LeaseName,
         actions: &mut Vec<Action>,
     ) {
-        let Some(tenure) = self.tenures.get(name).filter(|tenure| tenure.story().is_some()) else {
+        let Some(tenure) = self.tenures.get_mut(name) else { return };
+        Self::check_state(name, tenure, actions);
+        if tenure.story().is_none() {
             return;
-        };
+        }
         let serves = tenure.is_mine() || tenure.provisional().is_some();
         let (Some(claim), Some(interface), true) =
             (cx.desired_claim(name), tenure.interface().cloned(), serves)

@@ -22,7 +22,7 @@ impl Election {
                 self.claims.begin(now, name);
             }
         }
-        self.claims.touch_counting(&mut self.cx, &names);
+        self.claims.touch_counting(&mut self.cx, &names, actions);
         for name in &names {
             self.wire.note_holder(&mut self.cx, &mut self.claims, name);
             let given_out = self.claims.settle_owner(&mut self.cx, now, name, actions);
@@ -34,7 +34,6 @@ impl Election {
             }
             self.claims.tell_served(&mut self.cx, now, name, actions);
         }
-        self.claims.check_states(&names, actions);
         self.claims.give_up_listed(&self.cx, &names);
         if self.cx.own().id().is_some() {
             self.cx.resolve_doubts(now, &names, actions);
@@ -65,8 +64,7 @@ impl Election {
             );
             self.claims.refresh_in_turn(&mut self.cx, now, actions);
         }
-        self.claims.check_states(&names, actions);
-        self.claims.touch_counting(&mut self.cx, &names);
+        self.claims.touch_counting(&mut self.cx, &names, actions);
         for name in &names {
             let ours = self.cx.claims().get(name).is_some_and(|stored| self.cx.names_us(stored));
             let kept = |tenure: &Tenure| tenure.is_mine() || tenure.yielding().is_some() || ours;

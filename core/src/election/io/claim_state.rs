@@ -59,8 +59,8 @@ impl ClaimState {
 
     /// The table of transitions: the states that may follow this one.
     ///
-    /// A pass compares the state twice: after it has settled who owns the claim, and after it has decided what to do
-    /// about it. So each transition has one cause.
+    /// A pass compares the state three times: at its beginning, after it has settled who owns the claim, and after it
+    /// has decided what to do about it. So a transition has few causes.
     #[must_use]
     pub const fn successors(self) -> &'static [Self] {
         use ClaimState::{

@@ -7,7 +7,7 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::InterfaceName;
 
 use crate::clock::Instant;
-use crate::desired::Announcements;
+use crate::desired::Announcement;
 
 /// The addresses that this node serves now: the whole desired state of the kernel's addresses that
 /// bear our mark.
@@ -61,15 +61,6 @@ impl Attachment {
             Self::None => None,
         }
     }
-}
-
-/// The way in which a served address is announced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Announcement {
-    /// Not at all: the old owner, whose successor announces it, only answers.
-    Silent,
-    /// By gratuitous ARP and unsolicited Neighbor Advertisements on its interface.
-    Layer2(Announcements),
 }
 
 /// The addresses in the kernel, as last observed.

@@ -6,12 +6,13 @@ use std::net::IpAddr;
 use leasehold_crds::lease::LeaseName;
 
 use crate::clock::Instant;
+use crate::desired::Announcement;
 use crate::desired::OnApiOutage;
 use crate::election::claim::Claims;
 use crate::election::claim::state::tenure::Tenure;
 use crate::election::context::Context;
 use crate::election::io::checkpoint::HeldClaim;
-use crate::election::io::serving::{Announcement, Attachment, ServedVip};
+use crate::election::io::serving::{Attachment, ServedVip};
 use crate::election::output::state::publication::Output;
 use crate::election::wire::Wire;
 
@@ -59,11 +60,7 @@ impl Output {
                 attachment: Attachment::OnLink { interface: interface.clone() },
                 until: if drops { cx.own().dropped_at() } else { cx.own().kernel_until() },
                 ownership: tenure.ownership(),
-                announcement: if yielding {
-                    Announcement::Silent
-                } else {
-                    Announcement::Layer2(claim.announcements)
-                },
+                announcement: if yielding { Announcement::Silent } else { claim.announcement },
             };
             (*address, vip)
         };

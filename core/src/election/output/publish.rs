@@ -7,12 +7,12 @@ use std::time::Duration;
 use leasehold_crds::lease::LeaseName;
 
 use crate::clock::Instant;
-use crate::desired::{Announcements, OnApiOutage};
+use crate::desired::{Announcement, OnApiOutage};
 use crate::election::claim::Claims;
 use crate::election::context::Context;
 use crate::election::io::checkpoint::OwnRecord;
 use crate::election::io::event::Action;
-use crate::election::io::serving::{Announcement, Attachment, ServedVip};
+use crate::election::io::serving::{Attachment, ServedVip};
 use crate::election::output::state::publication::Output;
 use crate::election::output::state::rows::Row;
 use crate::election::wire::Wire;
@@ -243,7 +243,7 @@ impl Output {
                             cx.own().kernel_until().max(present.until)
                         },
                         ownership: 0,
-                        announcement: Announcement::Layer2(Announcements::default()),
+                        announcement: Announcement::default(),
                     },
                 );
             }

@@ -176,7 +176,7 @@ mod tests {
     use pnet_base::MacAddr;
 
     use super::*;
-    use crate::desired::{Announcements, Detection, Failback, OnApiOutage, Proxied};
+    use crate::desired::{Announcement, Detection, Failback, OnApiOutage, Proxied};
 
     #[test]
     fn an_interface_fits_by_subnet_then_by_the_default_route_then_by_name() {
@@ -192,7 +192,7 @@ mod tests {
             apart_from: BTreeSet::new(),
             failback: Failback::default(),
             interfaces: interfaces.iter().map(|name| name.parse().unwrap()).collect(),
-            announcements: Announcements::default(),
+            announcement: Announcement::default(),
             detection: Detection::default(),
             on_api_outage: OnApiOutage::Hold,
             proxied: Proxied::default(),
