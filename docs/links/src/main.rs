@@ -44,8 +44,12 @@ fn wrong_figures(root: &Path) -> io::Result<Vec<String>> {
     pages.sort();
     let mut files = Vec::new();
     sources(root, Path::new(""), &mut files)?;
-    let source = |end: &str| {
-        let named = files.iter().filter(|path| path.ends_with(end));
+    let source = |part: &str| {
+        let part: Vec<_> = Path::new(part).components().collect();
+        let has = |path: &Path| {
+            path.components().collect::<Vec<_>>().windows(part.len()).any(|it| it == part)
+        };
+        let named = files.iter().filter(|path| has(path));
         named.filter_map(|path| fs::read_to_string(root.join(path)).ok()).collect()
     };
     Ok(match figures::read(&fs::read_to_string(root.join("docs/figures.txt"))?) {

@@ -25,7 +25,7 @@ use text::Figure;
 use value::Values;
 
 /// The problems of `pages`: path from `docs/src/` (or `README.md`), and text. `source` reads the files of the
-/// repository whose paths end with a text.
+/// repository with a path, or the end of one, or in a folder.
 pub(crate) fn check(
     table: &rows::Table,
     pages: &[(String, String)],

@@ -13,9 +13,11 @@
 //!
 //! | form | value |
 //! |---|---|
-//! | `FILE:NAME` | the constant of this name, `FILE:NAME[0]` an element of an array; the path of the file ends with `FILE` |
+//! | `FILE:NAME` | the constant of this name, `FILE:NAME[0]` an element of an array |
 //! | `"TEXT" in FILE` | the last value in a text of a file |
 //! | `alert NAME` | the time after which the alert fires |
+//!
+//! `FILE` is the end of the path of a file, or a folder: as much of it as tells constants of one name apart.
 
 use std::collections::BTreeMap;
 

@@ -53,7 +53,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The constant `name` of the file whose path ends with `file`; `NAME[1]` is an element of an array.
+    /// The constant `name` of a file or folder; `NAME[1]` is an element of an array.
     fn constant(&self, file: &str, name: &str) -> Result<f64, String> {
         let (name, index) = match name.split_once('[') {
             Some((name, index)) => (name, index.trim_end_matches(']').parse::<usize>().ok()),
@@ -82,7 +82,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The last value in `needle`, which a file whose path ends with `file` contains.
+    /// The last value in `needle`, which a file contains.
     fn text(&self, needle: &str, file: &str) -> Result<f64, String> {
         let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         if !(self.source)(file).iter().any(|text| flat(text).contains(&flat(needle))) {
