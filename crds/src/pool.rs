@@ -116,6 +116,14 @@ pub struct IPAddressPoolSpec {
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub addresses: Vec<AddressRange>,
 
+    /// Addresses that do not belong to the pool although `addresses` contains them, in the same
+    /// forms: those of routers and of other hosts in the range. A Service that has such an address
+    /// keeps it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub excluded_addresses: Vec<AddressRange>,
+
     /// Whether the pool serves Services that request neither an address nor a pool. With `false`,
     /// it serves only Services that request the pool or one of its addresses.
     #[serde(default = "auto_assign")]
@@ -148,6 +156,7 @@ impl Default for IPAddressPoolSpec {
     fn default() -> Self {
         Self {
             addresses: Vec::new(),
+            excluded_addresses: Vec::new(),
             auto_assign: auto_assign(),
             avoid_buggy_ips: false,
             disabled: false,
@@ -374,6 +383,23 @@ mod tests {
             assert_eq!(refusal(&[entry]), None, "{entry}");
             assert!(AddressRange::from(entry).parse().is_ok(), "{entry}");
         }
+    }
+
+    #[test]
+    fn excluded_addresses_have_the_same_forms() {
+        let refusal = |entry: &str| {
+            let (addresses, excluded) = (vec!["192.0.2.0/24".into()], vec![entry.into()]);
+            let spec = IPAddressPoolSpec {
+                addresses,
+                excluded_addresses: excluded,
+                ..IPAddressPoolSpec::default()
+            };
+            let pool = IPAddressPool::new("lan", spec);
+            pool.validate_cel().err().map(|errors| format!("{errors:?}"))
+        };
+        assert_eq!(refusal("192.0.2.1-192.0.2.9"), None);
+        let refused = refusal("192.0.2.1").unwrap();
+        assert!(refused.contains("write 192.0.2.1/32"), "{refused}");
     }
 
     #[test]

@@ -58,6 +58,13 @@ impl Row for PoolRow {
                 Err(error) => errors.push(error.to_string()),
             }
         }
+        // An entry that cannot be read excludes nothing: the condition says so.
+        for entry in &object.spec.excluded_addresses {
+            match entry.parse() {
+                Ok(out) => ranges = ranges.iter().flat_map(|range| range.without(&out)).collect(),
+                Err(error) => errors.push(format!("excludedAddresses: {error}")),
+            }
+        }
         let spec = &object.spec;
         let mut unreadable = Vec::new();
         let rules = Rules {
