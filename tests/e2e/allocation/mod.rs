@@ -117,10 +117,18 @@ const ALONE: &[Row] = &rows![
     the_rows_of_the_decision_hold_in_any_order,
 ];
 
-/// All tests of allocation.
-pub fn trials() -> Vec<Trial> {
-    let rows = ROWS.iter().chain(ALONE);
-    rows.map(|row| trial(&format!("allocation::{}", row.name), row.run)).collect()
+/// The tests that take turns.
+pub fn turns() -> Vec<Trial> {
+    trials(ROWS)
+}
+
+/// The tests that do not.
+pub fn alone() -> Vec<Trial> {
+    trials(ALONE)
+}
+
+fn trials(rows: &[Row]) -> Vec<Trial> {
+    rows.iter().map(|row| trial(&format!("allocation::{}", row.name), row.run)).collect()
 }
 
 async fn the_rows_of_the_decision_hold_in_any_order() -> Result<()> {
