@@ -73,7 +73,8 @@ pub async fn the_status_of_a_pool_counts_what_is_in_use() -> Result<()> {
     turn.fails("asks", "NodeAddress", "192.0.2.0 is an address of node counted").await?;
     // What is excluded is no part of the pool; a Service that has it keeps it.
     turn.plain("keeps").await?;
-    turn.has("keeps", &["192.0.2.1"]).await?;
+    // Addresses that were free a moment ago come last.
+    turn.has("keeps", &["192.0.2.2"]).await?;
     let spec = json!({
         "addresses": ["192.0.2.0/29", "2001:db8::/64"],
         "excludedAddresses": ["192.0.2.1-192.0.2.3", "2001:db8::/65"],
@@ -82,8 +83,8 @@ pub async fn the_status_of_a_pool_counts_what_is_in_use() -> Result<()> {
     counted([0, 4], [0, i64::MAX]).await?;
     turn.service("next", json!({}), json!({"ipFamilyPolicy": "RequireDualStack"})).await?;
     turn.has("next", &["192.0.2.4", "2001:db8:0:0:8000::"]).await?;
-    turn.has("keeps", &["192.0.2.1"]).await?;
-    turn.service("wants", json!({ADDRESSES: "192.0.2.2"}), json!({})).await?;
+    turn.has("keeps", &["192.0.2.2"]).await?;
+    turn.service("wants", json!({ADDRESSES: "192.0.2.3"}), json!({})).await?;
     turn.fails("wants", "AddressNotInPool", "no IPAddressPool contains the requested address")
         .await?;
     let spec = json!({"addresses": ["192.0.2.0/29"], "excludedAddresses": ["192.0.2.9-192.0.2.1"]});
