@@ -26,7 +26,7 @@ election::context <- clock desired election::context::state election::io electio
     election::placement election::session::state election::store
 explain <- desired election::context election::placement
 election::claim <- clock desired election::claim::state election::context election::io
-    election::placement election::session::state
+    election::placement
 election::transfer::state <- clock desired election::claim::state
 election::wire::state <- clock desired election::claim::state election::context::state election::io
 election::transfer <- clock desired election::claim election::context election::io
