@@ -72,7 +72,7 @@ pub enum Owner {
 
 impl Tenure {
     /// The state of the claim. This model has no probes, no ranks and no outages.
-    pub const fn state(&self) -> ClaimState {
+    pub const fn state(self) -> ClaimState {
         match self {
             Self { mine: true, leaving: true, .. } => ClaimState::Releasing,
             Self { mine: true, handover: Some(_), .. } => ClaimState::HandingOver,

@@ -60,8 +60,12 @@ pub(super) fn answer(answer: &Answer, read: bool) -> String {
         _ => "200".to_owned(),
     };
     match answer {
-        Answer::Session(stored) => holder(stored.record.holder.as_ref().map(|it| it.as_str())),
-        Answer::Claim(stored) => holder(stored.record.holder.as_ref().map(|it| it.as_str())),
+        Answer::Session(stored) => {
+            holder(stored.record.holder.as_ref().map(leasehold_crds::names::NodeName::as_str))
+        }
+        Answer::Claim(stored) => {
+            holder(stored.record.holder.as_ref().map(leasehold_crds::names::NodeName::as_str))
+        }
         Answer::Absent => "404".to_owned(),
         Answer::Conflict => "409 Conflict".to_owned(),
         Answer::Throttled => "429".to_owned(),
@@ -76,11 +80,11 @@ pub(super) fn stored(event: &Event) -> Option<String> {
     };
     Some(match event {
         Event::Session(stored) => {
-            let holder = stored.record.holder.as_ref().map(|it| it.as_str());
+            let holder = stored.record.holder.as_ref().map(leasehold_crds::names::NodeName::as_str);
             format!("session {}, {}", stored.name, with(holder))
         }
         Event::Claim(stored) => {
-            let holder = stored.record.holder.as_ref().map(|it| it.as_str());
+            let holder = stored.record.holder.as_ref().map(leasehold_crds::names::NodeName::as_str);
             let to = stored.record.successor.as_ref();
             let to = to.map(|to| format!(", successor {}", to.node)).unwrap_or_default();
             format!("claim {}, {}{to}", stored.name, with(holder))

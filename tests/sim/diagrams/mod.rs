@@ -58,7 +58,7 @@ fn files() -> Result<Vec<(PathBuf, String)>> {
     let mut page = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let mut files = Vec::new();
     for run in runs::ALL {
-        let diagram = Diagram::of((run.record)());
+        let diagram = Diagram::of(&(run.record)());
         page = filled(&page, run.name, &diagram.text())?;
         let picture = folder().join("protocol").join(format!("{}.svg", run.name));
         files.push((picture, svg::draw(run.title, &diagram)));

@@ -72,7 +72,7 @@ pub(super) enum Line {
 }
 
 impl Diagram {
-    pub(super) fn of(recording: Recording) -> Self {
+    pub(super) fn of(recording: &Recording) -> Self {
         let mut places = vec![(Place::Server, "API server".to_owned())];
         places.extend(
             recording.nodes.iter().enumerate().map(|(id, name)| (Place::Host(id), name.clone())),
@@ -83,7 +83,7 @@ impl Diagram {
         }
         let mut rows: Vec<Row> = Vec::new();
         let mut before: Option<Instant> = None;
-        let (zero, read) = Reader::read(&recording);
+        let (zero, read) = Reader::read(recording);
         for (at, kind) in read {
             let since = since(zero, at);
             if before.is_some_and(|before| at.saturating_since(before) > BREAK) {

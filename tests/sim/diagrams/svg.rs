@@ -126,14 +126,14 @@ impl Picture<'_> {
                 let y = self.y + 14;
                 self.time(y, &seconds(at));
                 let (from, to) = (LEFT - 60, WIDTH - 10);
-                self.put(format!(
+                self.put(&format!(
                     "<rect x=\"{from}\" y=\"{}\" width=\"{}\" height=\"18\" fill=\"#fff3bf\" \
                      stroke=\"#d9c36a\"/>",
                     y - 13,
                     to - from
                 ));
                 let middle = u32::midpoint(from, to);
-                self.put(label(middle, y, "middle", "#000000", text, "font-weight=\"bold\""));
+                self.put(&label(middle, y, "middle", "#000000", text, "font-weight=\"bold\""));
                 if let Some((place, works)) = works {
                     self.end_life(*place, y + 5);
                     self.lives.insert(*place, (y + 5, *works));
@@ -150,14 +150,14 @@ impl Picture<'_> {
         if !text.is_empty() {
             self.time(y + 4, &seconds(at));
             let x = self.x(place);
-            self.put(format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"3\" fill=\"{REQUEST}\"/>"));
+            self.put(&format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"3\" fill=\"{REQUEST}\"/>"));
             // To the side where there is room.
             let text = if x > WIDTH / 2 {
                 label(x - 9, y + 4, "end", "#000000", text, HALO)
             } else {
                 label(x + 9, y + 4, "start", "#000000", text, HALO)
             };
-            self.put(text);
+            self.put(&text);
             self.y += LOW_ROW;
         }
         let y = if text.is_empty() && self.y == TOP { TOP - 20 } else { y };
@@ -188,35 +188,35 @@ impl Picture<'_> {
         for end in &ends {
             (least, most) = (least.min(*end), most.max(*end));
         }
-        self.put(format!(
+        self.put(&format!(
             "<line x1=\"{least}\" y1=\"{y}\" x2=\"{most}\" y2=\"{y}\" stroke=\"{color}\"{dash}/>"
         ));
         for end in &ends {
             let mark = if dead.contains(end) { cross(*end, y) } else { head(start, *end, y) };
-            self.put(format!("<path d=\"{mark}\" fill=\"none\" stroke=\"{color}\"/>"));
+            self.put(&format!("<path d=\"{mark}\" fill=\"none\" stroke=\"{color}\"/>"));
         }
         if line == Line::Replied
             && let [end] = ends.as_slice()
         {
             let mark = head(*end, start, y);
-            self.put(format!("<path d=\"{mark}\" fill=\"none\" stroke=\"{color}\"/>"));
+            self.put(&format!("<path d=\"{mark}\" fill=\"none\" stroke=\"{color}\"/>"));
         } else {
-            self.put(format!("<circle cx=\"{start}\" cy=\"{y}\" r=\"2.5\" fill=\"{color}\"/>"));
+            self.put(&format!("<circle cx=\"{start}\" cy=\"{y}\" r=\"2.5\" fill=\"{color}\"/>"));
         }
         // Over the part next to the sender.
         let near = ends.iter().copied().min_by_key(|end| end.abs_diff(start)).unwrap_or(start);
         let half = u32::try_from(text.chars().count()).unwrap() * 63 / 20;
         let middle = u32::midpoint(start, near).clamp(GUTTER + half, WIDTH - 4 - half);
-        self.put(label(middle, y - 5, "middle", color, text, HALO));
+        self.put(&label(middle, y - 5, "middle", color, text, HALO));
         self.y += ROW;
     }
 
     fn time(&mut self, y: u32, text: &str) {
-        self.put(label(58, y, "end", GREY, text, ""));
+        self.put(&label(58, y, "end", GREY, text, ""));
     }
 
-    fn put(&mut self, part: String) {
-        self.above.push_str(&part);
+    fn put(&mut self, part: &str) {
+        self.above.push_str(part);
         self.above.push('\n');
     }
 

@@ -21,6 +21,7 @@ pub(crate) enum Place {
 
 /// One entry of the record.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a record is short")]
 pub(crate) enum Step {
     /// A fault, a repair, or an input of the run; `works` says whether the place works from now on.
     Note { text: String, works: Option<(Place, bool)> },

@@ -169,7 +169,7 @@ impl World {
                 let now = self.hosts[id].clock.at(self.now);
                 let vips = serving.vips.iter().map(|(ip, vip)| {
                     let quiet =
-                        if vip.announcement != Announcement::Silent { "" } else { " quietly" };
+                        if vip.announcement == Announcement::Silent { " quietly" } else { "" };
                     let left = vip.until.saturating_since(now).as_secs_f64();
                     format!("{ip} for {left:.2}s{quiet}")
                 });

@@ -144,6 +144,7 @@ impl Claims {
         why: Why,
         actions: &mut Vec<Action>,
     ) {
+        let Why { reason, cause, began } = why;
         let held = self.tenures.get(name).filter(|tenure| tenure.is_mine());
         let kept = held.and_then(|tenure| tenure.interface());
         let kept = kept.and_then(|name| Some((name.clone(), cx.own_interfaces().get(name)?.mac)));
@@ -172,7 +173,7 @@ impl Claims {
             interface: Some(interface),
             mac: Some(mac),
             session: Some(session),
-            cause: why.reason.to_string(),
+            cause: reason.to_string(),
             took: None,
             successor: None,
             move_to: None,
@@ -188,7 +189,7 @@ impl Claims {
             let edited = tenure.unowned().is_some_and(|unowned| unowned.edited.is_some());
             let given_up = released.is_some() && !in_use && !edited;
             vacant = !served && (given_up || tenure.last().is_none());
-            tenure.ask(vacant, Story { cause: why.cause, from, began: why.began });
+            tenure.ask(vacant, Story { cause, from, began });
         });
         if vacant {
             cx.await_rules(now, name);

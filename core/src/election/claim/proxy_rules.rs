@@ -35,7 +35,7 @@ impl Claims {
     ) {
         let names: Vec<LeaseName> = cx.proxy().waiting().cloned().collect();
         for name in names {
-            if self.tenures.get(&name).is_some_and(|tenure| tenure.awaits_rules()) {
+            if self.tenures.get(&name).is_some_and(super::state::tenure::Tenure::awaits_rules) {
                 if !cx.minds_rules(&name) || cx.has_rules(now, &name, LATE, actions) {
                     self.with(cx, &name, |tenure| tenure.set_awaits_rules(false));
                     cx.proxy_mut().forget(&name);
@@ -57,7 +57,7 @@ impl Claims {
         };
         let nobodys = |stored: &Stored<Claim>| cx.owner(stored) == Owner::Nobody;
         let stored = cx.claims().get(name);
-        let asked = self.tenures.get(name).is_some_and(|tenure| tenure.was_vacant());
+        let asked = self.tenures.get(name).is_some_and(super::state::tenure::Tenure::was_vacant);
         asked && stored.is_none_or(|stored| nobodys(stored))
             || stored.is_some_and(|stored| named(stored))
     }

@@ -328,7 +328,7 @@ impl Claims {
         leaving: &Leaving,
         actions: &mut Vec<Action>,
     ) {
-        let unlisted = self.tenures.get(name).map(|tenure| tenure.unlisted());
+        let unlisted = self.tenures.get(name).map(super::state::tenure::Tenure::unlisted);
         let mut addresses = stored.record.addresses.iter().chain(unlisted.into_iter().flatten());
         let removed = addresses.all(|address| cx.is_removed(*address));
         let whole_session = cx.own().releases();
@@ -359,7 +359,7 @@ impl Claims {
             duration_seconds: cx.claim_duration(),
             mac: mac.flatten(),
             interface: interface.cloned(),
-            took: tenure.and_then(|tenure| tenure.took()).or(stored.record.took),
+            took: tenure.and_then(super::state::tenure::Tenure::took).or(stored.record.took),
             ..stored.record.clone()
         }
     }

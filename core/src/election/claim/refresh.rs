@@ -55,7 +55,8 @@ impl Claims {
         // How long a change took is to be known soon.
         let untold = self.next_in_turn(None, |tenure| tenure.is_mine() && tenure.took().is_some());
         let last = self.refresh.last.as_ref();
-        let Some(name) = untold.or_else(|| self.next_in_turn(last, |tenure| tenure.is_mine()))
+        let Some(name) =
+            untold.or_else(|| self.next_in_turn(last, super::state::tenure::Tenure::is_mine))
         else {
             return;
         };

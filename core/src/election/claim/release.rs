@@ -39,7 +39,8 @@ impl Claims {
                 continue;
             }
             let target = Target::Claim(name.clone());
-            let reads = || self.tenures.get(name).is_some_and(|tenure| tenure.must_read());
+            let reads =
+                || self.tenures.get(name).is_some_and(super::state::tenure::Tenure::must_read);
             if cx.has_room_to_read() && !cx.is_pending(&target) && !reads() {
                 cx.read(now, target, actions);
             }

@@ -138,7 +138,7 @@ impl Election {
                 since: stored.and_then(|stored| stored.acquired),
                 cause: record.map(|record| record.cause.clone()).unwrap_or_default(),
                 took: tenure
-                    .and_then(|tenure| tenure.took())
+                    .and_then(super::super::claim::state::tenure::Tenure::took)
                     .or_else(|| record.and_then(|record| record.took)),
                 successor: record
                     .and_then(|record| record.successor.as_ref())

@@ -88,7 +88,7 @@ impl Sessions {
         let silent: Vec<LeaseName> = silent.map(|(name, _)| name.clone()).collect();
         self.peers.suspects.retain(|name, _| silent.contains(name));
         for name in silent {
-            self.suspect(cx, now, name, actions);
+            self.suspect(cx, now, &name, actions);
         }
     }
 
@@ -97,7 +97,7 @@ impl Sessions {
         &mut self,
         cx: &mut Context,
         now: Instant,
-        name: LeaseName,
+        name: &LeaseName,
         actions: &mut Vec<Action>,
     ) {
         let answering = cx.is_api_answering(now);
@@ -105,7 +105,7 @@ impl Sessions {
         if cx.is_pending(&target) {
             return;
         }
-        let Some(stored) = cx.sessions().get(&name).cloned() else { return };
+        let Some(stored) = cx.sessions().get(name).cloned() else { return };
         let suspect = self
             .peers
             .suspects
@@ -120,7 +120,7 @@ impl Sessions {
             return;
         }
         if suspect.confirmed.as_ref() == Some(&stored.resource_version) {
-            let renewed = cx.sessions().entry(&name).map_or(now, |entry| entry.changed);
+            let renewed = cx.sessions().entry(name).map_or(now, |entry| entry.changed);
             let finding = "session was not renewed".to_owned();
             cx.fence(now, Evidence::new(stored, EvidenceKind::Lease, renewed, finding), actions);
         } else {

@@ -95,7 +95,8 @@ impl Sessions {
         actions: &mut Vec<Action>,
     ) {
         let Ending::Leaving { until } = cx.own().ending else { return };
-        let held = claims.tenures().values().any(|tenure| tenure.is_mine());
+        let held =
+            claims.tenures().values().any(super::super::claim::state::tenure::Tenure::is_mine);
         let yielding = claims.tenures().values().any(|tenure| tenure.yielding().is_some());
         if (!held && !yielding) || now >= until {
             Self::release_session(cx, now, stored, &Reason::Left, actions);

@@ -213,7 +213,10 @@ impl Transfer {
             .iter()
             .enumerate()
             .map(|(number, (name, _, claim, cause))| {
-                let excluded = claims.tenures().get(name).map(|tenure| tenure.excluded());
+                let excluded = claims
+                    .tenures()
+                    .get(name)
+                    .map(super::super::claim::state::tenure::Tenure::excluded);
                 // What has to go for another reason meanwhile goes to whoever takes it.
                 let chosen = self.bettered(cx, name).filter(|(_, why)| why == cause);
                 let chosen = chosen.map(|(node, _)| node);

@@ -297,7 +297,7 @@ impl Transfer {
             if mode == FailbackMode::Never && !spreads {
                 continue;
             }
-            let excluded = tenure.map(|tenure| tenure.excluded());
+            let excluded = tenure.map(super::super::claim::state::tenure::Tenure::excluded);
             let serves = |node: &&NodeName| {
                 excluded.and_then(|e| e.get(*node)).is_none_or(|until| now >= *until)
             };

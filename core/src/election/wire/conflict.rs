@@ -83,7 +83,9 @@ impl Wire {
         actions: &mut Vec<Action>,
     ) {
         let tenures = claims.tenures();
-        self.conflicts.disputes.retain(|name, _| tenures.get(name).is_some_and(|t| t.is_mine()));
+        self.conflicts.disputes.retain(|name, _| {
+            tenures.get(name).is_some_and(super::super::claim::state::tenure::Tenure::is_mine)
+        });
         self.read_disputed(cx, now, actions);
         self.conflicts.foreign.retain(|_, at| now < *at + FOREIGN_FOR);
     }

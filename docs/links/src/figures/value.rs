@@ -96,7 +96,7 @@ impl<'a> Values<'a> {
         let written =
             written.and_then(|it| it.numbers.last().map(|(number, _)| number * scale(it.unit).0));
         let number = |word: &str| word.replace('_', "").parse::<f64>().ok();
-        let plain = || needle.split([' ', '=', '"', ',', '(']).filter_map(number).last();
+        let plain = || needle.split([' ', '=', '"', ',', '(']).filter_map(number).next_back();
         written.or_else(plain).ok_or_else(|| format!("`{needle}` has no value"))
     }
 
