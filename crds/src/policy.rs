@@ -16,11 +16,13 @@ use crate::selector;
 mod announcing;
 mod detection;
 mod govern;
+mod layer2;
 mod placement;
 
 pub use announcing::{Announcements, AnnouncementsSpec};
 pub use detection::{Detection, DetectionError, DetectionMode, DetectionSpec, DurationText};
 pub use govern::{Governance, Policies, Policy, PolicyError, PoolLabels};
+pub use layer2::{Deprecated, InvalidSettings, Layer2, Layer2Spec};
 pub use placement::{Failback, FailbackMode, PreferredNodes, Spread};
 
 /// The condition that says whether a policy can be followed.
@@ -40,8 +42,8 @@ pub const CONDITIONS: [ConditionType; 2] = [
     ConditionType {
         type_: EFFECTIVE,
         object: "AnnouncementPolicy",
-        meaning: "Every name and selector of the policy matches at least one object. Absent while \
-                  `Accepted` is `False`.",
+        meaning: "Every name and selector of the policy matches at least one object, and no field is \
+                  ignored. Absent while `Accepted` is `False`.",
     },
 ];
 
@@ -80,7 +82,7 @@ pub const DEFAULT_PRIORITY: i32 = 100;
     printcolumn(
         name = "Interfaces",
         type_ = "string",
-        json_path = ".spec.interfaces",
+        json_path = ".spec['layer2.interfaces', 'interfaces']",
         description = "Interfaces that may carry the addresses."
     ),
     printcolumn(
@@ -98,6 +100,7 @@ pub const DEFAULT_PRIORITY: i32 = 100;
 )]
 #[cfg_attr(test, kube(cel))]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = layer2::rules()))]
 pub struct AnnouncementPolicySpec {
     /// Priority among the policies that match a Service: the lowest value takes precedence. A
     /// policy with an invalid field keeps its priority and matches by its valid fields. The
@@ -175,34 +178,30 @@ pub struct AnnouncementPolicySpec {
     #[schemars(range(min = 1, max = 600))]
     pub max_moves_per_minute: i32,
 
-    /// Interfaces that may carry the addresses, as names or patterns such as `eth*` or `bond?`. If
-    /// several match on a node, the one whose subnet contains the address carries it. If the list
-    /// is empty, the interface whose subnet contains the address (the longest prefix) carries it;
-    /// if no node has such a subnet, the interface with the default route does. Bridges and veth
-    /// devices of containers, tunnels, and other virtual devices without a default route are used
-    /// only if they are named. Bonds, VLANs, and bridges of physical interfaces are used without
-    /// being named. A shared address is carried only by interfaces that the policies of all its
-    /// Services allow.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
-    #[x_kube(merge_strategy = ListMerge::Set)]
-    pub interfaces: Vec<PolicyInterface>,
-
     /// How the addresses are announced. `Layer2`: with ARP and NDP, by one node at a time. `None`:
     /// no node announces them, and the owner releases them. A shared address is announced only if
     /// the policies of all its Services set `Layer2`.
     #[serde(default)]
     pub mode: AnnouncementMode,
 
-    /// Number and interval of announcements. For a shared address, the most frequent settings of
-    /// its Services apply.
-    #[serde(default)]
-    pub announcements: AnnouncementsSpec,
+    /// Settings of `mode: Layer2`. A field that is absent here has the value of the deprecated field
+    /// of the same name, or the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer2: Option<Layer2Spec>,
 
-    /// How the failure of an owner is detected. For a shared address, the fastest settings of its
-    /// Services apply, and `LeaseOnly` if any of them sets it.
-    #[serde(default)]
-    pub detection: DetectionSpec,
+    /// Deprecated: use `layer2.interfaces`. Ignored if that is set.
+    #[serde(default, skip_serializing_if = "Deprecated::is_absent")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub interfaces: Deprecated<Vec<PolicyInterface>>,
+
+    /// Deprecated: use `layer2.announcements`. A field that is set there is ignored here.
+    #[serde(default, skip_serializing_if = "Deprecated::is_absent")]
+    pub announcements: Deprecated<AnnouncementsSpec>,
+
+    /// Deprecated: use `layer2.detection`. A field that is set there is ignored here.
+    #[serde(default, skip_serializing_if = "Deprecated::is_absent")]
+    pub detection: Deprecated<DetectionSpec>,
 
     /// Behavior while the API server is unavailable. `Hold`: owners keep their addresses, and if an
     /// owner fails, another node serves its addresses provisionally. `Drop`: an owner that cannot
@@ -272,10 +271,11 @@ impl Default for AnnouncementPolicySpec {
             failback: FailbackMode::default(),
             failback_delay: placement::default_delay(),
             max_moves_per_minute: placement::default_moves(),
-            interfaces: Vec::new(),
             mode: AnnouncementMode::default(),
-            announcements: AnnouncementsSpec::default(),
-            detection: DetectionSpec::default(),
+            layer2: None,
+            interfaces: Deprecated::default(),
+            announcements: Deprecated::default(),
+            detection: Deprecated::default(),
             on_api_outage: OnApiOutage::default(),
             host_protection: HostProtection::default(),
             service_proxy: ServiceProxy::default(),
@@ -359,7 +359,7 @@ pub struct AnnouncementPolicyStatus {
     #[serde(default)]
     pub services: i64,
     /// Conditions. `Accepted`: the policy is valid. `Effective`: every name and selector of the
-    /// policy matches at least one object.
+    /// policy matches at least one object, and no field is ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -500,6 +500,16 @@ mod tests {
                 "InvalidDetection",
                 "policy `typo`: detection: misses is out of bounds: write 2 to 10",
             ),
+            (
+                json!({"layer2": {"detection": {"misses": 1}}}),
+                "InvalidDetection",
+                "policy `typo`: layer2.detection: misses is out of bounds: write 2 to 10",
+            ),
+            (
+                json!({"layer2": {"announcements": {"burst": 0}}}),
+                "InvalidAnnouncements",
+                "policy `typo`: layer2.announcements: burst '0' is out of bounds: write 1 to 20",
+            ),
         ] {
             let (policies, errors) = Policies::new(&[policy("typo", spec)]);
             assert_eq!(errors.len(), 1);
@@ -541,7 +551,7 @@ mod tests {
                 "everything",
             ),
             (
-                json!({"serviceSelectors": [zone("dmz")], "detection": {"misses": 1}}),
+                json!({"serviceSelectors": [zone("dmz")], "layer2": {"detection": {"misses": 1}}}),
                 "dmz",
                 "lan",
                 "(dmz)",
@@ -564,7 +574,8 @@ mod tests {
         let silent = read(json!({}));
         assert_eq!(silent.detection, Detection::default());
         assert_eq!(silent.on_api_outage, OnApiOutage::Hold);
-        let strict = read(json!({"onApiOutage": "Drop", "detection": {"mode": "LeaseOnly"}}));
+        let lease_only = json!({"detection": {"mode": "LeaseOnly"}});
+        let strict = read(json!({"onApiOutage": "Drop", "layer2": lease_only}));
         assert!(!strict.detection.wire);
         assert_eq!(strict.on_api_outage, OnApiOutage::Drop);
     }

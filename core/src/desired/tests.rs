@@ -110,7 +110,10 @@ fn policies_and_the_exclusion_label_narrow_the_nodes() {
     let policy = json!({
         "kind": "AnnouncementPolicy", "apiVersion": "leasehold.dev/v1alpha1",
         "metadata": {"name": "edge"},
-        "spec": {"nodeSelectors": [{"matchLabels": {"edge": "true"}}], "interfaces": ["eth1"]},
+        "spec": {
+            "nodeSelectors": [{"matchLabels": {"edge": "true"}}],
+            "layer2": {"interfaces": ["eth1"]},
+        },
     });
     let (desired, _) = build(
         &snapshot(&[
@@ -355,8 +358,8 @@ fn what_somebody_writes_on_his_service_changes_nothing_for_the_address_of_anothe
             vec![
                 all.clone(),
                 tenants(json!({
-                    "drainOnCordon": true, "onApiOutage": "Drop", "interfaces": ["eth9"],
-                    "detection": {"mode": "LeaseOnly"}, "serviceProxy": "None",
+                    "drainOnCordon": true, "onApiOutage": "Drop", "serviceProxy": "None",
+                    "layer2": {"interfaces": ["eth9"], "detection": {"mode": "LeaseOnly"}},
                     "preferredNodes": [{"weight": 9, "nodeSelector": {}}],
                 })),
             ],
@@ -502,7 +505,9 @@ fn services_that_share_an_address_are_on_interfaces_that_each_of_their_policies_
         // No interface is both.
         (json!(["eth0"]), json!(["eth1"]), vec!["eth0 and eth1"]),
     ] {
-        let policies = [("a", json!({"interfaces": a})), ("b", json!({"interfaces": b}))];
+        // One in the deprecated field.
+        let policies =
+            [("a", json!({"layer2": {"interfaces": a}})), ("b", json!({"interfaces": b}))];
         let interfaces = shared(&policies, &["a", "b"]).interfaces;
         let interfaces: Vec<_> = interfaces.iter().map(ToString::to_string).collect();
         assert_eq!(interfaces, expected, "{a} {b}");
@@ -545,10 +550,10 @@ fn the_policy_says_how_the_death_of_the_owner_is_told() {
             detection(80, 20, 5, true),
         ),
     ] {
-        let mut policies = vec![("a", json!({"detection": a}))];
+        let mut policies = vec![("a", json!({"layer2": {"detection": a}}))];
         let mut services = vec!["a"];
         if let Some(b) = b {
-            policies.push(("b", json!({"detection": b})));
+            policies.push(("b", json!({"layer2": {"detection": b}})));
             services.push("b");
         }
         assert_eq!(shared(&policies, &services).detection, expected, "{name}");
@@ -658,8 +663,8 @@ fn what_a_policy_that_cannot_be_read_may_govern_is_held_by_who_has_it() {
         {"key": "zone", "operator": "Inn", "values": ["dmz"]}]}]);
     for mode in ["None", "Layer2"] {
         let dmz = json!({
-            "priority": 1, "serviceSelectors": typo, "interfaces": ["eth1"], "mode": mode,
-            "hostProtection": "Disabled",
+            "priority": 1, "serviceSelectors": typo, "layer2": {"interfaces": ["eth1"]},
+            "mode": mode, "hostProtection": "Disabled",
         });
         let objects = [
             service("a", "192.0.2.1", json!({})),
@@ -682,7 +687,8 @@ fn what_a_policy_that_cannot_be_read_may_govern_is_held_by_who_has_it() {
 
 #[test]
 fn a_service_that_no_policy_matches_has_the_defaults_and_no_node() {
-    let drop = json!({"onApiOutage": "Drop", "detection": {"mode": "LeaseOnly"}});
+    let lease_only = json!({"detection": {"mode": "LeaseOnly"}});
+    let drop = json!({"onApiOutage": "Drop", "layer2": lease_only});
     let claim = shared(&[("other", drop)], &["a"]);
     assert!(claim.nodes.is_empty());
     assert_eq!((claim.detection, claim.on_api_outage), Default::default());

@@ -278,7 +278,7 @@ fn an_owner_that_would_not_take_it_says_why_it_has_it() {
 #[test]
 fn an_interface_that_the_policy_names_and_no_node_has_is_named() {
     let mut objects = cluster();
-    objects.policies = vec![of(policy(json!({ "interfaces": ["bond*"] })))];
+    objects.policies = vec![of(policy(json!({ "layer2": { "interfaces": ["bond*"] } })))];
     let (verdict, why) = verdict_of(&story(&objects), "n2");
     assert_eq!(verdict, Verdict::NoInterface);
     assert_eq!(why, "no interface with a carrier matches the policy (bond*)");

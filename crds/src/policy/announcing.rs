@@ -6,26 +6,42 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use super::detection::{Bounds, DetectionError, DurationText};
+use super::detection::{Bounds, DetectionError, DurationText, nullable};
+use super::layer2::{Field, Settings};
 
 /// How often a policy has an address announced (gratuitous ARP, unsolicited Neighbor Advertisement).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AnnouncementsSpec {
     /// Number of announcements after a node becomes the owner: at 0, 0.1, 0.5, 1, and 2 s, then
-    /// every second; from 1 to 20.
+    /// every second; 5 by default, from 1 to 20.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "burst_schema")]
-    pub burst: i32,
+    pub burst: Option<i32>,
 
-    /// Interval of further announcements, for switches that age out entries, such as `60s`; from 1s
-    /// to 86400s.
+    /// Interval of further announcements, for switches that age out entries, such as `60s`, the
+    /// default; from 1s to 86400s.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "refresh_schema")]
-    pub refresh_interval: DurationText,
+    pub refresh_interval: Option<DurationText>,
 }
 
-impl Default for AnnouncementsSpec {
-    fn default() -> Self {
-        Self { burst: 5, refresh_interval: "60s".into() }
+impl Settings for AnnouncementsSpec {
+    const NAME: &'static str = "announcements";
+
+    fn or(self, other: Self) -> Self {
+        Self {
+            burst: self.burst.or(other.burst),
+            refresh_interval: self.refresh_interval.or(other.refresh_interval),
+        }
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        let burst = self.burst.map(|burst| burst.to_string());
+        vec![
+            Field { name: "burst", value: burst, default: DEFAULT_BURST.to_string() },
+            REFRESH.field(self.refresh_interval.as_ref()),
+        ]
     }
 }
 
@@ -39,7 +55,7 @@ pub struct Announcements {
 }
 
 impl Default for Announcements {
-    /// What [`AnnouncementsSpec::default`] means.
+    /// The meaning of an [`AnnouncementsSpec`] without any field.
     fn default() -> Self {
         Self { burst: 5, refresh_interval: Duration::from_secs(60) }
     }
@@ -57,16 +73,19 @@ impl Announcements {
 }
 
 const BURST: RangeInclusive<i32> = 1..=20;
+const DEFAULT_BURST: i32 = 5;
 const REFRESH: Bounds =
-    Bounds { field: "refreshInterval", from: "1s", to: "86400s", example: "60s" };
+    Bounds { field: "refreshInterval", from: "1s", to: "86400s", default: "60s" };
 
 fn burst_schema(_: &mut SchemaGenerator) -> Schema {
     let (least, most) = (BURST.start(), BURST.end());
-    json_schema!({ "type": "integer", "format": "int32", "minimum": least, "maximum": most })
+    nullable(json_schema!({
+        "type": "integer", "format": "int32", "minimum": least, "maximum": most,
+    }))
 }
 
 fn refresh_schema(_: &mut SchemaGenerator) -> Schema {
-    REFRESH.schema()
+    REFRESH.optional_schema()
 }
 
 impl TryFrom<&AnnouncementsSpec> for Announcements {
@@ -74,11 +93,12 @@ impl TryFrom<&AnnouncementsSpec> for Announcements {
 
     /// Also refuses what the rules of the schema refuse: a policy may have been stored under others.
     fn try_from(spec: &AnnouncementsSpec) -> Result<Self, DetectionError> {
-        let refresh_interval = REFRESH.read(&spec.refresh_interval)?;
-        let burst = usize::try_from(spec.burst).ok().filter(|_| BURST.contains(&spec.burst));
+        let refresh_interval = REFRESH.read(&REFRESH.or_default(spec.refresh_interval.as_ref()))?;
+        let given = spec.burst.unwrap_or(DEFAULT_BURST);
+        let burst = usize::try_from(given).ok().filter(|_| BURST.contains(&given));
         let burst = burst.ok_or_else(|| DetectionError::OutOfBounds {
             field: "burst",
-            text: spec.burst.to_string(),
+            text: given.to_string(),
             from: "1",
             to: "20",
         })?;
@@ -91,7 +111,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::policy::{AnnouncementPolicy, AnnouncementPolicySpec};
+    use crate::policy::AnnouncementPolicy;
 
     #[test]
     fn settings_are_read_or_refused_with_what_to_write() {
@@ -117,10 +137,14 @@ mod tests {
                 .map(|read| (read.burst, read.refresh_interval.as_secs()))
                 .map_err(|error| error.to_string());
             assert_eq!(read, expected, "{spec}");
-            let policy = AnnouncementPolicySpec { announcements, ..AnnouncementPolicySpec::default() };
-            let accepted = AnnouncementPolicy::new("p", policy).validate_cel().is_ok();
-            // The API server itself checks the bounds of numbers.
-            assert!(accepted == expected.is_ok() || spec.get("burst").is_some(), "{spec}");
+            for policy in
+                [json!({"layer2": {"announcements": &spec}}), json!({"announcements": &spec})]
+            {
+                let policy = AnnouncementPolicy::new("p", serde_json::from_value(policy).unwrap());
+                let accepted = policy.validate_cel().is_ok();
+                // The API server itself checks the bounds of numbers.
+                assert!(accepted == expected.is_ok() || spec.get("burst").is_some(), "{spec}");
+            }
         }
         let default = Announcements::try_from(&AnnouncementsSpec::default());
         assert_eq!(default, Ok(Announcements::default()));

@@ -5,42 +5,68 @@ use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+
+use super::layer2::{Field, Settings};
 
 /// How the failure of an owner is detected.
 ///
 /// A failure is detected within `interval` plus `misses` times `retryInterval`. The fast profile is
 /// 50ms, 10ms, and 4.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-validations" = [retry_fits_interval()]))]
 pub struct DetectionSpec {
-    /// Interval of the ARP or NDP probes of an owner, such as `100ms`; from 20ms to 10s.
+    /// Interval of the ARP or NDP probes of an owner, such as `100ms`, the default; from 20ms to
+    /// 10s.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "interval_schema")]
-    pub interval: DurationText,
+    pub interval: Option<DurationText>,
 
-    /// Time after which an unanswered probe is repeated, such as `20ms`; from 5ms to 1s, and at
-    /// most `interval`.
+    /// Time after which an unanswered probe is repeated, such as `20ms`, the default; from 5ms to
+    /// 1s, and at most `interval`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "retry_interval_schema")]
-    pub retry_interval: DurationText,
+    pub retry_interval: Option<DurationText>,
 
-    /// Number of consecutive unanswered probes after which an owner is suspected; from 2 to 10.
+    /// Number of consecutive unanswered probes after which an owner is suspected: 3 by default;
+    /// from 2 to 10.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "misses_schema")]
-    pub misses: i32,
+    pub misses: Option<i32>,
 
-    /// `Wire`: an owner that stops answering probes is replaced immediately. `LeaseOnly`: an owner
-    /// is replaced only when its session expires.
-    pub mode: DetectionMode,
+    /// `Wire`, the default: an owner that stops answering probes is replaced immediately.
+    /// `LeaseOnly`: an owner is replaced only when its session expires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "mode_schema")]
+    pub mode: Option<DetectionMode>,
 }
 
-impl Default for DetectionSpec {
-    fn default() -> Self {
+impl Settings for DetectionSpec {
+    const NAME: &'static str = "detection";
+
+    fn or(self, other: Self) -> Self {
         Self {
-            interval: "100ms".into(),
-            retry_interval: "20ms".into(),
-            misses: 3,
-            mode: DetectionMode::Wire,
+            interval: self.interval.or(other.interval),
+            retry_interval: self.retry_interval.or(other.retry_interval),
+            misses: self.misses.or(other.misses),
+            mode: self.mode.or(other.mode),
         }
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        vec![
+            INTERVAL.field(self.interval.as_ref()),
+            RETRY_INTERVAL.field(self.retry_interval.as_ref()),
+            Field {
+                name: "misses",
+                value: self.misses.map(|misses| misses.to_string()),
+                default: DEFAULT_MISSES.to_string(),
+            },
+            Field {
+                name: "mode",
+                value: self.mode.map(|mode| format!("{mode:?}")),
+                default: format!("{:?}", DetectionMode::default()),
+            },
+        ]
     }
 }
 
@@ -68,7 +94,7 @@ impl From<&str> for DurationText {
 
 impl DurationText {
     /// Reads the duration; `None` where it is none.
-    fn parse(&self) -> Option<Duration> {
+    pub(super) fn parse(&self) -> Option<Duration> {
         let (number, unit): (_, fn(u64) -> Duration) = match self.0.strip_suffix("ms") {
             Some(number) => (number, Duration::from_millis),
             None => (self.0.strip_suffix('s')?, Duration::from_secs),
@@ -86,37 +112,45 @@ fn is_duration(text: &str) -> String {
     format!("{text}.matches('^[0-9]{{1,6}}(ms|s)$')")
 }
 
-/// A rule that lets pass what the fields' own rules refuse.
-fn retry_fits_interval() -> serde_json::Value {
-    let (retry, interval) = ("self.retryInterval", "self.interval");
+/// A rule and the message of its failure, in CEL.
+pub(super) struct CelRule {
+    pub(super) rule: String,
+    pub(super) message: String,
+}
+
+/// The rule that a retry comes no later than the next probe. Passes what the fields' own rules refuse.
+pub(super) fn retry_fits(interval: &str, retry: &str) -> CelRule {
     let (is_retry, is_interval) = (is_duration(retry), is_duration(interval));
-    json!({
-        "rule": format!(
+    CelRule {
+        rule: format!(
             "!({is_retry} && {is_interval}) || duration({retry}) <= duration({interval})"
         ),
-        "messageExpression": format!(
+        message: format!(
             "\"retryInterval '\" + {retry} + \"' is longer than interval '\" + {interval} + \"': \
              write at most \" + {interval}"
         ),
-    })
+    }
 }
 
-/// Within which bounds a duration must be.
+/// A field with a duration: its bounds, and its default, which is the example in messages.
+#[derive(Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) field: &'static str,
     pub(super) from: &'static str,
     pub(super) to: &'static str,
-    pub(super) example: &'static str,
+    pub(super) default: &'static str,
 }
 
-const INTERVAL: Bounds = Bounds { field: "interval", from: "20ms", to: "10s", example: "100ms" };
-const RETRY_INTERVAL: Bounds =
-    Bounds { field: "retryInterval", from: "5ms", to: "1s", example: "20ms" };
+pub(super) const INTERVAL: Bounds =
+    Bounds { field: "interval", from: "20ms", to: "10s", default: "100ms" };
+pub(super) const RETRY_INTERVAL: Bounds =
+    Bounds { field: "retryInterval", from: "5ms", to: "1s", default: "20ms" };
 const MISSES: RangeInclusive<i32> = 2..=10;
+const DEFAULT_MISSES: i32 = 3;
 
 impl Bounds {
     pub(super) fn schema(&self) -> Schema {
-        let Self { field, from, to, example } = self;
+        let Self { field, from, to, default } = self;
         let is_duration = is_duration("self");
         json_schema!({
             "type": "string",
@@ -126,7 +160,7 @@ impl Bounds {
                     "rule": is_duration,
                     "messageExpression": format!(
                         "\"{field} '\" + self + \"' is not a duration: write whole milliseconds or \
-                         seconds, such as {example}\""
+                         seconds, such as {default}\""
                     ),
                 },
                 {
@@ -142,8 +176,22 @@ impl Bounds {
         })
     }
 
+    /// The schema of a field that may be absent.
+    pub(super) fn optional_schema(&self) -> Schema {
+        nullable(self.schema())
+    }
+
+    pub(super) fn field(&self, text: Option<&DurationText>) -> Field {
+        let Self { field: name, default, .. } = *self;
+        Field { name, value: text.map(|text| text.0.clone()), default: default.to_owned() }
+    }
+
+    pub(super) fn or_default(&self, text: Option<&DurationText>) -> DurationText {
+        text.cloned().unwrap_or_else(|| self.default.into())
+    }
+
     pub(super) fn read(&self, text: &DurationText) -> Result<Duration, DetectionError> {
-        let Self { field, from, to, example } = *self;
+        let Self { field, from, to, default: example } = *self;
         let written = || text.0.clone();
         let Some(duration) = text.parse() else {
             return Err(DetectionError::NotADuration { field, text: written(), example });
@@ -156,17 +204,23 @@ impl Bounds {
     }
 }
 
+/// The same schema, by which `null` is as good as absent.
+pub(super) fn nullable(mut schema: Schema) -> Schema {
+    schema.insert("nullable".to_owned(), true.into());
+    schema
+}
+
 fn interval_schema(_: &mut SchemaGenerator) -> Schema {
-    INTERVAL.schema()
+    INTERVAL.optional_schema()
 }
 
 fn retry_interval_schema(_: &mut SchemaGenerator) -> Schema {
-    RETRY_INTERVAL.schema()
+    RETRY_INTERVAL.optional_schema()
 }
 
 fn misses_schema(_: &mut SchemaGenerator) -> Schema {
     let (least, most) = (MISSES.start(), MISSES.end());
-    json_schema!({
+    nullable(json_schema!({
         "type": "integer",
         "format": "int32",
         "x-kubernetes-validations": [{
@@ -174,7 +228,13 @@ fn misses_schema(_: &mut SchemaGenerator) -> Schema {
             // An expression that quotes the number exceeds the API server's cost budget.
             "message": format!("misses is out of bounds: write {least} to {most}"),
         }],
-    })
+    }))
+}
+
+/// Not that of `Option`, which has the description of the enum. The API server does not accept `null` for
+/// enums.
+fn mode_schema(generator: &mut SchemaGenerator) -> Schema {
+    DetectionMode::json_schema(generator)
 }
 
 /// Why detection settings cannot be followed. Each message says what to write.
@@ -219,6 +279,19 @@ pub enum DetectionError {
     Misses,
 }
 
+impl DetectionError {
+    /// The names of the fields that it is about.
+    pub(super) fn fields(&self) -> &[&'static str] {
+        match self {
+            Self::NotADuration { field, .. } | Self::OutOfBounds { field, .. } => {
+                std::slice::from_ref(field)
+            }
+            Self::RetryTooLong { .. } => &[RETRY_INTERVAL.field, INTERVAL.field],
+            Self::Misses => &["misses"],
+        }
+    }
+}
+
 /// How the silence of an owner is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Detection {
@@ -233,7 +306,7 @@ pub struct Detection {
 }
 
 impl Default for Detection {
-    /// What [`DetectionSpec::default`] means.
+    /// The meaning of a [`DetectionSpec`] without any field.
     fn default() -> Self {
         Self {
             interval: Duration::from_millis(100),
@@ -249,15 +322,18 @@ impl TryFrom<&DetectionSpec> for Detection {
 
     /// Also refuses what the rules of the schema refuse: a policy may have been stored under others.
     fn try_from(spec: &DetectionSpec) -> Result<Self, DetectionError> {
-        let interval = INTERVAL.read(&spec.interval)?;
-        let retry_interval = RETRY_INTERVAL.read(&spec.retry_interval)?;
+        let interval_text = INTERVAL.or_default(spec.interval.as_ref());
+        let retry_text = RETRY_INTERVAL.or_default(spec.retry_interval.as_ref());
+        let interval = INTERVAL.read(&interval_text)?;
+        let retry_interval = RETRY_INTERVAL.read(&retry_text)?;
         if retry_interval > interval {
-            let (retry, interval) = (spec.retry_interval.0.clone(), spec.interval.0.clone());
+            let (retry, interval) = (retry_text.0, interval_text.0);
             return Err(DetectionError::RetryTooLong { retry, interval });
         }
-        let misses = u32::try_from(spec.misses).ok().filter(|_| MISSES.contains(&spec.misses));
+        let misses = spec.misses.unwrap_or(DEFAULT_MISSES);
+        let misses = u32::try_from(misses).ok().filter(|_| MISSES.contains(&misses));
         let misses = misses.ok_or(DetectionError::Misses)?;
-        let wire = match spec.mode {
+        let wire = match spec.mode.unwrap_or_default() {
             DetectionMode::Wire => true,
             DetectionMode::LeaseOnly => false,
         };
@@ -275,20 +351,28 @@ impl Detection {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::policy::{AnnouncementPolicy, AnnouncementPolicySpec};
+    use crate::policy::AnnouncementPolicy;
 
     fn spec(detection: &serde_json::Value) -> DetectionSpec {
         serde_json::from_value(detection.clone()).unwrap()
     }
 
+    /// The messages of the rules, the same for the field of `layer2` and for the deprecated one.
     fn refusals(detection: &serde_json::Value) -> Vec<String> {
-        let spec = AnnouncementPolicySpec {
-            detection: spec(detection),
-            ..AnnouncementPolicySpec::default()
+        let refused = |spec: serde_json::Value, path: &str| -> Vec<String> {
+            let spec = serde_json::from_value(spec).unwrap();
+            let refused = AnnouncementPolicy::new("p", spec).validate_cel().err();
+            let refused: Vec<_> = refused.into_iter().flatten().collect();
+            assert!(refused.iter().all(|it| it.field_path.starts_with(path)), "{refused:?}");
+            refused.into_iter().map(|error| error.message).collect()
         };
-        let refused = AnnouncementPolicy::new("p", spec).validate_cel().err();
-        refused.into_iter().flatten().map(|error| error.message).collect()
+        let messages =
+            refused(json!({"layer2": {"detection": detection}}), "spec.layer2.detection");
+        assert_eq!(refused(json!({"detection": detection}), "spec.detection"), messages);
+        messages
     }
 
     #[test]

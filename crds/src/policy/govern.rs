@@ -8,7 +8,7 @@ use kube::core::{Selector, SelectorExt};
 
 use super::{
     AnnouncementMode, AnnouncementPolicy, Announcements, Detection, DetectionError, Failback,
-    Holders, HostProtection, OnApiOutage, ServiceProxy, Spread,
+    Holders, HostProtection, InvalidSettings, Layer2, OnApiOutage, ServiceProxy, Spread,
 };
 use crate::names::InterfacePattern;
 use crate::selector::{self, SelectorError};
@@ -52,20 +52,20 @@ pub enum PolicyError {
         source: DetectionError,
     },
     /// The settings of announcements cannot be followed.
-    #[error("policy `{policy}`: announcements: {source}")]
+    #[error("policy `{policy}`: {source}")]
     Announcements {
         /// The name of the policy.
         policy: String,
-        /// What is wrong with them.
-        source: DetectionError,
+        /// What is wrong with them, and where.
+        source: InvalidSettings,
     },
     /// The detection settings cannot be followed.
-    #[error("policy `{policy}`: detection: {source}")]
+    #[error("policy `{policy}`: {source}")]
     Detection {
         /// The name of the policy.
         policy: String,
-        /// What is wrong with them.
-        source: DetectionError,
+        /// What is wrong with them, and where.
+        source: InvalidSettings,
     },
 }
 
@@ -171,11 +171,12 @@ impl Policy {
             wrong(PolicyError::Failback { policy: name.clone(), source });
             Failback::default()
         });
-        let announcements = Announcements::try_from(&spec.announcements).unwrap_or_else(|source| {
+        let Layer2 { interfaces, announcements, detection, ignored: _ } = spec.layer2();
+        let announcements = announcements.unwrap_or_else(|source| {
             wrong(PolicyError::Announcements { policy: name.clone(), source });
             Announcements::default()
         });
-        let detection = Detection::try_from(&spec.detection).unwrap_or_else(|source| {
+        let detection = detection.unwrap_or_else(|source| {
             wrong(PolicyError::Detection { policy: name.clone(), source });
             Detection::default()
         });
@@ -191,7 +192,7 @@ impl Policy {
             on_api_outage: spec.on_api_outage,
             host_protection: spec.host_protection,
             service_proxy: spec.service_proxy,
-            interfaces: spec.interfaces.iter().map(|name| name.0.clone()).collect(),
+            interfaces,
             priority: spec.priority,
             unreadable: first.is_some(),
             pools: spec.ip_address_pools.clone(),

@@ -77,11 +77,11 @@ impl Failback {
     }
 }
 
-const DELAY: Bounds = Bounds { field: "failbackDelay", from: "0s", to: "86400s", example: "60s" };
+const DELAY: Bounds = Bounds { field: "failbackDelay", from: "0s", to: "86400s", default: "60s" };
 const MOVES: RangeInclusive<i32> = 1..=600;
 
 pub(super) fn default_delay() -> DurationText {
-    "60s".into()
+    DELAY.default.into()
 }
 
 pub(super) const fn default_moves() -> i32 {

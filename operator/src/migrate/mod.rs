@@ -91,7 +91,7 @@ const NO_SERVICES: &str = "no Service of type LoadBalancer was read: whether the
 /// The note on advertisements without interfaces.
 const ONE_INTERFACE: &str = "if an L2Advertisement names no interfaces, MetalLB answers on all of \
     them. In Leasehold, only the interface whose subnet contains an address carries it: for a pool \
-    outside of the nodes' subnets, set spec.interfaces in its AnnouncementPolicy";
+    outside of the nodes' subnets, set spec.layer2.interfaces in its AnnouncementPolicy";
 
 /// The reason for which no object of BGP is moved.
 const NO_BGP: &str = "Leasehold announces addresses with ARP and NDP, and does not support BGP";

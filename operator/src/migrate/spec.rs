@@ -6,7 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use leasehold::api::causes;
 use leasehold_crds::AnnouncementPolicy;
 use leasehold_crds::names::InterfacePattern;
-use leasehold_crds::policy::{AnnouncementPolicySpec, DEFAULT_PRIORITY, Policy, PolicyInterface};
+use leasehold_crds::policy::{
+    AnnouncementPolicySpec, DEFAULT_PRIORITY, Layer2Spec, Policy, PolicyInterface,
+};
 
 use super::metallb::{AdvertisementSpec, Object};
 use super::names::Names;
@@ -59,7 +61,10 @@ pub fn policies(
             at_most("serviceSelectors", selectors.clone(), &mut notes)
         }),
         node_selectors: at_most("nodeSelectors", node_selectors, &mut notes),
-        interfaces: at_most("interfaces", interfaces.unwrap_or_default(), &mut notes),
+        layer2: interfaces.filter(|interfaces| !interfaces.is_empty()).map(|interfaces| {
+            let interfaces = at_most("layer2.interfaces", interfaces, &mut notes);
+            Layer2Spec { interfaces: Some(interfaces), ..Layer2Spec::default() }
+        }),
         ..AnnouncementPolicySpec::default()
     };
     notes.extend(all.iter().flat_map(|object| remarks(object)));
@@ -231,7 +236,8 @@ mod tests {
     fn the_bound_is_that_of_the_definition() {
         let crd = serde_json::to_value(AnnouncementPolicy::crd()).unwrap();
         let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
-        for field in ["ipAddressPools", "serviceSelectors", "nodeSelectors", "interfaces"] {
+        let interfaces = "layer2/properties/interfaces";
+        for field in ["ipAddressPools", "serviceSelectors", "nodeSelectors", interfaces] {
             let bound = crd.pointer(&format!("{spec}/{field}/maxItems")).unwrap().as_u64().unwrap();
             assert_eq!(usize::try_from(bound).unwrap(), MOST, "{field}");
         }

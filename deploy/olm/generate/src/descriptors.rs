@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 const UI: &str = "urn:alm:descriptor:com.tectonic.ui:";
+const HIDDEN: &str = "urn:alm:descriptor:com.tectonic.ui:hidden";
 const CONDITIONS: &str = "urn:alm:descriptor:io.kubernetes.conditions";
 const TEXT: &str = "urn:alm:descriptor:text";
 
@@ -34,19 +35,22 @@ pub fn owned(definition: &Value) -> Result<Value> {
     }))
 }
 
-/// The descriptors of all fields below `path`, but for those of lists of objects.
+/// The descriptors of all fields below `path`, but for those of lists of objects and of deprecated fields,
+/// which forms do not show.
 fn describe(path: &str, schema: &Value, status: bool, descriptors: &mut Vec<Value>) {
     let properties = schema.get("properties").and_then(Value::as_object);
     for (name, field) in properties.into_iter().flatten() {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         let description = field.get("description").and_then(Value::as_str).unwrap_or_default();
+        let deprecated = description.starts_with("Deprecated:");
+        let shown = if deprecated { vec![HIDDEN.to_owned()] } else { shown(name, field, status) };
         descriptors.push(json!({
             "description": description.split_whitespace().collect::<Vec<_>>().join(" "),
             "displayName": words(name),
             "path": path,
-            "x-descriptors": shown(name, field, status),
+            "x-descriptors": shown,
         }));
-        if !selects(field) {
+        if !deprecated && !selects(field) {
             describe(&path, field, status, descriptors);
         }
     }

@@ -10,7 +10,7 @@ use super::*;
 fn policies(outcome: &Outcome) -> Vec<String> {
     let text = |printed: &Printed<AnnouncementPolicy>| {
         let spec = &printed.object.spec;
-        let interfaces: Vec<_> = spec.interfaces.iter().map(|name| name.0.to_string()).collect();
+        let interfaces: Vec<_> = spec.layer2().interfaces.iter().map(ToString::to_string).collect();
         format!(
             "{} {}: pools [{}], {} services, {} nodes, interfaces [{}]",
             spec.priority,
