@@ -70,20 +70,26 @@ impl PolicyRow {
         }))
     }
 
-    /// The condition for names and selectors that match nothing.
+    /// The condition for names and selectors that match nothing, and for fields that are ignored.
     fn effective(&self, services: usize, unmatched: &[String]) -> Verdict {
         let mut missing = unmatched.to_vec();
         if services == 0 {
             missing.push("the policy governs no Service with an address".to_owned());
         }
-        let (reason, message) = if missing.is_empty() {
-            ("AllMatched", "every name and selector matches at least one object".to_owned())
-        } else {
-            ("NothingMatched", missing.join("; "))
+        let ignored = self.object.spec.layer2().ignored;
+        let reason = match (missing.is_empty(), ignored.is_empty()) {
+            (true, true) => "AllMatched",
+            (true, false) => "FieldsIgnored",
+            (false, _) => "NothingMatched",
+        };
+        let faults = [missing, ignored].concat();
+        let message = match faults.as_slice() {
+            [] => "every name and selector matches at least one object".to_owned(),
+            faults => faults.join("; "),
         };
         Verdict {
             type_: EFFECTIVE,
-            status: missing.is_empty(),
+            status: faults.is_empty(),
             reason,
             message,
             generation: self.object.metadata.generation,
@@ -105,6 +111,65 @@ impl PolicyRow {
                 ),
             },
             generation: self.object.metadata.generation,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::ObjectMeta;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Status, reason and message of the condition `Effective`.
+    fn effective(spec: Value, services: usize, unmatched: &[&str]) -> [String; 3] {
+        let mut object = AnnouncementPolicy::new("p", serde_json::from_value(spec).unwrap());
+        object.metadata = ObjectMeta { generation: Some(7), ..object.metadata };
+        let row = PolicyRow::read(&object).unwrap();
+        let unmatched: Vec<String> = unmatched.iter().map(|&it| it.to_owned()).collect();
+        let patch = row.write("p", services, &unmatched, Timestamp::UNIX_EPOCH).unwrap();
+        let condition = &patch["status"]["conditions"][1];
+        assert_eq!(
+            (&condition["type"], &condition["observedGeneration"]),
+            (&EFFECTIVE.into(), &7.into())
+        );
+        ["status", "reason", "message"].map(|field| condition[field].as_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn a_deprecated_field_that_layer2_overrides_is_named_unless_it_is_the_former_default() {
+        let matched = "every name and selector matches at least one object";
+        let detection = |misses: i32| json!({"interval": "100ms", "retryInterval": "20ms", "misses": misses, "mode": "Wire"});
+        let layer2 =
+            json!({"interfaces": ["eth0"], "detection": {"interval": "50ms", "misses": 4}});
+        let ignored = "spec.detection.misses '5' is ignored because spec.layer2.detection.misses is '4': \
+                       remove spec.detection.misses";
+        for (spec, unmatched, expected) in [
+            (json!({"detection": detection(5)}), &[][..], ["True", "AllMatched", matched]),
+            (json!({"layer2": layer2}), &[], ["True", "AllMatched", matched]),
+            (
+                json!({"layer2": layer2, "detection": detection(3)}),
+                &[],
+                ["True", "AllMatched", matched],
+            ),
+            (
+                json!({"layer2": layer2, "detection": detection(4), "interfaces": ["eth0"]}),
+                &[],
+                ["True", "AllMatched", matched],
+            ),
+            (
+                json!({"layer2": layer2, "detection": detection(5)}),
+                &[],
+                ["False", "FieldsIgnored", ignored],
+            ),
+            (
+                json!({"layer2": layer2, "detection": detection(5)}),
+                &["IPAddressPool a does not exist"],
+                ["False", "NothingMatched", &format!("IPAddressPool a does not exist; {ignored}")],
+            ),
+        ] {
+            assert_eq!(effective(spec.clone(), 1, unmatched), expected, "{spec}");
         }
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn policies(policies: &[AnnouncementPolicy], view: &View<'_>) -> Vec<
         }
         if let Some(message) = said(conditions(), EFFECTIVE, "False") {
             let text = format!("policy {name}: {message}");
-            let fix = "correct or remove the parts that match nothing";
+            let fix = "correct or remove what the message names";
             findings.push(Finding::warn(POLICIES, text, fix));
         }
     }
