@@ -182,7 +182,7 @@ async fn policy(lab: &Lab, spec: &Value) -> Result<Value, String> {
         .map_err(|error| error.to_string())
 }
 
-pub async fn detection_settings_are_refused_with_what_to_write_and_have_defaults() -> Result<()> {
+pub async fn settings_of_layer_2_are_refused_with_what_to_write_in_both_shapes() -> Result<()> {
     let lab = Lab::shared().await?;
     let shape = "is not a duration: write whole milliseconds or seconds, such as";
     for (detection, says) in [
@@ -212,15 +212,49 @@ pub async fn detection_settings_are_refused_with_what_to_write_and_have_defaults
         (json!({"misses": 11}), "misses is out of bounds: write 2 to 10".to_owned()),
         (
             json!({"mode": "Ping"}),
-            "spec.detection.mode: Unsupported value: \"Ping\": supported values: \"Wire\", \
-             \"LeaseOnly\""
+            "detection.mode: Unsupported value: \"Ping\": supported values: \"Wire\", \"LeaseOnly\""
                 .to_owned(),
         ),
     ] {
-        let Err(refused) = policy(&lab, &json!({"detection": detection})).await else {
-            bail!("{detection} was accepted");
-        };
-        ensure!(refused.contains(&says), "{detection}: {refused}");
+        for (spec, path) in [
+            (json!({"layer2": {"detection": detection}}), "spec.layer2.detection"),
+            (json!({"detection": detection}), "spec.detection"),
+        ] {
+            let Err(refused) = policy(&lab, &spec).await else { bail!("{spec} was accepted") };
+            ensure!(refused.contains(&says) && refused.contains(path), "{spec}: {refused}");
+        }
+    }
+    for (spec, says) in [
+        (
+            json!({"layer2": {"interfaces": ["a/b"]}}),
+            "spec.layer2.interfaces[0]: Invalid value: \"a/b\": 'a/b' is not a valid interface name",
+        ),
+        (
+            json!({"layer2": {"interfaces": ["a"], "carrier": "a"}}),
+            ".spec.layer2.carrier: field not declared in schema",
+        ),
+        (
+            json!({"layer2": {"detection": {"missed": 3}}}),
+            ".spec.layer2.detection.missed: field not declared in schema",
+        ),
+        (
+            json!({"layer2": {"announcements": {"burst": 21}}}),
+            "spec.layer2.announcements.burst in body should be less than or equal to 20",
+        ),
+        (
+            json!({"layer2": {"announcements": {"refreshInterval": "soon"}}}),
+            "spec.layer2.announcements.refreshInterval: Invalid value: \"soon\": refreshInterval 'soon' \
+             is not a duration",
+        ),
+        // One in each shape.
+        (
+            json!({"layer2": {"detection": {"interval": "200ms"}}, "detection": {"retryInterval": "1s"}}),
+            "spec.layer2.detection: Invalid value: retryInterval '1s' is longer than interval '200ms': \
+             write at most 200ms",
+        ),
+    ] {
+        let Err(refused) = policy(&lab, &spec).await else { bail!("{spec} was accepted") };
+        ensure!(refused.contains(says), "{spec}: {refused}");
     }
     for (spec, says) in [
         (
@@ -241,33 +275,38 @@ pub async fn detection_settings_are_refused_with_what_to_write_and_have_defaults
         ensure!(refused.contains(says), "{spec}: {refused}");
     }
 
-    let full = |interval: &str, retry: &str, misses: i32, mode: &str| {
-        let (interval, misses) = (json!(interval), json!(misses));
-        json!({"interval": interval, "retryInterval": retry, "misses": misses, "mode": mode})
-    };
-    for (spec, detection, outage) in [
-        (json!({}), full("100ms", "20ms", 3, "Wire"), "Hold"),
-        (
-            json!({"detection": {"mode": "LeaseOnly"}, "onApiOutage": "Drop"}),
-            full("100ms", "20ms", 3, "LeaseOnly"),
-            "Drop",
-        ),
-        (
-            json!({"detection": {"interval": "10s", "retryInterval": "1s", "misses": 10}}),
-            full("10s", "1s", 10, "Wire"),
-            "Hold",
-        ),
-        (
-            json!({"detection": {"interval": "20ms", "retryInterval": "5ms", "misses": 2}}),
-            full("20ms", "5ms", 2, "Wire"),
-            "Hold",
-        ),
+    // The API server writes no defaults of Layer 2: they would take precedence over deprecated fields.
+    for layer2 in [
+        json!({}),
+        json!({"detection": {"mode": "LeaseOnly"}}),
+        json!({"detection": {"interval": "10s", "retryInterval": "1s", "misses": 10}}),
+        json!({"detection": {"interval": "20ms", "retryInterval": "5ms", "misses": 2}}),
+        json!({"interfaces": ["eth*", "bond0"], "announcements": {"burst": 20}}),
+        json!({"interfaces": []}),
+        // An empty key in YAML.
+        json!({"interfaces": null, "detection": null, "announcements": null}),
+        json!({"detection": {"interval": null, "retryInterval": null, "misses": null}}),
+        json!({"announcements": {"burst": null, "refreshInterval": null}}),
     ] {
+        let spec = json!({"layer2": layer2});
         let stored = policy(&lab, &spec).await.map_err(anyhow::Error::msg)?;
-        ensure!(stored.get("detection") == Some(&detection), "{spec}: {stored}");
-        ensure!(stored.get("onApiOutage") == Some(&outage.into()), "{spec}: {stored}");
-        ensure!(stored.get("mode") == Some(&"Layer2".into()), "{spec}: {stored}");
-        ensure!(stored.get("hostProtection") == Some(&"Enabled".into()), "{spec}: {stored}");
+        ensure!(stored.get("layer2") == Some(&layer2), "{spec}: {stored}");
+        for (field, value) in
+            [("mode", "Layer2"), ("onApiOutage", "Hold"), ("hostProtection", "Enabled")]
+        {
+            ensure!(stored.get(field) == Some(&value.into()), "{spec}: {stored}");
+        }
+        for field in ["interfaces", "announcements", "detection"] {
+            ensure!(stored.get(field).is_none(), "{spec}: {stored}");
+            let Some(settings) = layer2.get(field) else { continue };
+            let spec = json!({field: settings, "onApiOutage": "Drop"});
+            let stored = policy(&lab, &spec).await.map_err(anyhow::Error::msg)?;
+            ensure!(stored.get(field) == Some(settings), "{spec}: {stored}");
+            ensure!(stored.get("layer2").is_none(), "{spec}: {stored}");
+            ensure!(stored.get("onApiOutage") == Some(&"Drop".into()), "{spec}: {stored}");
+        }
     }
+    let nothing = policy(&lab, &json!({"layer2": null})).await.map_err(anyhow::Error::msg)?;
+    ensure!(nothing.get("layer2").is_none_or(Value::is_null), "{nothing}");
     Ok(())
 }

@@ -49,8 +49,8 @@ pub async fn an_address_on_links_without_one_is_announced_and_taken_when_its_own
             "apiVersion": "leasehold.dev/v1alpha1",
             "kind": "AnnouncementPolicy",
             "metadata": { "name": name },
-            "spec": { "priority": 1, "ipAddressPools": [name], "interfaces": ["ext0"],
-                "nodeSelectors": selector },
+            "spec": { "priority": 1, "ipAddressPools": [name], "nodeSelectors": selector,
+                "layer2": { "interfaces": ["ext0"] } },
         }),
     ] {
         scene.lab().apply(object).await?;

@@ -73,6 +73,7 @@ pub async fn a_dead_nodes_addresses_are_taken_and_it_gets_none_back() -> Result<
 
 pub async fn without_the_wire_a_dead_nodes_addresses_are_taken_when_its_lease_runs_out()
 -> Result<()> {
+    // In the deprecated field: policies of before `layer2` keep their effect.
     let policy = json!({ "detection": { "mode": "LeaseOnly" } });
     let plan = Lab::shared().await?.cluster("leaseonly").policy_fields(policy);
     let scene = Scene::of(plan).await?;

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::pair::{Pair, shorter_than};
 use crate::scene::{
-    Scene, UDP, annotation, announced, cordon, holder_and_transitions, say, silence,
+    Scene, UDP, annotation, announced, cordon, holder_and_transitions, interfaces, say, silence,
 };
 
 const AFTERWARDS: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ pub async fn an_interface_that_comes_later_carries_where_the_policy_names_it() -
     let cluster = &scene.cluster;
     let pair = Pair::open(&scene, 1).await?;
     let (first, _) = pair.settled("at first", |_| true).await?;
-    cluster.policy_with(json!({ "interfaces": ["lan1"] })).await?;
+    cluster.policy_with(interfaces(&["lan1"])).await?;
     scene
         .until("no node has such an interface, and nobody the addresses", async || {
             Ok(cluster.holders(pair.v4)?.is_empty() && cluster.holders(pair.v6)?.is_empty())
@@ -92,9 +92,9 @@ pub async fn an_interface_that_comes_later_carries_where_the_policy_names_it() -
 
     // The policy names another one of the same node: it goes over there, and nobody notices.
     let probes = pair.watch().await?;
-    cluster.policy_with(json!({ "interfaces": ["eth0"] })).await?;
+    cluster.policy_with(interfaces(&["eth0"])).await?;
     goes_over(&pair, first, "eth0").await?;
-    cluster.policy_with(json!({ "interfaces": ["lan1"] })).await?;
+    cluster.policy_with(interfaces(&["lan1"])).await?;
     goes_over(&pair, first, "lan1").await?;
     sleep(AFTERWARDS).await;
     for report in pair.stop("to another interface of the node and back", probes).await? {
@@ -346,7 +346,7 @@ pub async fn with_strict_reverse_path_filtering_the_link_that_answers_carries() 
     ensure!(holder_and_transitions(&scene.claim().await?) == before, "it has another owner");
 
     // On the other two nodes eth1 answers, on this one it does not.
-    cluster.policy_with(json!({ "interfaces": ["eth1"] })).await?;
+    cluster.policy_with(interfaces(&["eth1"])).await?;
     scene.moved_from(owner).await?;
     for node in cluster.nodes() {
         lead(cluster, node, "eth0")?;

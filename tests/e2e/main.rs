@@ -20,6 +20,7 @@ mod host_protection;
 mod install;
 mod interfaces;
 mod kind_demo;
+mod layer2;
 mod leases;
 mod links;
 mod migration;
@@ -122,6 +123,7 @@ fn elections() -> Vec<Trial> {
         faults::the_api_server_freezes_dies_and_comes_back_with_its_data,
         interfaces::an_address_is_not_announced_to_containers_but_where_the_default_route_leads,
         interfaces::where_the_policy_says_none_nobody_announces_and_the_service_says_why,
+        layer2::a_policy_of_before_layer2_keeps_its_effect_and_moves_nothing_when_it_is_rewritten,
         leases::a_claim_that_is_deleted_or_edited_is_mended_and_nothing_moves,
         leases::a_session_that_is_deleted_or_edited_is_mended_and_nothing_moves,
         leases::a_session_that_is_ended_by_hand_moves_its_claims_once_and_nobody_notices,
@@ -178,7 +180,7 @@ fn operation() -> Vec<Trial> {
         bad_input::a_speaker_under_the_name_of_no_node_waits_and_says_so,
         bad_input::a_speaker_without_an_api_server_waits_says_so_and_works_when_it_comes,
         bad_input::a_second_speaker_on_a_host_waits_and_takes_over_when_the_first_ends,
-        bad_input::detection_settings_are_refused_with_what_to_write_and_have_defaults,
+        bad_input::settings_of_layer_2_are_refused_with_what_to_write_in_both_shapes,
         chart::the_chart_makes_what_kustomize_builds,
         chart::what_make_alerts_writes_is_up_to_date,
         chart::release::a_release_is_installed_upgraded_and_uninstalled_and_pools_stay,

@@ -12,7 +12,9 @@ use leasehold_lab::{Node, SYSTEM_NAMESPACE};
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::scene::{PATIENCE, Scene, UDP, annotation, holder_and_transitions, say, silence};
+use crate::scene::{
+    PATIENCE, Scene, UDP, annotation, holder_and_transitions, interfaces, say, silence,
+};
 
 const AFTERWARDS: Duration = Duration::from_secs(1);
 
@@ -109,13 +111,12 @@ fn custom(scene: &Scene, kind: &str) -> Api<DynamicObject> {
     Api::all_with(scene.lab().admin(), &resource)
 }
 
-/// What a condition of the cluster's policy says.
-async fn condition(scene: &Scene, type_: &str) -> Result<Option<(String, String)>> {
-    let policy = custom(scene, "AnnouncementPolicy").get(scene.cluster.name()).await?;
+/// A condition of a policy.
+pub async fn condition(scene: &Scene, policy: &str, type_: &str) -> Result<Option<Condition>> {
+    let policy = custom(scene, "AnnouncementPolicy").get(policy).await?;
     let conditions = policy.data.pointer("/status/conditions").cloned().unwrap_or_default();
     let conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap_or_default();
-    let condition = conditions.into_iter().find(|condition| condition.type_ == type_);
-    Ok(condition.map(|condition| (condition.status, condition.message)))
+    Ok(conditions.into_iter().find(|condition| condition.type_ == type_))
 }
 
 pub async fn a_policy_follows_the_labels_of_pools_and_says_what_of_it_matches_nothing() -> Result<()>
@@ -130,8 +131,8 @@ pub async fn a_policy_follows_the_labels_of_pools_and_says_what_of_it_matches_no
         Ok(())
     };
     let effective = async |status: &str, part: &str| {
-        let found = condition(&scene, "Effective").await?;
-        Ok(found.is_some_and(|(is, says)| is == status && says.contains(part)))
+        let found = condition(&scene, scene.cluster.name(), "Effective").await?;
+        Ok(found.is_some_and(|it| it.status == status && it.message.contains(part)))
     };
     scene.until("all of the policy matches", async || effective("True", "").await).await?;
 
@@ -182,26 +183,26 @@ pub async fn an_address_goes_to_another_interface_of_its_owner_as_the_policy_say
         Ok(says.as_deref() == Some(interface) && there == [interface])
     };
     let probe = scene.watch().await?;
-    scene.cluster.policy_with(json!({ "interfaces": ["bond?", "eth*"] })).await?;
+    scene.cluster.policy_with(interfaces(&["bond?", "eth*"])).await?;
     sleep(AFTERWARDS).await;
     scene.nothing_was_felt("a pattern that matches the interface", probe).await?;
     scene.until("it is on eth0", async || on("eth0").await).await?;
 
-    scene.cluster.policy_with(json!({ "interfaces": ["mgmt?"] })).await?;
+    scene.cluster.policy_with(interfaces(&["mgmt?"])).await?;
     scene.until("it is on mgmt0", async || on("mgmt0").await).await?;
-    scene.cluster.policy_with(json!({ "interfaces": ["eth0"] })).await?;
+    scene.cluster.policy_with(interfaces(&["eth0"])).await?;
     scene.until("it is on eth0 again", async || on("eth0").await).await?;
     scene.until("it answers", async || scene.service.answers(&scene.cluster, scene.vip)).await?;
     scene.not_moved(&claim).await?;
 
-    scene.cluster.policy_with(json!({ "interfaces": ["bond*"] })).await?;
+    scene.cluster.policy_with(interfaces(&["bond*"])).await?;
     scene.until("nobody has it", async || Ok(scene.holders()?.is_empty())).await?;
     scene.cluster.policy_with(json!({})).await?;
     scene.until("it answers", async || scene.service.answers(&scene.cluster, scene.vip)).await
 }
 
 /// The links of a node that have an address.
-fn link_of(node: &Node, ip: IpAddr) -> Result<Vec<String>> {
+pub fn link_of(node: &Node, ip: IpAddr) -> Result<Vec<String>> {
     let output = node.namespace().command("ip").args(["-brief", "address", "show"]).output()?;
     let text = String::from_utf8(output.stdout)?;
     let has = |line: &&str| line.split_whitespace().any(|word| word == format!("{ip}/32"));
@@ -227,7 +228,8 @@ pub async fn an_address_is_announced_as_often_as_the_policy_says() -> Result<()>
     forget()?;
     sleep(Duration::from_secs(3)).await;
     ensure!(!right()?, "announced although a minute is not over");
-    let fields = json!({ "announcements": { "burst": 1, "refreshInterval": "1s" } });
+    let often = json!({ "burst": 1, "refreshInterval": "1s" });
+    let fields = json!({ "layer2": { "announcements": often } });
     scene.cluster.policy_with(fields).await?;
     scene.cluster.eventually("it is announced each second", PATIENCE, async || right()).await?;
     for _ in 0..3 {

@@ -87,7 +87,7 @@ pub async fn an_upgrade_of_the_owners_speaker_moves_nothing_and_breaks_no_connec
 /// Nobody drained its node, and no pod says that another process follows: the host shuts down.
 pub async fn a_reboot_without_a_drain_costs_no_more_than_a_power_cut_also_by_lease_alone()
 -> Result<()> {
-    let policy = json!({ "detection": { "mode": "LeaseOnly" } });
+    let policy = json!({ "layer2": { "detection": { "mode": "LeaseOnly" } } });
     let plan = Lab::shared().await?.cluster("reboot").policy_fields(policy);
     let scene = Scene::of(plan).await?;
     let old = scene.owner().await?;

@@ -258,6 +258,11 @@ pub fn say(what: &str, report: &Report) -> Result<()> {
     Ok(())
 }
 
+/// The fields of a policy that name the interfaces that carry addresses.
+pub fn interfaces(names: &[&str]) -> Value {
+    json!({ "layer2": { "interfaces": names } })
+}
+
 /// Cordons a node, or makes it schedulable again.
 pub async fn cordon(node: &Node, on: bool) -> Result<()> {
     node.patch(json!({ "spec": { "unschedulable": on } })).await

@@ -72,7 +72,9 @@ impl Profile {
         let fields = match self {
             Self::Default => json!({}),
             Self::Fast => json!({
-                "detection": { "interval": "50ms", "retryInterval": "10ms", "misses": 4 },
+                "layer2": {
+                    "detection": { "interval": "50ms", "retryInterval": "10ms", "misses": 4 },
+                },
             }),
         };
         cluster.policy_with(fields).await
