@@ -53,7 +53,7 @@ BENCH = LEASEHOLD_SPEAKER=$(IMAGES)/speaker/leasehold-speaker \
 .PHONY: bench-simulator
 bench-simulator:
 	@$(CARGO) build --quiet --profile bench --package leasehold-sim --bins
-	@$(CARGO) bench --quiet --package leasehold-sim --bench micro --no-run
+	@$(CARGO) bench --quiet --package leasehold-micro --bench micro --no-run
 SIMULATOR = $(dir $(TARGET))release/leasehold-sim
 
 .PHONY: bench
@@ -98,13 +98,13 @@ bench-scale: bench-simulator ## Simulate large clusters, in memory: NODES=50,500
 .PHONY: bench-micro
 bench-micro: ## Benchmark the deciding code: the core, placement, allocation, frames
 	@rm -rf $(dir $(TARGET))criterion
-	@$(CARGO) bench --quiet --package leasehold-sim --bench micro
+	@$(CARGO) bench --quiet --package leasehold-micro --bench micro
 
 .PHONY: instructions
 instructions: ## Count the instructions of the deciding code, each with a limit
 	@tests/prerequisites instructions
 	@GUNGRAUN_RUNNER=$$(tests/cargo-tool gungraun-runner 0.20.0)/gungraun-runner \
-		$(CARGO) bench --quiet --package leasehold-sim --bench instructions
+		$(CARGO) bench --quiet --package leasehold-micro --bench instructions
 
 .PHONY: soak
 soak: bench-build ## Count false alarms without failures: MINUTES=10 KIND=isolation,arp-filter,starved,slow-api,fast-hour,readers,half-open,arp-storm

@@ -18,6 +18,7 @@ mod detection;
 mod govern;
 mod layer2;
 mod placement;
+mod settings;
 
 pub use announcing::{Announcements, AnnouncementsSpec};
 pub use detection::{Detection, DetectionError, DetectionMode, DetectionSpec, DurationText};

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::detection::{Bounds, DetectionError, DurationText, nullable};
-use super::layer2::{Field, Settings};
+use super::settings::{Field, Settings};
 
 /// How often a policy has an address announced (gratuitous ARP, unsolicited Neighbor Advertisement).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use super::layer2::{Field, Settings};
+use super::settings::{Field, Settings};
 
 /// How the failure of an owner is detected.
 ///
