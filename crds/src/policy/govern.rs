@@ -171,7 +171,7 @@ impl Policy {
             wrong(PolicyError::Failback { policy: name.clone(), source });
             Failback::default()
         });
-        let Layer2 { interfaces, announcements, detection, ignored: _ } = spec.layer2();
+        let Layer2 { interfaces, announcements, detection } = spec.layer2();
         let announcements = announcements.unwrap_or_else(|source| {
             wrong(PolicyError::Announcements { policy: name.clone(), source });
             Announcements::default()

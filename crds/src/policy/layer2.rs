@@ -74,9 +74,6 @@ pub struct Layer2 {
     pub announcements: Result<Announcements, InvalidSettings>,
     /// The detection of failures.
     pub detection: Result<Detection, InvalidSettings>,
-    /// The deprecated fields that `layer2` overrides with another value; each entry says what to do.
-    /// Former defaults are left out, because the API server wrote them.
-    pub ignored: Vec<String>,
 }
 
 /// Settings that cannot be followed.
@@ -95,18 +92,24 @@ impl AnnouncementPolicySpec {
     pub fn layer2(&self) -> Layer2 {
         let Layer2Spec { interfaces, announcements, detection } =
             self.layer2.clone().unwrap_or_default();
-        let announcements = Shapes::new(announcements, &self.announcements);
-        let detection = Shapes::new(detection, &self.detection);
-        let named = [interfaces.as_deref(), self.interfaces.0.as_deref()].map(Field::interfaces);
-        let [own, old] = &named;
-        let ignored = own.ignored("", old).into_iter();
-        let in_effect = interfaces.or_else(|| self.interfaces.0.clone()).unwrap_or_default();
+        let interfaces = interfaces.or_else(|| self.interfaces.0.clone()).unwrap_or_default();
         Layer2 {
-            interfaces: in_effect.into_iter().map(|interface| interface.0).collect(),
-            ignored: ignored.chain(announcements.ignored()).chain(detection.ignored()).collect(),
-            announcements: announcements.read(),
-            detection: detection.read(),
+            interfaces: interfaces.into_iter().map(|interface| interface.0).collect(),
+            announcements: Shapes::new(announcements, &self.announcements).read(),
+            detection: Shapes::new(detection, &self.detection).read(),
         }
+    }
+
+    /// The deprecated fields that `layer2` overrides with another value; each entry says what to do.
+    /// Former defaults are left out, because the API server wrote them.
+    pub fn ignored_fields(&self) -> Vec<String> {
+        let Layer2Spec { interfaces, announcements, detection } =
+            self.layer2.clone().unwrap_or_default();
+        let [own, old] =
+            [interfaces.as_deref(), self.interfaces.0.as_deref()].map(Field::interfaces);
+        let announcements = Shapes::new(announcements, &self.announcements).ignored();
+        let detection = Shapes::new(detection, &self.detection).ignored();
+        own.ignored("", &old).into_iter().chain(announcements).chain(detection).collect()
     }
 }
 
@@ -228,7 +231,7 @@ mod tests {
 
     /// The settings in effect, as text: those of a policy that says nothing are left out.
     fn in_effect(policy: &Value) -> Vec<String> {
-        let Layer2 { interfaces, announcements, detection, ignored: _ } = spec(policy).layer2();
+        let Layer2 { interfaces, announcements, detection } = spec(policy).layer2();
         let (announcements, detection) = (announcements.unwrap(), detection.unwrap());
         let (often, found) = (Announcements::default(), Detection::default());
         let ms = |duration: Duration| format!("{}ms", duration.as_millis());
@@ -364,7 +367,7 @@ mod tests {
             let mut both = flat;
             both["layer2"] = layer2;
             assert_eq!(in_effect(&both), expected, "{both}");
-            assert_eq!(spec(&both).layer2().ignored, ignored, "{both}");
+            assert_eq!(spec(&both).ignored_fields(), ignored, "{both}");
             let policy = AnnouncementPolicy::new("p", spec(&both));
             assert!(policy.validate_cel().is_ok() && Policy::parse(&policy).is_ok(), "{both}");
         }

@@ -76,7 +76,7 @@ impl PolicyRow {
         if services == 0 {
             missing.push("the policy governs no Service with an address".to_owned());
         }
-        let ignored = self.object.spec.layer2().ignored;
+        let ignored = self.object.spec.ignored_fields();
         let reason = match (missing.is_empty(), ignored.is_empty()) {
             (true, true) => "AllMatched",
             (true, false) => "FieldsIgnored",
