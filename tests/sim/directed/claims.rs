@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Run, millis, runs, secs};
-use crate::world::controls::{claim, on_claim, vip};
+use crate::world::controls::{claim, on_claim, session, vip};
 use crate::world::{Trouble, World};
 use leasehold_core::election::{Fact, Target, Write};
 
@@ -111,6 +111,18 @@ fn a_deleted_claim_is_created_again_by_its_holder_and_nothing_moves() {
     }
     world.run(secs(10));
     assert_eq!(owners, (1..=6).map(|number| world.owner(number)).collect::<Vec<_>>());
+    world.assert_served();
+}
+
+fn a_deleted_session_is_created_again_while_the_api_server_is_slow_and_nothing_moves() {
+    let mut world = World::settled(&ALL, 6);
+    world.hold_still();
+    // Longer than the steps by which others would act.
+    world.server.latency = (millis(400), millis(500));
+    for node in ALL {
+        world.delete(&Target::Session(session(node)));
+        world.run(secs(6));
+    }
     world.assert_served();
 }
 
@@ -303,6 +315,7 @@ pub(super) const RUNS: &[Run] = runs![
     an_address_for_which_the_api_server_has_no_time_is_served_without_it,
     claims_are_refreshed_in_turn,
     a_deleted_claim_is_created_again_by_its_holder_and_nothing_moves,
+    a_deleted_session_is_created_again_while_the_api_server_is_slow_and_nothing_moves,
     a_claim_edited_without_making_another_owner_valid_is_repaired_by_its_holder,
     a_take_that_is_not_answered_leads_to_one_owner,
     a_late_take_of_a_deleted_claim_changes_nothing,

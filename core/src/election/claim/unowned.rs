@@ -57,7 +57,8 @@ impl<'a> Unfit<'a> {
     }
 }
 
-/// The time after its last renewal for which an owner is expected to restore what was edited.
+/// The time after its last renewal, or after its session was deleted, for which an owner is expected to restore what
+/// was edited.
 pub(in crate::election) const LIVES: Duration = Duration::from_secs(3);
 
 /// The time that it may take for that: on a busy API server its writes lose against those of further edits, and of
@@ -425,14 +426,18 @@ impl Claims {
         unowned.since + unowned.step.saturating_mul(steps.saturating_add(1)) + left
     }
 
-    /// For how long what was edited is left to its owner to restore, which serves it meanwhile
-    /// while its session lives and this node hears it.
+    /// For how long what was edited or deleted is left to its owner to restore, which serves it meanwhile, while this
+    /// node hears it.
     pub(in crate::election) fn left_to_its_owner(cx: &Context, unowned: &Unowned) -> Duration {
         let Some(owner) = &unowned.edited else { return Duration::ZERO };
         let least = unowned.step.saturating_mul(2);
-        let session = cx.live_session(owner).filter(|_| !cx.is_silent(owner));
+        if cx.is_silent(owner) {
+            return least;
+        }
+        let session = cx.live_session(owner);
         let renewed = session.and_then(|session| cx.sessions().entry(&session.name));
-        let lives = renewed.map_or(unowned.since, |renewed| renewed.changed + LIVES);
-        lives.saturating_since(unowned.since).clamp(least, RESTORED.max(least))
+        // A session that was deleted lived until that was seen.
+        let lived = renewed.map_or(unowned.since, |renewed| renewed.changed);
+        (lived + LIVES).saturating_since(unowned.since).clamp(least, RESTORED.max(least))
     }
 }
