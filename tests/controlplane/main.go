@@ -1,13 +1,17 @@
-// The control plane of the lab as one multi-call binary: etcd, kube-apiserver,
-// kube-controller-manager, kube-proxy and kubectl, linked once. The program is
+// Kubernetes as one multi-call binary: etcd, kube-apiserver, kube-controller-manager,
+// kube-scheduler, kubelet, kube-proxy and kubectl, linked once. The program is
 // chosen by the name under which the binary is called (a symbolic link), or by
 // the first argument.
 package main
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	etcd "go.etcd.io/etcd/server/v3/etcdmain"
@@ -20,12 +24,16 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 var programs = map[string]func(){
 	"etcd":                    func() { etcd.Main(os.Args) },
 	"kube-apiserver":          func() { run(apiserver.NewAPIServerCommand()) },
 	"kube-controller-manager": func() { run(controllermanager.NewControllerManagerCommand()) },
+	"kube-scheduler":          func() { run(scheduler.NewSchedulerCommand()) },
+	"kubelet":                 func() { run(kubelet.NewKubeletCommand(context.Background())) },
 	"kube-proxy":              func() { run(proxy.NewProxyCommand()) },
 	"kubectl": func() {
 		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
@@ -45,7 +53,8 @@ func main() {
 		os.Args = os.Args[1:]
 	}
 	if !ok {
-		fmt.Fprintln(os.Stderr, "call this binary as etcd, kube-apiserver, kube-controller-manager, kube-proxy or kubectl")
+		names := slices.Sorted(maps.Keys(programs))
+		fmt.Fprintln(os.Stderr, "call this binary as one of: "+strings.Join(names, ", "))
 		os.Exit(2)
 	}
 	program()
