@@ -25,6 +25,31 @@ lab: build control-plane ## Start the same cluster and leave it running
 lab-down: ## Stop the cluster of `make lab`
 	@$(TARGET)/leasehold-lab down
 
+# What machines run: the images, and programs of other projects.
+.PHONY: cluster-build
+cluster-build: build
+	@tests/prerequisites cluster
+	@tests/images/build >/dev/null
+	@deploy/image/layout >$(TARGET)/../image-layout
+CLUSTER = LEASEHOLD_IMAGES=$$(cat $(TARGET)/../image-layout)
+NAME ?= leasehold
+
+.PHONY: cluster
+cluster: cluster-build ## Start a cluster of real kubelets with Leasehold and leave it running: NAME=leasehold
+	@$(CLUSTER) $(TARGET)/leasehold-lab cluster --name $(NAME) up
+
+.PHONY: cluster-down
+cluster-down: ## Stop the cluster of `make cluster`: NAME=leasehold
+	@$(TARGET)/leasehold-lab cluster --name $(NAME) down
+
+.PHONY: cluster-demo
+cluster-demo: cluster-build ## Run the same cluster, let nodes with pods fail, and report the effect on a client
+	@$(CLUSTER) $(TARGET)/leasehold-lab cluster demo
+
+.PHONY: test-cluster
+test-cluster: cluster-build ## Run the tests that need real kubelets: FILTER=part-of-a-name
+	$(CLUSTER) $(CARGO) test -p leasehold-lab --test cluster -- $(FILTER)
+
 .PHONY: test
 test: build control-plane ## Run all tests, including the lab
 	@tests/prerequisites test

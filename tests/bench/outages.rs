@@ -214,7 +214,9 @@ async fn nodes_fail(ground: &Ground, end: Instant) -> Result<Vec<Wrong>> {
 async fn begin(fault: Fault, ground: &Ground, node: &Node) -> Result<()> {
     match fault {
         Fault::Carrier => node.clients_link_down(),
-        Fault::Switch => ground.cluster.nodes().iter().try_for_each(Node::clients_link_down),
+        Fault::Switch => {
+            ground.cluster.nodes().iter().try_for_each(|node| node.clients_link_down())
+        }
         Fault::Killed => ground.kill(node).await,
         Fault::Frozen => ground.freeze(node),
         Fault::Dead => node.dies(),
@@ -224,7 +226,7 @@ async fn begin(fault: Fault, ground: &Ground, node: &Node) -> Result<()> {
 fn end_of(fault: Fault, ground: &Ground, node: &Node) -> Result<()> {
     match fault {
         Fault::Carrier => node.clients_link_up(),
-        Fault::Switch => ground.cluster.nodes().iter().try_for_each(Node::clients_link_up),
+        Fault::Switch => ground.cluster.nodes().iter().try_for_each(|node| node.clients_link_up()),
         Fault::Killed => ground.start(node),
         Fault::Frozen => ground.thaw(node),
         Fault::Dead => node.heal(),

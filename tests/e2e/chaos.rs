@@ -109,7 +109,7 @@ impl Scene {
         let owner = self.owner().await?;
         let probe = self.watch().await?;
         self.cluster.join_segment()?;
-        self.cluster.nodes().iter().try_for_each(Node::heal)?;
+        self.cluster.nodes().iter().try_for_each(|node| node.heal())?;
         sleep(AFTERWARDS).await;
         let report = probe.stop().await?;
         say(what, &report)?;
@@ -126,8 +126,8 @@ pub async fn an_owner_that_clients_cannot_hear_is_replaced_at_once_and_yields_wh
     let scene = Scene::open("unheard").await?;
     let time = Duration::from_secs(4);
     let faults: [(&str, Fault); 4] = [
-        ("node dead", Node::dies),
-        ("cut from the clients only", Node::cut_clients),
+        ("node dead", |node| node.dies()),
+        ("cut from the clients only", |node| node.cut_clients()),
         ("what it sends is lost", |node| node.cut_clients_one_way(Direction::FromHost)),
         ("what is sent to it is lost", |node| node.cut_clients_one_way(Direction::ToHost)),
     ];

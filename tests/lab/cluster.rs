@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -113,9 +112,7 @@ impl ClusterPlan {
 
     /// Makes it: returns when the nodes exist and, unless told otherwise, the speakers are started.
     pub async fn start(self) -> Result<Cluster> {
-        static NUMBER: AtomicU8 = AtomicU8::new(1);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let network = Arc::new(Network::create(number)?);
+        let network = Arc::new(Network::create()?);
         let folder = self.lab.folder().join(&self.name);
         fs::create_dir_all(&folder)?;
         self.lab
@@ -232,8 +229,8 @@ impl Cluster {
     }
 
     /// The node that forwarded, by the peer that the pod saw.
-    pub fn forwarder(&self, via: IpAddr) -> Option<&Node> {
-        let number = self.network.plan().forwarder(via)?;
+    pub fn forwarder(&self, via: Option<IpAddr>) -> Option<&Node> {
+        let number = self.network.plan().forwarder(via?)?;
         self.nodes.iter().chain(&self.workers).find(|node| node.number() == number)
     }
 
@@ -351,8 +348,8 @@ impl Cluster {
         let all = self.nodes.iter().chain(&self.workers);
         let inside = |node: &Node| nodes.iter().any(|other| other.name() == node.name());
         let (here, there): (Vec<_>, Vec<_>) = all.partition(|node| inside(node));
-        let here: Vec<_> = here.into_iter().map(Node::clients_port).collect();
-        let there = there.into_iter().map(Node::clients_port);
+        let here: Vec<_> = here.into_iter().map(|node| node.clients_port()).collect();
+        let there = there.into_iter().map(|node| node.clients_port());
         let there: Vec<_> = there.chain(self.client.ports()).collect();
         self.network.part(&here, &there)
     }
@@ -365,7 +362,7 @@ impl Cluster {
     /// Sets port isolation among all nodes on the clients' segment: they still reach router, client
     /// and observer, and not each other.
     pub fn isolate_nodes(&self, on: bool) -> Result<()> {
-        let ports = self.nodes.iter().chain(&self.workers).map(Node::clients_port);
+        let ports = self.nodes.iter().chain(&self.workers).map(|node| node.clients_port());
         self.network.isolate(&ports.collect::<Vec<_>>(), on)
     }
 

@@ -70,16 +70,21 @@ fn runtime() -> Result<&'static Runtime> {
 
 /// Runs the tests that the arguments select; the `main` of a test binary.
 pub fn main(trials: Vec<Trial>) -> ExitCode {
-    run(trials).unwrap_or_else(|error| {
+    main_with_threads(THREADS, trials)
+}
+
+/// The same with another number of concurrent tests.
+pub fn main_with_threads(threads: usize, trials: Vec<Trial>) -> ExitCode {
+    run(threads, trials).unwrap_or_else(|error| {
         eprintln!("{error:#}");
         ExitCode::FAILURE
     })
 }
 
-fn run(trials: Vec<Trial>) -> Result<ExitCode> {
+fn run(threads: usize, trials: Vec<Trial>) -> Result<ExitCode> {
     crate::serve_if_pod()?;
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(THREADS);
+    arguments.test_threads.get_or_insert(threads);
     if arguments.list {
         return Ok(libtest_mimic::run(&arguments, trials).exit_code());
     }

@@ -14,7 +14,8 @@
 //! | [`sandbox`] | namespaces around everything |
 //! | [`controlplane`] | the Kubernetes API, and its faults |
 //! | [`network`] | bridges, addresses, cuts |
-//! | [`node`] | nodes with kube-proxy, pods and speaker, and their faults |
+//! | [`host`] | hosts with three links, and the faults of these |
+//! | [`node`] | hosts that play nodes, with kube-proxy, pods and speaker |
 //! | [`confinement`] | the system calls that a container runtime leaves to a process |
 //! | [`browser`] | headless Chromium |
 //! | [`olm`] | bundle and catalog for the Operator Lifecycle Manager, and its programs |
@@ -26,6 +27,8 @@
 //! | [`schemas`] | kubeconform, with the schemas of the API server |
 //! | `programs` | what is built of Go modules |
 //! | [`cluster`] | nodes and a client of one test; services |
+//! | [`machines`] | nodes with kubelet, containerd and pods, and their power |
+//! | `cgroups` | the control groups of machines |
 //! | [`client`] | probes and their reports |
 //! | [`hogs`] | busy cores |
 //! | [`wall_clock`] | a process's wall clock, set back and forward |
@@ -36,6 +39,7 @@
 
 pub mod binaries;
 pub mod browser;
+mod cgroups;
 pub mod client;
 pub mod cluster;
 pub mod confinement;
@@ -43,6 +47,8 @@ pub mod controlplane;
 pub mod harness;
 pub mod helm;
 pub mod hogs;
+pub mod host;
+pub mod machines;
 mod management;
 pub mod metrics;
 pub mod namespace;
@@ -78,7 +84,8 @@ use tokio::sync::OnceCell;
 
 pub use crate::client::{Client, Owners, Report, Storm, Sweep, Track};
 pub use crate::cluster::{Cluster, ClusterPlan};
-use crate::controlplane::ControlPlane;
+use crate::controlplane::{ControlPlane, Nodes};
+pub use crate::host::Host;
 pub use crate::network::Direction;
 pub use crate::node::{Node, ProxyMode, SpeakerOptions};
 use crate::operator::Operator;
@@ -158,11 +165,16 @@ impl Lab {
 
     /// Starts a control plane that has never heard of Leasehold.
     pub async fn bare() -> Result<Arc<Self>> {
+        Self::bare_with(Nodes::Played).await
+    }
+
+    /// The same for these nodes.
+    pub(crate) async fn bare_with(nodes: Nodes) -> Result<Arc<Self>> {
         static NUMBER: AtomicU8 = AtomicU8::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = sandbox::scratch()?.join(format!("lab-{number}"));
         fs::create_dir_all(&folder)?;
-        let plane = ControlPlane::start(&folder.join("control-plane"), number).await?;
+        let plane = ControlPlane::start(&folder.join("control-plane"), number, nodes).await?;
         Ok(Arc::new(Self { operator: Mutex::default(), plane: Arc::new(plane), folder }))
     }
 
@@ -247,6 +259,11 @@ impl Lab {
     }
 }
 
+/// The folder with the programs of a folder of `tests`, which are built if this user has not got them yet.
+pub fn programs_of(module: &str) -> Result<PathBuf> {
+    programs::of(module)
+}
+
 /// The root of the repository.
 pub fn repository() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -262,6 +279,9 @@ pub fn serve_if_pod() -> Result<()> {
             pod_server::serve(&arguments.next().context("a pod has a name")?)
         }
         Some(confinement::ARGUMENT) => confinement::execute(env::args_os().skip(2)),
+        Some(machines::ARGUMENT) => {
+            machines::inside(arguments.next().context("a machine has a file")?.as_ref())
+        }
         _ => Ok(()),
     }
 }

@@ -41,3 +41,8 @@ pub(crate) fn plug(link: &str) -> Result<()> {
     bridge()?;
     shell::run(Command::new("ip").args(["link", "set", "dev", link, "master", BRIDGE, "up"]))
 }
+
+/// Has the API servers reach a network by a node's address on this one.
+pub(crate) fn route(network: &str, via: Ipv4Addr) -> Result<()> {
+    shell::run(Command::new("ip").args(["route", "replace", network, "via", &via.to_string()]))
+}

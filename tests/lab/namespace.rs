@@ -37,7 +37,8 @@ impl Namespace {
         &self.name
     }
 
-    fn path(&self) -> PathBuf {
+    /// The file that it is mounted on.
+    pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from("/run/netns").join(&self.name)
     }
 

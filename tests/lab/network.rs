@@ -18,6 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
@@ -181,8 +182,10 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes the network of cluster number `cluster` (1 to 250).
-    pub fn create(cluster: u8) -> Result<Self> {
+    /// Makes the network of the next cluster of this sandbox (1 to 250).
+    pub fn create() -> Result<Self> {
+        static NUMBER: AtomicU8 = AtomicU8::new(1);
+        let cluster = NUMBER.fetch_add(1, Ordering::Relaxed);
         let switch = Namespace::create(&format!("switch-{cluster}"))?;
         let mut commands = String::new();
         for bridge in Bridge::ALL {
@@ -231,6 +234,12 @@ impl Network {
         Ok(Port { name: port, mac })
     }
 
+    /// Takes a link away, with both of its ends.
+    pub(crate) fn unplug(&self, port: &Port) -> Result<()> {
+        self.change(|cuts| cuts.retain(|(at, _)| at != port))?;
+        self.switch.ip(&format!("link delete dev {port}\n"))
+    }
+
     /// The MAC address of a host's link.
     pub fn mac(&self, bridge: Bridge, host: u8) -> String {
         let bridge = match bridge {
@@ -239,6 +248,11 @@ impl Network {
             Bridge::Pods => 3,
         };
         format!("02:1e:a5:{:02x}:{bridge:02x}:{host:02x}", self.plan.cluster)
+    }
+
+    /// The MAC address of a node's link to the clients' segment.
+    pub(crate) fn node_mac(&self, number: u8) -> String {
+        self.mac(Bridge::Clients, number.saturating_add(10))
     }
 
     /// Drops frames at these ports, in addition to what is dropped already.

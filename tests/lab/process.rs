@@ -115,6 +115,21 @@ impl Process {
         self.wait(patience).await
     }
 
+    /// The only child of the process: the one that `unshare` or `nsenter` has for a new PID namespace.
+    pub(crate) fn only_child(&self) -> Result<i32> {
+        let pid = self.pid();
+        let path = format!("/proc/{pid}/task/{pid}/children");
+        let children = fs::read_to_string(&path).with_context(|| format!("{} ended", self.name))?;
+        let child = children.split_whitespace().next();
+        Ok(child.with_context(|| format!("{} has no child", self.name))?.parse()?)
+    }
+
+    /// Sends a signal to that child.
+    pub(crate) fn signal_only_child(&self, signal: Signal) -> Result<()> {
+        let child = Pid::from_raw(self.only_child()?).context("no process has the id 0")?;
+        kill_process(child, signal).with_context(|| format!("signal {}", self.name))
+    }
+
     /// Sends a signal to its process group: to it and to its children.
     pub fn signal_group(&self, signal: Signal) -> Result<()> {
         let mut child = self.child();

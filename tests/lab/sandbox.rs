@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::shell;
+use crate::{cgroups, shell};
 
 /// Names the scratch folder to the inside; that it is set says that this is the inside.
 pub const SCRATCH: &str = "LEASEHOLD_LAB_SCRATCH";
@@ -68,10 +68,15 @@ pub fn enter_with(started: impl FnOnce(&Path, u32) -> Result<()>) -> Result<Side
         .enable_all()
         .build()?
         .block_on(contain(scratch.path(), started))?;
+    let scratch_name = scratch.path().file_name().map(|name| name.to_string_lossy().into_owned());
     if scratch.path().join(KEEP).exists() {
         let folder = scratch.keep();
         prune(&folder)?;
         eprintln!("the logs are kept in {}", folder.display());
+    }
+    if let Some(name) = scratch_name {
+        // Best effort: they are empty, and of a lab that has ended.
+        drop(cgroups::sweep(&name));
     }
     let Some(status) = status else {
         eprintln!("the lab was interrupted");

@@ -277,7 +277,7 @@ async fn calmly(look: impl AsyncFnOnce() -> Result<bool>) -> Result<bool> {
 /// The number of addresses of the pool in a node's kernel.
 fn addresses(node: &Node) -> Result<usize> {
     let pool: ipnet::Ipv4Net = POOL.parse()?;
-    let such = |address: &leasehold_lab::node::KernelAddress| match address.address {
+    let such = |address: &leasehold_lab::host::KernelAddress| match address.address {
         ipnet::IpNet::V4(net) => pool.contains(&net.addr()),
         ipnet::IpNet::V6(_) => false,
     };

@@ -200,7 +200,7 @@ async fn until_answered(
 /// Whether the pod that answered saw whom it should have seen.
 fn who_is_seen(cluster: &Cluster, row: &Row<'_>, from: &Origin<'_>, answer: &Answer) -> bool {
     let forwarder = cluster.forwarder(answer.via).map(Node::name);
-    let itself = |addresses: [IpAddr; 2]| addresses.contains(&answer.via);
+    let itself = |addresses: [IpAddr; 2]| answer.via.is_some_and(|via| addresses.contains(&via));
     match from {
         Origin::Client if row.local => itself(cluster.client().addresses()),
         Origin::Client => forwarder == Some(row.owner.name()),

@@ -1,4 +1,4 @@
-//! A lab that is left running: `up`, `down`, `exec`, `do`.
+//! A lab that is left running: `up`, `down`, `exec`, `do`. Each has a slot, by which the commands find it.
 //!
 //! ```text
 //! up ─► serve (its own session, log in the state folder)
@@ -22,8 +22,52 @@ use leasehold_lab::repository;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::control::{self, Action};
+use super::control::{self, Act, Action};
 use super::{relay, story};
+
+/// Which lab is meant: several of different slots can run.
+#[derive(Clone, Debug)]
+pub(crate) enum Slot {
+    /// Nodes that are played.
+    Lab,
+    /// A cluster of machines, with its name.
+    Cluster(String),
+}
+
+impl Slot {
+    /// Its folder's name.
+    fn name(&self) -> String {
+        match self {
+            Self::Lab => "leasehold-lab".to_owned(),
+            Self::Cluster(name) => format!("leasehold-cluster-{name}"),
+        }
+    }
+
+    /// The arguments by which this program serves it.
+    fn serve(&self) -> Vec<&str> {
+        match self {
+            Self::Lab => vec!["serve"],
+            Self::Cluster(name) => vec!["cluster", "--name", name, "serve"],
+        }
+    }
+
+    /// A folder of this user's own for the state.
+    fn folder(&self) -> Result<PathBuf> {
+        let folder = if let Some(runtime) = env::var_os("XDG_RUNTIME_DIR") {
+            PathBuf::from(runtime).join(self.name())
+        } else {
+            let user = rustix::process::geteuid().as_raw();
+            env::temp_dir().join(format!("{}-of-{user}", self.name()))
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        Ok(folder)
+    }
+}
+
+/// The folder, in the scratch folder, with a file for each machine that is on: its first process.
+pub(crate) const FIRST_PROCESSES: &str = "machines";
+/// The file, in the scratch folder, with the folder of the programs of machines.
+pub(crate) const PROGRAMS: &str = "programs";
 
 /// The timeout of the lab's start and end.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -44,16 +88,16 @@ pub(crate) struct State {
 }
 
 impl State {
-    fn path() -> Result<PathBuf> {
-        Ok(folder()?.join("state.json"))
+    fn path(slot: &Slot) -> Result<PathBuf> {
+        Ok(slot.folder()?.join("state.json"))
     }
 
     /// Written by the outside when the lab is up.
-    pub(crate) fn write(scratch: &Path, inside: u32, api: SocketAddr) -> Result<()> {
+    pub(crate) fn write(slot: &Slot, scratch: &Path, inside: u32, api: SocketAddr) -> Result<()> {
         let own = fs::read_to_string(scratch.join("lab-1/control-plane/admin.kubeconfig"))?;
         let server = own.lines().find(|line| line.trim_start().starts_with("server:"));
         let server = server.context("a kubeconfig without server")?.trim();
-        let kubeconfig = folder()?.join("kubeconfig");
+        let kubeconfig = slot.folder()?.join("kubeconfig");
         fs::write(&kubeconfig, own.replace(server, &format!("server: https://{api}")))?;
         let outside = rustix::process::getpid().as_raw_nonzero().get();
         let state = Self {
@@ -65,25 +109,61 @@ impl State {
             kubectl: fs::read_to_string(scratch.join("kubectl"))?.into(),
         };
         // Readers see all of it or nothing.
-        let fresh = folder()?.join("state.json.new");
+        let fresh = slot.folder()?.join("state.json.new");
         fs::write(&fresh, serde_json::to_string_pretty(&state)?)?;
-        fs::rename(fresh, Self::path()?)?;
+        fs::rename(fresh, Self::path(slot)?)?;
         Ok(())
     }
 
     /// The lab that runs, if one does.
-    fn read() -> Result<Option<Self>> {
-        let Ok(text) = fs::read_to_string(Self::path()?) else { return Ok(None) };
+    fn read(slot: &Slot) -> Result<Option<Self>> {
+        let Ok(text) = fs::read_to_string(Self::path(slot)?) else { return Ok(None) };
         let state: Self = serde_json::from_str(&text)?;
         let same = started(state.outside) == Some(state.outside_started);
         Ok(same.then_some(state))
     }
 
-    fn running() -> Result<Self> {
-        Self::read()?.context("no lab is running: `make lab` starts one")
+    fn running(slot: &Slot) -> Result<Self> {
+        let hint = match slot {
+            Slot::Lab => "no lab is running: `make lab` starts one",
+            Slot::Cluster(_) => "no cluster of this name is running: `make cluster` starts one",
+        };
+        Self::read(slot)?.context(hint)
     }
 
-    fn instructions(&self) {
+    fn instructions(&self, slot: &Slot) {
+        match slot {
+            Slot::Lab => self.of_lab(),
+            Slot::Cluster(name) => self.of_cluster(name),
+        }
+    }
+
+    fn of_cluster(&self, name: &str) {
+        let lab = env::current_exe().map(|exe| exe.display().to_string()).unwrap_or_default();
+        println!(
+            "
+The cluster is up: node-1, node-2, node-3 with kubelet, containerd and pods; Leasehold; a client.
+
+  export KUBECONFIG={}
+  alias kubectl={}
+  alias cluster='{lab} cluster --name {name}'
+
+  kubectl get pods -A -o wide
+  kubectl get service web
+  kubectl describe lease -n leasehold-system default.web
+  cluster exec client curl -s http://192.168.1.100/hostname   (exec works for nodes too)
+  cluster exec node-1 ctr -n k8s.io containers list
+  cluster do power-off node-1                       (power-on, pull-cable, freeze, ...: cluster do --help)
+  make cluster-down
+
+Logs are in {}",
+            self.kubeconfig.display(),
+            self.kubectl.display(),
+            self.scratch.display(),
+        );
+    }
+
+    fn of_lab(&self) {
         let lab = env::current_exe().map(|exe| exe.display().to_string()).unwrap_or_default();
         println!(
             "
@@ -109,18 +189,6 @@ Logs are in {}",
     }
 }
 
-/// A folder of this user's own for the state.
-fn folder() -> Result<PathBuf> {
-    let folder = if let Some(runtime) = env::var_os("XDG_RUNTIME_DIR") {
-        PathBuf::from(runtime).join("leasehold-lab")
-    } else {
-        let user = rustix::process::geteuid().as_raw();
-        env::temp_dir().join(format!("leasehold-lab-of-{user}"))
-    };
-    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-    Ok(folder)
-}
-
 /// When a process started, in ticks since boot: field 22 of proc(5) stat.
 fn started(process: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
@@ -130,17 +198,17 @@ fn started(process: i32) -> Option<u64> {
 }
 
 /// Starts a lab in the background and returns when it is up.
-pub(crate) fn up() -> Result<ExitCode> {
-    if let Some(state) = State::read()? {
-        state.instructions();
+pub(crate) fn up(slot: &Slot) -> Result<ExitCode> {
+    if let Some(state) = State::read(slot)? {
+        state.instructions(slot);
         return Ok(ExitCode::SUCCESS);
     }
-    let path = folder()?.join("serve.log");
+    let path = slot.folder()?.join("serve.log");
     let log = File::create(&path)?;
     // Its own session: it outlives this terminal.
     let mut serve = Command::new("setsid")
         .arg(env::current_exe()?)
-        .arg("serve")
+        .args(slot.serve())
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
@@ -152,8 +220,8 @@ pub(crate) fn up() -> Result<ExitCode> {
         let text = fs::read_to_string(&path)?;
         print!("{}", text.get(shown..).unwrap_or_default());
         shown = text.len();
-        if let Some(state) = State::read()? {
-            state.instructions();
+        if let Some(state) = State::read(slot)? {
+            state.instructions(slot);
             return Ok(ExitCode::SUCCESS);
         }
         if let Some(status) = serve.try_wait()? {
@@ -176,7 +244,7 @@ pub(crate) fn serve(scratch: &Path) -> Result<ExitCode> {
         cluster.ready(&service).await?;
         let plane = cluster.lab().plane();
         fs::write(scratch.join("kubectl"), plane.programs().path("kubectl").display().to_string())?;
-        let control = control::serve(scratch, &cluster);
+        let control = control::serve::<Action>(scratch, &cluster);
         fs::write(scratch.join(relay::READY), plane.socket().to_string())?;
         control.await
     })?;
@@ -184,9 +252,9 @@ pub(crate) fn serve(scratch: &Path) -> Result<ExitCode> {
 }
 
 /// Ends the lab that was left running.
-pub(crate) fn down() -> Result<ExitCode> {
-    let Some(state) = State::read()? else {
-        println!("no lab is running");
+pub(crate) fn down(slot: &Slot) -> Result<ExitCode> {
+    let Some(state) = State::read(slot)? else {
+        println!("none is running");
         return Ok(ExitCode::SUCCESS);
     };
     let outside = Pid::from_raw(state.outside).context("a state without process")?;
@@ -200,25 +268,31 @@ pub(crate) fn down() -> Result<ExitCode> {
         }
         thread::sleep(Duration::from_millis(50));
     }
-    fs::remove_dir_all(folder()?)?;
-    println!("the lab has ended");
+    fs::remove_dir_all(slot.folder()?)?;
+    println!("it has ended");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Becomes a command on a host of the running lab.
-pub(crate) fn exec(host: &str, command: &[OsString]) -> Result<ExitCode> {
-    let state = State::running()?;
+pub(crate) fn exec(slot: &Slot, host: &str, command: &[OsString]) -> Result<ExitCode> {
+    let state = State::running(slot)?;
     let mut enter = Command::new("nsenter");
     enter.arg("--target").arg(state.inside.to_string()).args(["--mount", "--pid", "--net", "--"]);
-    if host != "control-plane" {
+    if let Ok(first) = fs::read_to_string(state.scratch.join(FIRST_PROCESSES).join(host)) {
+        enter.arg("nsenter").arg("--target").arg(first);
+        enter.args(["--mount", "--uts", "--ipc", "--pid", "--net", "--cgroup", "--"]);
+    } else if host != "control-plane" {
         enter.arg("nsenter").arg(format!("--net=/run/netns/{host}")).arg("--");
     }
+    let programs = fs::read_to_string(state.scratch.join(PROGRAMS)).unwrap_or_default();
+    let path = env::var("PATH").unwrap_or_default();
+    enter.env("PATH", format!("{path}:{programs}"));
     Err(enter.args(command).current_dir(repository()).exec()).context("start nsenter")
 }
 
 /// Does something to a node of the running lab.
-pub(crate) fn request(action: Action, node: &str) -> Result<ExitCode> {
-    let state = State::running()?;
+pub(crate) fn request<A: Act>(slot: &Slot, action: &A, node: &str) -> Result<ExitCode> {
+    let state = State::running(slot)?;
     let answer = control::request(&state.scratch.join(control::SOCKET), action, node)?;
     println!("{answer}");
     Ok(if answer == "done" { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -1,4 +1,4 @@
-//! Faults for a lab that was left running: one line on a socket, one line back.
+//! What is done to nodes of a lab that was left running: one line on a socket, one line back.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -6,10 +6,19 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use leasehold_lab::{Cluster, Node};
+use leasehold_lab::Cluster;
 
 /// The socket, in the scratch folder.
 pub(crate) const SOCKET: &str = "control";
+
+/// What can be done to a node of a kind of lab.
+pub(crate) trait Act: ValueEnum {
+    /// The lab.
+    type Lab;
+
+    /// Does it.
+    async fn apply(self, lab: &Self::Lab, node: &str) -> Result<()>;
+}
 
 /// An action on a node.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -34,8 +43,11 @@ pub(crate) enum Action {
     StartSpeaker,
 }
 
-impl Action {
-    async fn apply(self, node: &Node) -> Result<()> {
+impl Act for Action {
+    type Lab = Cluster;
+
+    async fn apply(self, cluster: &Cluster, node: &str) -> Result<()> {
+        let node = cluster.node_named(node)?;
         match self {
             Self::Die => node.dies(),
             Self::Heal => node.heal(),
@@ -52,11 +64,11 @@ impl Action {
 }
 
 /// Serves requests, one after the other, until the process ends.
-pub(crate) async fn serve(folder: &Path, cluster: &Cluster) -> Result<()> {
+pub(crate) async fn serve<A: Act>(folder: &Path, lab: &A::Lab) -> Result<()> {
     let listener = UnixListener::bind(folder.join(SOCKET))?;
     loop {
         let (stream, _) = tokio::task::block_in_place(|| listener.accept())?;
-        let answer = match answer(&stream, cluster).await {
+        let answer = match answer::<A>(&stream, lab).await {
             Ok(()) => "done".to_owned(),
             Err(error) => format!("failed: {error:#}"),
         };
@@ -65,17 +77,17 @@ pub(crate) async fn serve(folder: &Path, cluster: &Cluster) -> Result<()> {
     }
 }
 
-async fn answer(stream: &UnixStream, cluster: &Cluster) -> Result<()> {
+async fn answer<A: Act>(stream: &UnixStream, lab: &A::Lab) -> Result<()> {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     let (action, node) =
         line.trim().split_once(' ').context("a request is an action and a node")?;
-    let action = Action::from_str(action, true).map_err(anyhow::Error::msg)?;
-    action.apply(cluster.node_named(node)?).await
+    let action = A::from_str(action, true).map_err(anyhow::Error::msg)?;
+    action.apply(lab, node).await
 }
 
 /// Sends a request and returns the answer.
-pub(crate) fn request(socket: &Path, action: Action, node: &str) -> Result<String> {
+pub(crate) fn request<A: Act>(socket: &Path, action: &A, node: &str) -> Result<String> {
     let mut stream = UnixStream::connect(socket).context("the lab does not answer")?;
     let action = action.to_possible_value().context("an action without name")?;
     writeln!(stream, "{} {node}", action.get_name())?;

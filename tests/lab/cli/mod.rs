@@ -1,8 +1,10 @@
 //! The commands of `leasehold-lab`.
 
 mod background;
+mod cluster_demo;
 mod control;
 mod demo;
+mod machines;
 mod relay;
 mod story;
 mod table;
@@ -14,6 +16,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use leasehold_lab::sandbox::{self, Side};
 
+use self::background::Slot;
 use self::control::Action;
 
 /// A Kubernetes cluster with Leasehold in network namespaces of this machine.
@@ -47,6 +50,14 @@ enum Command {
         /// The node.
         node: String,
     },
+    /// A cluster of machines with kubelet, containerd and pods.
+    Cluster {
+        /// Its name: clusters of several names can run beside each other.
+        #[arg(long, default_value = "leasehold", value_parser = machines::name)]
+        name: String,
+        #[command(subcommand)]
+        command: machines::Command,
+    },
     /// The process that `up` starts.
     #[command(hide = true)]
     Serve,
@@ -58,13 +69,17 @@ pub(crate) fn run() -> Result<ExitCode> {
             Side::Outside(code) => Ok(code),
             Side::Inside(scratch) => demo::run(&scratch),
         },
-        Command::Up => background::up(),
-        Command::Down => background::down(),
-        Command::Exec { host, command } => background::exec(&host, &command),
-        Command::Do { action, node } => background::request(action, &node),
-        Command::Serve => match sandbox::enter_with(relay::start)? {
-            Side::Outside(code) => Ok(code),
-            Side::Inside(scratch) => background::serve(&scratch),
-        },
+        Command::Up => background::up(&Slot::Lab),
+        Command::Down => background::down(&Slot::Lab),
+        Command::Exec { host, command } => background::exec(&Slot::Lab, &host, &command),
+        Command::Do { action, node } => background::request(&Slot::Lab, &action, &node),
+        Command::Cluster { name, command } => command.run(name),
+        Command::Serve => {
+            match sandbox::enter_with(|scratch, inside| relay::start(&Slot::Lab, scratch, inside))?
+            {
+                Side::Outside(code) => Ok(code),
+                Side::Inside(scratch) => background::serve(&scratch),
+            }
+        }
     }
 }

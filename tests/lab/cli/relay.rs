@@ -12,24 +12,24 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::background::State;
+use super::background::{Slot, State};
 
 /// The file by which the inside says that it is up: it holds the API server's address.
 pub(crate) const READY: &str = "ready";
 
 /// Waits, beside the sandbox, until the inside is up; then opens the port and writes the state.
-pub(crate) fn start(scratch: &Path, inside: u32) -> Result<()> {
+pub(crate) fn start(slot: &Slot, scratch: &Path, inside: u32) -> Result<()> {
     let network = File::open(format!("/proc/{inside}/ns/net"))?;
-    let scratch = scratch.to_owned();
+    let (slot, scratch) = (slot.clone(), scratch.to_owned());
     thread::spawn(move || {
-        if let Err(error) = serve(&scratch, inside, &network) {
+        if let Err(error) = serve(&slot, &scratch, inside, &network) {
             eprintln!("the relay to the API server failed: {error:#}");
         }
     });
     Ok(())
 }
 
-fn serve(scratch: &Path, inside: u32, network: &File) -> Result<()> {
+fn serve(slot: &Slot, scratch: &Path, inside: u32, network: &File) -> Result<()> {
     let server: SocketAddr = loop {
         if let Ok(text) = fs::read_to_string(scratch.join(READY))
             && let Ok(address) = text.parse()
@@ -39,7 +39,7 @@ fn serve(scratch: &Path, inside: u32, network: &File) -> Result<()> {
         thread::sleep(Duration::from_millis(50));
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    State::write(scratch, inside, listener.local_addr()?)?;
+    State::write(slot, scratch, inside, listener.local_addr()?)?;
     for stream in listener.incoming() {
         let stream = stream?;
         let network = network.try_clone()?;

@@ -111,7 +111,15 @@ impl Client {
 
     /// Prepares a probe of a VIP; see [`ProbePlan`].
     pub fn probe(&self, vip: IpAddr) -> ProbePlan<'_> {
-        ProbePlan { client: self, vip, udp: None, tcp: None, connection: None, owners: false }
+        ProbePlan {
+            client: self,
+            vip,
+            udp: None,
+            tcp: None,
+            connection: None,
+            lasting: None,
+            owners: false,
+        }
     }
 
     /// Starts a probe of many VIPs of one family, each by a datagram every `period`.
@@ -135,6 +143,7 @@ pub struct ProbePlan<'a> {
     udp: Option<u16>,
     tcp: Option<(u16, Duration)>,
     connection: Option<u16>,
+    lasting: Option<(u16, usize, Duration)>,
     owners: bool,
 }
 
@@ -160,6 +169,13 @@ impl ProbePlan<'_> {
         self
     }
 
+    /// So many TCP connections, opened at the start, each with an HTTP request each `every`.
+    #[must_use]
+    pub fn lasting(mut self, port: u16, count: usize, every: Duration) -> Self {
+        self.lasting = Some((port, count, every));
+        self
+    }
+
     /// An ARP request every 5 ms; IPv6: a Neighbor Solicitation.
     #[must_use]
     pub fn owners(mut self) -> Self {
@@ -171,8 +187,14 @@ impl ProbePlan<'_> {
     pub fn start(self) -> Result<Probe> {
         let stop = Arc::new(AtomicBool::new(false));
         let host = &self.client.host;
-        let mut probe =
-            Probe { stop: Arc::clone(&stop), udp: None, tcp: None, connection: None, owners: None };
+        let mut probe = Probe {
+            stop: Arc::clone(&stop),
+            udp: None,
+            tcp: None,
+            connection: None,
+            lasting: None,
+            owners: None,
+        };
         if let Some(port) = self.udp {
             probe.udp = Some(Sweep::start(Arc::clone(host), &[self.vip], port, PERIOD)?);
         }
@@ -184,6 +206,11 @@ impl ProbePlan<'_> {
             let server = SocketAddr::new(self.vip, port);
             let connection = streams::connection(Arc::clone(host), server, Arc::clone(&stop));
             probe.connection = Some(connection);
+        }
+        if let Some((port, count, every)) = self.lasting {
+            let (server, host) = (SocketAddr::new(self.vip, port), Arc::clone(host));
+            let stop = Arc::clone(&stop);
+            probe.lasting = Some(streams::connections(host, server, count, every, stop));
         }
         if self.owners {
             let Client { observer, plan, .. } = self.client;
@@ -200,6 +227,7 @@ pub struct Probe {
     udp: Option<Sweep>,
     tcp: Option<JoinHandle<Result<Track>>>,
     connection: Option<JoinHandle<Result<Track>>>,
+    lasting: Option<JoinHandle<Result<Vec<Track>>>>,
     owners: Option<JoinHandle<Result<Owners>>>,
 }
 
@@ -212,6 +240,7 @@ impl Probe {
             udp: futures::future::OptionFuture::from(udp).await.transpose()?,
             tcp: join(self.tcp.take()).await?,
             connection: join(self.connection.take()).await?,
+            lasting: join(self.lasting.take()).await?.unwrap_or_default(),
             owners: join(self.owners.take()).await?,
         })
     }
@@ -238,6 +267,8 @@ pub struct Report {
     pub tcp: Option<Track>,
     /// Requests on the one connection.
     pub connection: Option<Track>,
+    /// Requests on each of the many that last.
+    pub lasting: Vec<Track>,
     /// The hosts that answered ARP requests or Neighbor Solicitations.
     pub owners: Option<Owners>,
 }

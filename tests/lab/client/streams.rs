@@ -23,12 +23,15 @@ const PATIENCE: Duration = Duration::from_millis(900);
 const MADE_WITHIN: Duration = Duration::from_secs(5);
 /// The timeout of an answer on the lasting connection: a failover, and TCP's next retransmission.
 const LASTING_PATIENCE: Duration = Duration::from_secs(30);
+/// The same where many last: as long as users wait for a page.
+const MANY_PATIENCE: Duration = Duration::from_secs(10);
 const PERIOD: Duration = Duration::from_millis(5);
 
 /// Runs an async function on a thread within a namespace.
-fn within<F>(host: Arc<Namespace>, function: F) -> JoinHandle<Result<Track>>
+fn within<T, F>(host: Arc<Namespace>, function: F) -> JoinHandle<Result<T>>
 where
-    F: AsyncFnOnce() -> Result<Track> + Send + 'static,
+    T: Send + 'static,
+    F: AsyncFnOnce() -> Result<T> + Send + 'static,
 {
     thread::spawn(move || {
         host.enter()?;
@@ -66,6 +69,8 @@ pub(super) fn connects(
 
 async fn fetch(server: SocketAddr) -> Result<Answer> {
     let mut stream = TcpStream::connect(server).await?;
+    // Closed by a reset: at hundreds a second, the host's ports would all wait for late segments otherwise.
+    stream.set_zero_linger()?;
     exchange(&mut stream).await
 }
 
@@ -75,35 +80,72 @@ pub(super) fn connection(
     stop: Arc<AtomicBool>,
 ) -> JoinHandle<Result<Track>> {
     within(host, async move || {
-        let mut track = Track::new();
-        let mut stream = timeout(MADE_WITHIN, TcpStream::connect(server))
-            .await
-            .with_context(|| format!("no connection to {server}"))?
-            .with_context(|| format!("connect to {server}"))?;
-        stream.set_nodelay(true)?;
-        while !stop.load(Ordering::Relaxed) {
-            let now = Instant::now();
-            let number = track.sent(now);
-            match timeout(LASTING_PATIENCE, exchange(&mut stream)).await {
-                Ok(Ok(answer)) => track.answered(number, Instant::now(), answer),
-                Ok(Err(error)) => {
-                    track.broke(Instant::now(), format!("{error:#}"));
-                    break;
-                }
-                Err(_) => {
-                    track.broke(Instant::now(), format!("no answer in {LASTING_PATIENCE:?}"));
-                    break;
-                }
-            }
-            sleep(PERIOD.saturating_sub(now.elapsed())).await;
-        }
-        Ok(track)
+        let stream = connect(server).await?;
+        Ok(last(stream, PERIOD, LASTING_PATIENCE, &stop).await)
     })
+}
+
+/// So many connections that last, each with a request every `period`.
+pub(super) fn connections(
+    host: Arc<Namespace>,
+    server: SocketAddr,
+    count: usize,
+    period: Duration,
+    stop: Arc<AtomicBool>,
+) -> JoinHandle<Result<Vec<Track>>> {
+    within(host, async move || {
+        let mut all = JoinSet::new();
+        for _ in 0..count {
+            let (stream, stop) = (connect(server).await?, Arc::clone(&stop));
+            all.spawn_local(async move { last(stream, period, MANY_PATIENCE, &stop).await });
+        }
+        let mut tracks = Vec::new();
+        while let Some(track) = all.join_next().await {
+            tracks.push(track?);
+        }
+        Ok(tracks)
+    })
+}
+
+async fn connect(server: SocketAddr) -> Result<TcpStream> {
+    let stream = timeout(MADE_WITHIN, TcpStream::connect(server))
+        .await
+        .with_context(|| format!("no connection to {server}"))?
+        .with_context(|| format!("connect to {server}"))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Sends requests on a connection until it breaks, or until told to stop.
+async fn last(
+    mut stream: TcpStream,
+    period: Duration,
+    patience: Duration,
+    stop: &AtomicBool,
+) -> Track {
+    let mut track = Track::new();
+    while !stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        let number = track.sent(now);
+        match timeout(patience, exchange(&mut stream)).await {
+            Ok(Ok(answer)) => track.answered(number, Instant::now(), answer),
+            Ok(Err(error)) => {
+                track.broke(Instant::now(), format!("{error:#}"));
+                break;
+            }
+            Err(_) => {
+                track.broke(Instant::now(), format!("no answer in {patience:?}"));
+                break;
+            }
+        }
+        sleep(period.saturating_sub(now.elapsed())).await;
+    }
+    track
 }
 
 /// One request and its answer; the connection stays open.
 async fn exchange(stream: &mut TcpStream) -> Result<Answer> {
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: lab\r\n\r\n").await?;
+    stream.write_all(b"GET /hostname HTTP/1.1\r\nHost: lab\r\n\r\n").await?;
     let mut text = Vec::new();
     let mut buffer = [0; 1024];
     loop {
@@ -112,12 +154,19 @@ async fn exchange(stream: &mut TcpStream) -> Result<Answer> {
             bail!("closed by the server");
         }
         text.extend_from_slice(buffer.get(..length).unwrap_or_default());
-        // The body is one line, and the headers have no empty line before it.
         let answer = String::from_utf8_lossy(&text);
-        if let Some((_, body)) = answer.split_once("\r\n\r\n")
-            && body.ends_with('\n')
+        if let Some((head, body)) = answer.split_once("\r\n\r\n")
+            && body.len() >= content_length(head)?
         {
-            return Answer::parse(body).context("an answer from something else than a pod");
+            return Answer::of_page(body).context("an answer from something else than a pod");
         }
     }
+}
+
+/// The length of a body, as its header says (RFC 9110 section 8.6).
+fn content_length(head: &str) -> Result<usize> {
+    let fields = head.lines().filter_map(|line| line.split_once(':'));
+    let mut lengths = fields.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let (_, length) = lengths.next().context("an answer without Content-Length")?;
+    Ok(length.trim().parse()?)
 }

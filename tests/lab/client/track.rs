@@ -12,15 +12,25 @@ const PROMPT: Duration = Duration::from_millis(50);
 pub struct Answer {
     /// The pod.
     pub pod: String,
-    /// The peer that the pod saw: the node that forwarded, where that masquerades.
-    pub via: IpAddr,
+    /// The peer that the pod saw, where it says so: the node that forwarded, where that masquerades.
+    pub via: Option<IpAddr>,
 }
 
 impl Answer {
-    /// Parses `<pod> <peer>`, as pods answer.
+    /// Parses `<pod> <peer>`, as pods of the lab answer.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (pod, via) = text.trim().rsplit_once(' ')?;
-        Some(Self { pod: pod.rsplit(' ').next()?.to_owned(), via: via.parse().ok()? })
+        Some(Self { pod: pod.rsplit(' ').next()?.to_owned(), via: Some(via.parse().ok()?) })
+    }
+
+    /// Parses the page `/hostname` of a pod: of one of the lab, or of agnhost, which says its name alone.
+    pub(super) fn of_page(text: &str) -> Option<Self> {
+        let pod = text.trim();
+        let name = |pod: &str| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+            !pod.is_empty() && pod.chars().all(plain)
+        };
+        Self::parse(text).or_else(|| name(pod).then(|| Self { pod: pod.to_owned(), via: None }))
     }
 }
 
@@ -96,6 +106,35 @@ impl Track {
     pub fn lost_since(&self, since: Instant) -> usize {
         let late = self.requests.iter().filter(|request| request.sent >= since);
         late.filter(|request| request.answered.is_none()).count()
+    }
+
+    /// The number of requests of each second from `since` on that were never answered, and of all.
+    pub fn by_second(&self, since: Instant) -> Vec<(usize, usize)> {
+        let mut seconds: Vec<(usize, usize)> = Vec::new();
+        for request in self.requests.iter().filter(|request| request.sent >= since) {
+            let at = usize::try_from(request.sent.duration_since(since).as_secs()).unwrap_or(0);
+            if seconds.len() <= at {
+                seconds.resize(at + 1, (0, 0));
+            }
+            if let Some((lost, all)) = seconds.get_mut(at) {
+                *lost += usize::from(request.answered.is_none());
+                *all += 1;
+            }
+        }
+        seconds
+    }
+
+    /// The time from `since` to the sending of the last request that was never answered; zero without one.
+    pub fn last_loss_since(&self, since: Instant) -> Duration {
+        let lost = self.requests.iter().rev().find(|request| request.answered.is_none());
+        lost.map(|request| request.sent.saturating_duration_since(since)).unwrap_or_default()
+    }
+
+    /// The time from `since` to the first answer of a request that was sent at `since` or later.
+    pub fn first_answer_since(&self, since: Instant) -> Option<Duration> {
+        let late = self.requests.iter().filter(|request| request.sent >= since);
+        let answers = late.filter_map(|request| Some(request.answered.as_ref()?.0));
+        answers.min().map(|at| at.saturating_duration_since(since))
     }
 
     /// Whether a request that was sent at `since` or later was answered promptly.
@@ -239,9 +278,30 @@ mod tests {
     }
 
     #[test]
+    fn losses_are_counted_by_the_second_and_to_the_last() {
+        // A request every 5 ms: the first 200 are of the first second.
+        let answers: Vec<_> =
+            (0..300).map(|number| (!(100..=250).contains(&number)).then_some(1)).collect();
+        let track = track(&answers);
+        let start = track.started().unwrap();
+        assert_eq!(track.by_second(start), [(100, 200), (51, 100)]);
+        assert_eq!(track.last_loss_since(start), Duration::from_millis(1250));
+        let since = start + Duration::from_millis(600);
+        assert_eq!(track.first_answer_since(since), Some(Duration::from_millis(656)));
+    }
+
+    #[test]
+    fn a_page_of_agnhost_names_the_pod_alone() {
+        let answer = Answer::of_page("web-6d4cf56db6-x2x7k").unwrap();
+        assert_eq!((answer.pod.as_str(), answer.via), ("web-6d4cf56db6-x2x7k", None));
+        assert_eq!(Answer::of_page("web-1 10.1.0.11\n").unwrap().pod, "web-1");
+        assert_eq!(Answer::of_page("<html>"), None);
+    }
+
+    #[test]
     fn an_answer_names_pod_and_peer() {
         let answer = Answer::parse("12 web-1 fd1e:a5e:1:1::11\n").unwrap();
         assert_eq!(answer.pod, "web-1");
-        assert_eq!(answer.via.to_string(), "fd1e:a5e:1:1::11");
+        assert_eq!(answer.via.unwrap().to_string(), "fd1e:a5e:1:1::11");
     }
 }

@@ -6,39 +6,52 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    SanType,
+};
 use serde_json::{Value, json};
 
 /// Users with a token: the name of the kubeconfig, the user, its groups.
-const USERS: [(&str, &str, &str); 3] = [
+const USERS: [(&str, &str, &str); 4] = [
     ("admin", "lab-admin", "system:masters"),
     ("kube-controller-manager", "system:kube-controller-manager", ""),
     ("kube-proxy", "system:kube-proxy", ""),
+    ("kube-scheduler", "system:kube-scheduler", ""),
 ];
 
-/// Writes a CA, the API server's certificate, the service accounts' key, the token file and a
-/// kubeconfig for each user.
-pub(super) fn write(folder: &Path, address: Ipv4Addr) -> Result<()> {
+/// The name of the kubeconfig of a machine's kubelet.
+pub(crate) fn kubelet_user(machine: &str) -> String {
+    format!("kubelet-{machine}")
+}
+
+/// Writes a CA, the API server's certificates, the service accounts' key, the token file and a
+/// kubeconfig for each user, and for the kubelet of each of these machines.
+pub(super) fn write(folder: &Path, address: Ipv4Addr, machines: &[String]) -> Result<()> {
     authority(folder, address)?;
     let accounts_key = KeyPair::generate()?;
     fs::write(folder.join("service-account.key"), accounts_key.serialize_pem())?;
     fs::write(folder.join("service-account.pub"), accounts_key.public_key_pem())?;
 
     let mut tokens = String::new();
-    for (name, user, groups) in USERS {
+    let users = USERS.map(|(name, user, groups)| (name.to_owned(), user.to_owned(), groups));
+    let kubelets = machines
+        .iter()
+        .map(|machine| (kubelet_user(machine), format!("system:node:{machine}"), "system:nodes"));
+    for (name, user, groups) in users.into_iter().chain(kubelets) {
         // The key material is of this control plane alone, and so unguessable as a token.
         let token = &KeyPair::generate()?
             .serialize_der()
             .iter()
             .fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
         writeln!(tokens, "{token},{user},{name},\"{groups}\"")?;
-        kubeconfig(folder, name, &format!("https://{address}:{}", super::PORT), token)?;
+        kubeconfig(folder, &name, &format!("https://{address}:{}", super::PORT), token)?;
     }
     fs::write(folder.join("tokens.csv"), tokens)?;
     Ok(())
 }
 
-/// Writes a CA and the API server's certificate.
+/// Writes a CA and the API server's certificates.
 fn authority(folder: &Path, address: Ipv4Addr) -> Result<()> {
     let authority_key = KeyPair::generate()?;
     let mut authority = CertificateParams::default();
@@ -50,13 +63,23 @@ fn authority(folder: &Path, address: Ipv4Addr) -> Result<()> {
     let mut server =
         CertificateParams::new(["localhost", "kubernetes.default.svc"].map(String::from))?;
     server.distinguished_name.push(DnType::CommonName, "kube-apiserver");
-    for ip in [address, Ipv4Addr::LOCALHOST, Ipv4Addr::new(10, 96, 0, 1)] {
+    for ip in [address, Ipv4Addr::LOCALHOST, super::SERVICE] {
         server.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(ip)));
     }
     let issuer = Issuer::from_params(&authority, &authority_key);
     let certificate = server.signed_by(&server_key, &issuer)?;
     fs::write(folder.join("api-server.crt"), certificate.pem())?;
     fs::write(folder.join("api-server.key"), server_key.serialize_pem())?;
+
+    // By it kubelets know the API server.
+    let client_key = KeyPair::generate()?;
+    let mut client = CertificateParams::default();
+    client.distinguished_name.push(DnType::OrganizationName, "system:masters");
+    client.distinguished_name.push(DnType::CommonName, "kube-apiserver-kubelet-client");
+    client.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+    let certificate = client.signed_by(&client_key, &issuer)?;
+    fs::write(folder.join("kubelet-client.crt"), certificate.pem())?;
+    fs::write(folder.join("kubelet-client.key"), client_key.serialize_pem())?;
     Ok(())
 }
 

@@ -24,6 +24,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 
 pub use self::apply::documents;
+pub(crate) use self::credentials::kubelet_user;
 pub use self::programs::Programs;
 use crate::process::{Process, Signal};
 use crate::shell;
@@ -36,7 +37,9 @@ const PORT: u16 = 6443;
 const GRACE: Duration = Duration::from_secs(3);
 /// The timeout of the API server's readiness.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Controllers that run; the others want a cloud, kubelets, or do what no test looks at.
+/// The first address of the range of Services, which is the API server's own.
+const SERVICE: Ipv4Addr = Ipv4Addr::new(172, 29, 0, 1);
+/// Controllers that run beside nodes that are played; the others want a cloud, kubelets, or do what no test looks at.
 const CONTROLLERS: &str = "endpointslice-controller,endpointslice-mirroring-controller,\
     endpoints-controller,serviceaccount-controller,serviceaccount-token-controller,\
     root-ca-certificate-publisher-controller,garbage-collector-controller,namespace-controller";
@@ -52,6 +55,24 @@ rules:
   - level: None
 ";
 
+/// The nodes of a control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nodes {
+    /// Objects by hand, and pods too: no kubelet runs.
+    Played,
+    /// Machines with these names, each with a kubelet: all controllers run, and a scheduler.
+    Machines(Vec<String>),
+}
+
+impl Nodes {
+    fn machines(&self) -> &[String] {
+        match self {
+            Self::Played => &[],
+            Self::Machines(names) => names,
+        }
+    }
+}
+
 /// A running control plane.
 pub struct ControlPlane {
     folder: PathBuf,
@@ -60,7 +81,9 @@ pub struct ControlPlane {
     etcd_port: u16,
     etcd: Mutex<Option<Process>>,
     api_server: RwLock<Option<Process>>,
+    nodes: Nodes,
     controllers: Mutex<Option<Process>>,
+    scheduler: Mutex<Option<Process>>,
     admin: RwLock<kube::Client>,
 }
 
@@ -74,12 +97,12 @@ async fn admin(folder: &Path) -> Result<kube::Client> {
 impl ControlPlane {
     /// Starts control plane number `number` (from 1) of this sandbox, with its files in `folder`,
     /// and returns when its API server is ready.
-    pub async fn start(folder: &Path, number: u8) -> Result<Self> {
+    pub async fn start(folder: &Path, number: u8, nodes: Nodes) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let programs = Programs::locate()?;
         let address = Ipv4Addr::new(172, 31, 0, number);
         crate::management::add_address(address)?;
-        credentials::write(folder, address)?;
+        credentials::write(folder, address, nodes.machines())?;
         fs::write(folder.join("audit-policy.yaml"), AUDIT_POLICY)?;
         let admin = RwLock::new(admin(folder).await?);
         let plane = Self {
@@ -90,7 +113,9 @@ impl ControlPlane {
             etcd_port: 20_000 + 2 * u16::from(number),
             etcd: Mutex::new(None),
             api_server: RwLock::new(None),
+            nodes,
             controllers: Mutex::new(None),
+            scheduler: Mutex::new(None),
             admin,
         };
         plane.start_etcd()?;
@@ -133,6 +158,11 @@ impl ControlPlane {
     /// (`audit.k8s.io/v1`, `Event`).
     pub fn audit_log(&self) -> Result<String> {
         Ok(fs::read_to_string(self.folder.join(AUDIT_LOG))?)
+    }
+
+    /// The file with the certificate of its authority.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.folder.join("ca.crt")
     }
 
     /// A kubeconfig file by name: `admin` or `kube-proxy`.
@@ -179,19 +209,39 @@ impl ControlPlane {
             .args(["--service-account-issuer=https://kubernetes.default.svc"])
             .arg(format!("--audit-policy-file={}", at("audit-policy.yaml")))
             .arg(format!("--audit-log-path={}", at(AUDIT_LOG)))
-            .args(["--authorization-mode=RBAC", "--profiling=false"])
+            .arg("--profiling=false")
             // No cluster of whatever number has these on a link or among its pods (`network`).
-            .args(["--service-cluster-ip-range=172.29.0.0/16,fd1e:a5e:0:29::/112"])
-            // Pods here are made by hand, on Nodes that no controller marks as ready.
-            .args(["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"])
-            // As OpenShift has it: who changes the owners of an object needs the right to delete it.
-            .args(["--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]);
+            .args(["--service-cluster-ip-range=172.29.0.0/16,fd1e:a5e:0:29::/112"]);
+        match self.nodes {
+            Nodes::Played => command
+                .arg("--authorization-mode=RBAC")
+                // Pods here are made by hand, on Nodes that no controller marks as ready.
+                .arg("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition")
+                // As OpenShift has it: who changes the owners of an object needs the right to delete it.
+                .arg("--enable-admission-plugins=OwnerReferencesPermissionEnforcement"),
+            Nodes::Machines(_) => command
+                .arg("--authorization-mode=Node,RBAC")
+                .arg(
+                    "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
+                )
+                .arg("--allow-privileged=true")
+                // No kube-proxy runs where it does: it calls webhooks by the addresses of pods.
+                .arg("--enable-aggregator-routing=true")
+                .arg(format!("--client-ca-file={}", at("ca.crt")))
+                .arg(format!("--kubelet-client-certificate={}", at("kubelet-client.crt")))
+                .arg(format!("--kubelet-client-key={}", at("kubelet-client.key")))
+                .arg("--kubelet-preferred-address-types=InternalIP"),
+        };
         let process = Process::spawn("kube-apiserver", &self.log("kube-apiserver"), &mut command)?;
         *self.api_server.write().unwrap_or_else(PoisonError::into_inner) = Some(process);
         self.await_ready().await?;
         // It gives up where no API server answers for a while.
         let running = self.controllers.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        if running { Ok(()) } else { self.start_controllers() }
+        if running {
+            return Ok(());
+        }
+        self.start_controllers()?;
+        if self.nodes == Nodes::Played { Ok(()) } else { self.start_scheduler() }
     }
 
     /// Runs `function` on the API server's process.
@@ -271,18 +321,30 @@ impl ControlPlane {
 
     fn start_controllers(&self) -> Result<()> {
         let at = |file: &str| self.folder.join(file).display().to_string();
+        let controllers = if self.nodes == Nodes::Played { CONTROLLERS } else { "*" };
         let mut command = Command::new(self.programs.path("kube-controller-manager"));
         command
             .arg(format!("--kubeconfig={}", at("kube-controller-manager.kubeconfig")))
             .arg(format!("--service-account-private-key-file={}", at("service-account.key")))
             .arg(format!("--root-ca-file={}", at("ca.crt")))
-            .arg(format!("--controllers={CONTROLLERS}"))
+            .arg(format!("--controllers={controllers}"))
             .args(["--leader-elect=false", "--secure-port=0", "--profiling=false"])
             .args(["--use-service-account-credentials=true"])
             .args(["--kube-api-qps=200", "--kube-api-burst=400"]);
         let log = self.log("kube-controller-manager");
         let process = Process::spawn("kube-controller-manager", &log, &mut command)?;
         *self.controllers.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+        Ok(())
+    }
+
+    fn start_scheduler(&self) -> Result<()> {
+        let mut command = Command::new(self.programs.path("kube-scheduler"));
+        command
+            .arg(format!("--kubeconfig={}", self.kubeconfig("kube-scheduler").display()))
+            .args(["--leader-elect=false", "--secure-port=0", "--profiling=false"]);
+        let log = self.log("kube-scheduler");
+        let process = Process::spawn("kube-scheduler", &log, &mut command)?;
+        *self.scheduler.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
         Ok(())
     }
 

@@ -31,11 +31,11 @@ impl Node {
     /// Runs a pod on this node, in an existing Kubernetes namespace, and marks it as ready.
     pub async fn run_pod(&self, namespace: &str, name: &str, labels: &Value) -> Result<Pod> {
         let number = self.pod_number();
-        let (v4, v6) = self.network.plan().pod(self.number, number);
-        let (gateway_v4, gateway_v6) = self.network.plan().pod(self.number, 1);
-        let network = Namespace::create(&format!("{}-pod-{number}", self.name))?;
+        let (v4, v6) = self.network().plan().pod(self.number(), number);
+        let (gateway_v4, gateway_v6) = self.network().plan().pod(self.number(), 1);
+        let network = Namespace::create(&format!("{}-pod-{number}", self.name()))?;
         // As container networks do (`hairpinMode`): a pod that asks for a Service may be led to itself.
-        self.namespace.ip(&format!(
+        self.namespace().ip(&format!(
             "link add name pod{number} type veth peer name eth0 netns {}\n\
              link set dev pod{number} master cni0 up\n\
              link set dev pod{number} type bridge_slave hairpin on\n",
@@ -50,20 +50,20 @@ impl Node {
         ))?;
         let mut command = network.command(&env::current_exe()?.display().to_string());
         command.args([pod_server::ARGUMENT, name]);
-        let log = self.folder.join(format!("{name}.log"));
+        let log = self.folder().join(format!("{name}.log"));
         let server = Process::spawn(&format!("pod {name}"), &log, &mut command)?;
 
         let api: Api<PodObject> = Api::namespaced(self.plane.admin(), namespace);
         let object = serde_json::from_value(json!({
             "metadata": { "name": name, "labels": labels },
             "spec": {
-                "nodeName": self.name,
+                "nodeName": self.name(),
                 "containers": [{ "name": "server", "image": "leasehold-lab" }],
             },
         }))?;
         api.create(&PostParams::default(), &object).await?;
         let addresses = [v4.into(), v6.into()];
-        let node = self.name.clone();
+        let node = self.name().to_owned();
         let pod = Pod { name: name.to_owned(), node, api, server, network, addresses };
         pod.report(true).await?;
         Ok(pod)

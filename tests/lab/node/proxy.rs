@@ -1,11 +1,13 @@
 //! A node's kube-proxy, in one of its modes.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Node;
+use crate::network::Plan;
 use crate::process::{Process, Signal};
 
 /// The mode of kube-proxy.
@@ -27,35 +29,42 @@ impl ProxyMode {
     }
 }
 
+/// The configuration of a node's kube-proxy.
+pub(crate) fn configuration(kubeconfig: &Path, node: &str, mode: ProxyMode, plan: Plan) -> Value {
+    json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "clientConnection": { "kubeconfig": kubeconfig },
+        "hostnameOverride": node,
+        "mode": mode.name(),
+        // A client in it would be taken for a pod.
+        "clusterCIDR": plan.pods(),
+        "detectLocalMode": "ClusterCIDR",
+        // Zero leaves the limit alone: it belongs to the machine, not to a namespace.
+        "conntrack": { "maxPerCore": 0, "min": 0 },
+        // The default of 1 s would be seen in every measurement.
+        "nftables": { "minSyncPeriod": "10ms" },
+        "iptables": { "minSyncPeriod": "10ms" },
+        // Node ports on all addresses, as the iptables mode has them by default.
+        "nodePortAddresses": ["0.0.0.0/0", "::/0"],
+        "healthzBindAddress": "127.0.0.1:10256",
+        "metricsBindAddress": "127.0.0.1:10249",
+    })
+}
+
 impl Node {
     /// Starts kube-proxy.
     pub fn start_proxy(&self) -> Result<()> {
-        let config = json!({
-            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-            "kind": "KubeProxyConfiguration",
-            "clientConnection": { "kubeconfig": self.plane.kubeconfig("kube-proxy") },
-            "hostnameOverride": self.name,
-            "mode": self.proxy_mode.name(),
-            // A client in it would be taken for a pod.
-            "clusterCIDR": self.network.plan().pods(),
-            "detectLocalMode": "ClusterCIDR",
-            // Zero leaves the limit alone: it belongs to the machine, not to a namespace.
-            "conntrack": { "maxPerCore": 0, "min": 0 },
-            // The default of 1 s would be seen in every measurement.
-            "nftables": { "minSyncPeriod": "10ms" },
-            "iptables": { "minSyncPeriod": "10ms" },
-            // Node ports on all addresses, as the iptables mode has them by default.
-            "nodePortAddresses": ["0.0.0.0/0", "::/0"],
-            "healthzBindAddress": "127.0.0.1:10256",
-            "metricsBindAddress": "127.0.0.1:10249",
-        });
-        let path = self.folder.join("kube-proxy.yaml");
+        let kubeconfig = self.plane.kubeconfig("kube-proxy");
+        let plan = self.network().plan();
+        let config = configuration(&kubeconfig, self.name(), self.proxy_mode, plan);
+        let path = self.folder().join("kube-proxy.yaml");
         fs::write(&path, serde_yaml_ng::to_string(&config)?)?;
         let program = self.plane.programs().path("kube-proxy");
-        let mut command = self.namespace.command(&program.display().to_string());
+        let mut command = self.namespace().command(&program.display().to_string());
         command.arg("--config").arg(&path);
-        let name = format!("kube-proxy of {}", self.name);
-        let log = self.folder.join("kube-proxy.log");
+        let name = format!("kube-proxy of {}", self.name());
+        let log = self.folder().join("kube-proxy.log");
         *self.proxy_slot() = Some(Process::spawn(&name, &log, &mut command)?);
         Ok(())
     }
