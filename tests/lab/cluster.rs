@@ -337,7 +337,7 @@ impl Cluster {
 
     // === faults of several nodes ===
 
-    /// As [`Node::dies`], for several nodes in the same instant.
+    /// As [`Host::dies`](crate::host::Host::dies), for several nodes in the same instant.
     pub fn die_together(&self, nodes: &[&Node]) -> Result<()> {
         let ports: Vec<_> = nodes.iter().flat_map(|node| node.ports()).collect();
         self.network.cut(&ports, &[Direction::FromHost, Direction::ToHost])
