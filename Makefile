@@ -84,7 +84,7 @@ SIMULATOR = $(dir $(TARGET))release/leasehold-sim
 .PHONY: bench
 RESULTS := tests/bench/results
 # What `bench` measures; beside them are results of other targets.
-MEASURED = $(addprefix $(RESULTS)/,$(addsuffix .json,failover pieces-and-starts cost data-path allocation scale decisions))
+MEASURED = $(addprefix $(RESULTS)/,$(addsuffix .json,failover pieces-and-starts service cost data-path allocation scale decisions))
 IN_PIECES = failover --book pieces-and-starts.json --repeat 50 --systems leasehold --faults node-in-pieces,node-in-pieces-5
 # All speakers of a cluster start at once: few clusters beside each other.
 COLD = failover --book pieces-and-starts.json --repeat 50 --systems leasehold --faults cold-start --lanes 4
@@ -101,6 +101,7 @@ bench: bench-build bench-simulator ## Run all benchmarks, into tests/bench/resul
 	@$(BENCH) --out $(RESULTS) scale --simulator $(SIMULATOR)
 	@$(MAKE) --no-print-directory bench-micro
 	@$(BENCH) --out $(RESULTS) decisions
+	@$(MAKE) --no-print-directory bench-service OUT=$(RESULTS)
 	@$(BENCH) report
 
 .PHONY: bench-quick
@@ -114,6 +115,12 @@ bench-failover: bench-build ## Measure the effect of faults on clients: REPEAT=2
 	@$(BENCH) failover $(if $(REPEAT),--repeat $(REPEAT)) $(if $(REPEAT_SLOW),--repeat-slow $(REPEAT_SLOW)) \
 		$(if $(FAULTS),--faults $(FAULTS)) $(if $(PROFILE),--profile $(PROFILE)) \
 		$(if $(SYSTEMS),--systems $(SYSTEMS)) $(if $(LANES),--lanes $(LANES))
+
+.PHONY: bench-service
+bench-service: cluster-build ## Count failed connections while nodes with pods fail: REPEAT=3 SYSTEMS=a,b FAULTS=a,b
+	@tests/prerequisites bench
+	@$(CLUSTER) $(TARGET)/leasehold-bench --out $(or $(OUT),target/bench) service $(if $(REPEAT),--repeat $(REPEAT)) \
+		$(if $(SYSTEMS),--systems $(SYSTEMS)) $(if $(FAULTS),--faults $(FAULTS))
 
 .PHONY: bench-scale
 bench-scale: bench-simulator ## Simulate large clusters, in memory: NODES=50,500 SERVICES=10000 RACK=20

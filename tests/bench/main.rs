@@ -15,6 +15,7 @@ mod memory;
 mod outages;
 mod record;
 mod report;
+mod service;
 mod simulation;
 mod soak;
 
@@ -58,6 +59,8 @@ enum Command {
     /// Write the tables and pictures of the README and of the performance pages from the results in
     /// `tests/bench/results`.
     Report,
+    /// Cause faults of nodes that run pods of a Service, and count the connections that fail.
+    Service(service::Plan),
     /// Run speakers under conditions that must not alarm them, and count false alarms.
     Soak(soak::Plan),
 }
@@ -91,6 +94,7 @@ fn inside(arguments: &Arguments, scratch: &Path) -> Result<ExitCode> {
             Command::Decisions(plan) => decisions::run(plan, &arguments.out),
             Command::Memory(plan) => memory::run(plan).await,
             Command::Outages(plan) => outages::run(plan, &arguments.out).await,
+            Command::Service(plan) => service::run(plan, &arguments.out).await,
             Command::Scale(plan) => simulation::run(plan, &arguments.out),
             Command::Soak(plan) => soak::run(plan, &arguments.out).await,
             Command::Report => {

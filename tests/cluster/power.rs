@@ -26,7 +26,7 @@ pub async fn an_owner_whose_power_is_cut_is_replaced_and_comes_back() -> Result<
     let report = probe.stop().await?;
     let track = report.tcp()?;
     println!("    power cut: {track}");
-    let first = track.first_answer_since(cut).unwrap_or(Duration::MAX);
+    let first = track.answered_again_since(cut).unwrap_or(Duration::MAX);
     ensure!(first < REPLACED, "a connection by the new owner after {first:?}");
     ensure!(report.owners()?.two_owners().is_zero(), "{:?}", report.owners()?.two_owners());
     Ok(())

@@ -7,7 +7,7 @@
 //! node N     eth0  .(10+N) ::(10+N)    mgmt0 172.31.C.N      pods0 .(10+N) ::(10+N)
 //! pods of N                                                  10.C.N.0/24, fd1e:a5e:C:(128+N)::/64
 //! router     eth0  .1 ::1
-//! client     eth0  .200 ::200
+//! client     eth0  .200 ::200, further ones .210-.241 ::210-::241
 //! observer   eth0  .201 ::201
 //! VIPs       .100-.199 ::100-::199
 //! ```

@@ -9,6 +9,7 @@ use plotters::prelude::*;
 use super::Results;
 use super::tables::{series, steps, title};
 use crate::record::Spread;
+use crate::service::{Fault, Trial, system_title};
 
 const WIDTH: u32 = 900;
 const OURS: RGBColor = RGBColor(0x1f, 0x6f, 0xb4);
@@ -31,6 +32,7 @@ pub(super) fn all(results: &Results) -> Result<Vec<(&'static str, String)>> {
     Ok(vec![
         ("failover.svg", failover(results)?),
         ("phases.svg", phases(results)?),
+        ("service.svg", service(&results.service)?),
         (
             "requests.svg",
             lines(results, "requests to the API server per second", |it| {
@@ -176,6 +178,58 @@ fn lines(results: &Results, what: &str, value: fn(&crate::cost::Cost) -> f64) ->
         chart
             .configure_series_labels()
             .position(SeriesLabelPosition::LowerRight)
+            .label_font(text(13, BLACK))
+            .border_style(GREY)
+            .background_style(WHITE)
+            .draw()?;
+        Ok(())
+    })
+}
+
+/// The share of new connections that failed, for each second after the power of the owner's node was cut; a line for
+/// each system, by the medians of its trials.
+fn service(trials: &[Trial]) -> Result<String> {
+    let cut: Vec<_> = trials.iter().filter(|it| it.fault == Fault::PowerCut.to_string()).collect();
+    let mut systems: Vec<&str> = Vec::new();
+    for trial in &cut {
+        if !systems.contains(&trial.system.as_str()) {
+            systems.push(&trial.system);
+        }
+    }
+    drawn(360, |area| {
+        let caption = "power of the owner's node cut, with a third of the pods: new connections that failed, %";
+        let mut chart = ChartBuilder::on(area)
+            .caption(caption, text(15, BLACK))
+            .margin(12)
+            .x_label_area_size(36)
+            .y_label_area_size(46)
+            .build_cartesian_2d(0.0..70.0, 0.0..100.0)?;
+        chart
+            .configure_mesh()
+            .light_line_style(GREY.mix(0.1))
+            .x_desc("seconds after the cut")
+            .label_style(text(12, BLACK))
+            .draw()?;
+        for (system, color) in systems.iter().zip([OURS, THEIRS, STEPS[3], STEPS[6]]) {
+            let points = (0..70_u32).filter_map(|second| {
+                let at = usize::try_from(second).ok()?;
+                let shares = cut.iter().filter(|it| it.system == *system).filter_map(|it| {
+                    let (failed, all) = *it.seconds.get(at)?;
+                    let count = |count: usize| u32::try_from(count).ok().map(f64::from);
+                    Some(100.0 * count(failed)? / count(all).filter(|all| *all > 0.0)?)
+                });
+                Some((f64::from(second) + 0.5, Spread::of(shares)?.median))
+            });
+            chart
+                .draw_series(LineSeries::new(points, color.stroke_width(2)))?
+                .label(system_title(system))
+                .legend(move |(x, y)| {
+                    PathElement::new(vec![(x, y), (x + 16, y)], color.stroke_width(2))
+                });
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
             .label_font(text(13, BLACK))
             .border_style(GREY)
             .background_style(WHITE)

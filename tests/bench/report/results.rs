@@ -13,6 +13,7 @@ use crate::data_path::Turn;
 use crate::decisions::Decision;
 use crate::failover::{APART, FAILOVER};
 use crate::record::{Machine, Run};
+use crate::service::Trial;
 use crate::simulation::Simulated;
 
 /// All of them.
@@ -20,6 +21,8 @@ pub(crate) struct Results {
     pub(crate) failover: Vec<Run>,
     /// Measured by themselves, maybe on another machine.
     pub(crate) apart: Vec<Run>,
+    /// Of Services with pods on all nodes; measured by themselves, too.
+    pub(crate) service: Vec<Trial>,
     pub(crate) cost: Vec<Cost>,
     pub(crate) hoard: Vec<Hoard>,
     pub(crate) data_path: Vec<Turn>,
@@ -44,6 +47,7 @@ impl Results {
         let results = Self {
             failover: read(folder, FAILOVER)?,
             apart: read(folder, APART)?,
+            service: read(folder, "service.json")?,
             cost: read(folder, "cost.json")?,
             hoard: read(folder, "hoard.json")?,
             data_path: read(folder, "data-path.json")?,

@@ -8,7 +8,8 @@ use clap::ValueEnum as _;
 
 use super::Results;
 use crate::failover::Fault;
-use crate::record::{Felt, Run, Spread};
+use crate::record::{Felt, Machine, Run, Spread};
+use crate::service::{self, Trial};
 
 /// By the names of their places.
 pub(super) fn all(results: &Results) -> Result<BTreeMap<&'static str, String>> {
@@ -17,6 +18,7 @@ pub(super) fn all(results: &Results) -> Result<BTreeMap<&'static str, String>> {
         ("headline", headline(results)?),
         ("failover", failover(&results.failover)?),
         ("pieces-and-starts", apart(&results.apart)?),
+        ("service", service(&results.service)?),
         ("phases", phases(results)?),
         ("cost", cost(results)),
         ("hoard", hoard(results)?),
@@ -206,14 +208,51 @@ fn apart(runs: &[Run]) -> Result<String> {
             outage.most,
         )?;
     }
-    let mut origins: Vec<String> = runs
-        .iter()
-        .map(|run| format!("{} on Linux {}", run.machine.commit, run.machine.kernel))
-        .collect();
+    text.push_str(&origins(runs.iter().map(|run| &run.machine)));
+    Ok(text)
+}
+
+/// The commits and kernels of results that were measured by themselves.
+fn origins<'a>(machines: impl Iterator<Item = &'a Machine>) -> String {
+    let mut origins: Vec<String> =
+        machines.map(|it| format!("{} on Linux {}", it.commit, it.kernel)).collect();
     origins.sort_unstable();
     origins.dedup();
-    writeln!(text, "\nCommit {}.", origins.join(", "))?;
+    format!("\nCommit {}.\n", origins.join(", "))
+}
+
+/// Medians of the trials of each fault on each system.
+fn service(trials: &[Trial]) -> Result<String> {
+    let mut text = "| fault | system | n | new connections that failed, of | seconds until the first answer | \
+                    seconds until the last failure | lasting connections lost, of |\n\
+                    |---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for (fault, system) in service::pairs(trials) {
+        let these = || trials.iter().filter(move |it| (&*it.fault, &*it.system) == (fault, system));
+        let median = |value: fn(&Trial) -> f64| {
+            let spread = Spread::of(these().map(value)).context("no trials")?;
+            anyhow::Ok(spread.median)
+        };
+        writeln!(
+            text,
+            "| {} | {} | {} | {:.0}, {:.0} | {:.2} | {:.2} | {:.0}, {:.0} |",
+            service::fault_title(fault),
+            service::system_title(system),
+            these().count(),
+            median(|it| number(it.failed))?,
+            median(|it| number(it.made))?,
+            median(|it| it.first_answer_ms.unwrap_or(f64::INFINITY) / 1000.0)?,
+            median(|it| it.last_failure_ms / 1000.0)?,
+            median(|it| number(it.lasting_lost))?,
+            median(|it| number(it.lasting))?,
+        )?;
+    }
+    text.push_str(&origins(trials.iter().map(|it| &it.machine)));
     Ok(text)
+}
+
+fn number(count: usize) -> f64 {
+    u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }
 
 /// A fault as people say it.

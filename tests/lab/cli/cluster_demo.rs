@@ -159,7 +159,7 @@ impl<'a> Demo<'a> {
         say(
             "Some failed until the Node was not ready: kube-proxy sent them to pods that were dead.",
         );
-        let first = track.first_answer_since(cut).unwrap_or_default();
+        let first = track.answered_again_since(cut).unwrap_or_default();
         table.add_time("owner's power cut: first connection by the new owner", first);
         table.add_time("... last connection that failed", track.last_loss_since(cut));
         table.add("... connections failed", failed(&report)?);

@@ -19,6 +19,7 @@ mod streams;
 mod track;
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -40,6 +41,8 @@ use crate::shell;
 const CLIENT: u8 = 200;
 /// The host number of the observer.
 const OBSERVER: u8 = 201;
+/// The host numbers of the client's further addresses.
+const SOURCES: RangeInclusive<u8> = 210..=241;
 /// The link of each host.
 const INTERFACE: &str = "eth0";
 /// The interval of datagrams to a single VIP.
@@ -94,6 +97,20 @@ impl Client {
         [self.plan.client_v4(CLIENT).into(), self.plan.client_v6(CLIENT).into()]
     }
 
+    /// Many addresses, which the host gets now.
+    fn sources(&self, v4: bool) -> Result<Vec<IpAddr>> {
+        let plan = self.plan;
+        let all: Vec<IpAddr> = SOURCES
+            .map(|host| if v4 { plan.client_v4(host).into() } else { plan.client_v6(host).into() })
+            .collect();
+        let (length, flags) = if v4 { (24, "") } else { (64, "nodad") };
+        let add = |commands: String, ip: &IpAddr| {
+            format!("{commands}address replace {ip}/{length} dev {INTERFACE} {flags}\n")
+        };
+        self.host.ip(&all.iter().fold(String::new(), add))?;
+        Ok(all)
+    }
+
     /// The MAC address that the client's kernel believes a host of its segment to have.
     pub fn neighbour(&self, ip: IpAddr) -> Result<Option<MacAddr>> {
         let mut command = self.host.command("ip");
@@ -119,6 +136,7 @@ impl Client {
             connection: None,
             lasting: None,
             owners: false,
+            many: false,
         }
     }
 
@@ -145,6 +163,7 @@ pub struct ProbePlan<'a> {
     connection: Option<u16>,
     lasting: Option<(u16, usize, Duration)>,
     owners: bool,
+    many: bool,
 }
 
 impl ProbePlan<'_> {
@@ -159,6 +178,13 @@ impl ProbePlan<'_> {
     #[must_use]
     pub fn tcp(mut self, port: u16, every: Duration) -> Self {
         self.tcp = Some((port, every));
+        self
+    }
+
+    /// Makes new connections from many addresses of the host, as many hosts do.
+    #[must_use]
+    pub fn many_sources(mut self) -> Self {
+        self.many = true;
         self
     }
 
@@ -200,7 +226,12 @@ impl ProbePlan<'_> {
         }
         if let Some((port, every)) = self.tcp {
             let server = SocketAddr::new(self.vip, port);
-            probe.tcp = Some(streams::connects(Arc::clone(host), server, every, Arc::clone(&stop)));
+            let [v4, v6] = self.client.addresses();
+            let own = vec![if server.is_ipv4() { v4 } else { v6 }];
+            let many = self.many.then(|| self.client.sources(server.is_ipv4()));
+            let sources = many.unwrap_or(Ok(own))?;
+            let (host, stop) = (Arc::clone(host), Arc::clone(&stop));
+            probe.tcp = Some(streams::connects(host, sources, server, every, stop));
         }
         if let Some(port) = self.connection {
             let server = SocketAddr::new(self.vip, port);

@@ -1,7 +1,8 @@
 //! TCP: new connections, and one that lasts.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,15 +11,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{interval, sleep, timeout};
 
 use super::{Answer, Track};
 use crate::namespace::Namespace;
 
 /// The timeout of a new connection and its answer: less than the first retransmission of a SYN.
 const PATIENCE: Duration = Duration::from_millis(900);
+/// The ports of new connections: below those that the kernel chooses.
+const PORTS: Range<u16> = 12_000..32_000;
 /// The timeout of the lasting connection: a SYN that is lost, and sent again.
 const MADE_WITHIN: Duration = Duration::from_secs(5);
 /// The timeout of an answer on the lasting connection: a failover, and TCP's next retransmission.
@@ -40,8 +43,12 @@ where
     })
 }
 
+/// New connections, from each of the addresses in turn, and from the next port each time that it is their turn: on the
+/// way to a Service, the first packet of a connection that failed is remembered for minutes, and another connection by
+/// the same address and port would be led to the same dead end.
 pub(super) fn connects(
     host: Arc<Namespace>,
+    sources: Vec<IpAddr>,
     server: SocketAddr,
     period: Duration,
     stop: Arc<AtomicBool>,
@@ -49,17 +56,21 @@ pub(super) fn connects(
     within(host, async move || {
         let track = Rc::new(RefCell::new(Track::new()));
         let mut attempts = JoinSet::new();
-        while !stop.load(Ordering::Relaxed) {
-            let now = Instant::now();
-            let number = track.borrow_mut().sent(now);
+        let mut turns = interval(period);
+        let ports = PORTS.cycle().flat_map(|port| sources.iter().map(move |ip| (*ip, port)));
+        for source in ports.map(SocketAddr::from) {
+            turns.tick().await;
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let number = track.borrow_mut().sent(Instant::now());
             let track = Rc::clone(&track);
             attempts.spawn_local(async move {
-                if let Ok(Ok(answer)) = timeout(PATIENCE, fetch(server)).await {
+                if let Ok(Ok(answer)) = timeout(PATIENCE, fetch(source, server)).await {
                     track.borrow_mut().answered(number, Instant::now(), answer);
                 }
             });
             while attempts.try_join_next().is_some() {}
-            sleep(period.saturating_sub(now.elapsed())).await;
         }
         while attempts.join_next().await.is_some() {}
         let track = track.borrow().clone();
@@ -67,8 +78,12 @@ pub(super) fn connects(
     })
 }
 
-async fn fetch(server: SocketAddr) -> Result<Answer> {
-    let mut stream = TcpStream::connect(server).await?;
+async fn fetch(source: SocketAddr, server: SocketAddr) -> Result<Answer> {
+    let socket = if server.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // There may be a connection of another probe by it.
+    socket.set_reuseaddr(true)?;
+    socket.bind(source)?;
+    let mut stream = socket.connect(server).await?;
     // Closed by a reset: at hundreds a second, the host's ports would all wait for late segments otherwise.
     stream.set_zero_linger()?;
     exchange(&mut stream).await

@@ -130,9 +130,13 @@ impl Track {
         lost.map(|request| request.sent.saturating_duration_since(since)).unwrap_or_default()
     }
 
-    /// The time from `since` to the first answer of a request that was sent at `since` or later.
-    pub fn first_answer_since(&self, since: Instant) -> Option<Duration> {
-        let late = self.requests.iter().filter(|request| request.sent >= since);
+    /// The time from `since` to the first answer of a request that was sent after one that was never answered: how long
+    /// nobody got an answer. Zero where all were answered.
+    pub fn answered_again_since(&self, since: Instant) -> Option<Duration> {
+        let mut late = self.requests.iter().filter(|request| request.sent >= since);
+        if !late.any(|request| request.answered.is_none()) {
+            return Some(Duration::ZERO);
+        }
         let answers = late.filter_map(|request| Some(request.answered.as_ref()?.0));
         answers.min().map(|at| at.saturating_duration_since(since))
     }
@@ -286,8 +290,9 @@ mod tests {
         let start = track.started().unwrap();
         assert_eq!(track.by_second(start), [(100, 200), (51, 100)]);
         assert_eq!(track.last_loss_since(start), Duration::from_millis(1250));
-        let since = start + Duration::from_millis(600);
-        assert_eq!(track.first_answer_since(since), Some(Duration::from_millis(656)));
+        assert_eq!(track.answered_again_since(start), Some(Duration::from_millis(1256)));
+        let late = start + Duration::from_millis(1300);
+        assert_eq!(track.answered_again_since(late), Some(Duration::ZERO));
     }
 
     #[test]
