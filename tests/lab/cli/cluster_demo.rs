@@ -7,14 +7,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use leasehold_lab::Report;
 use leasehold_lab::client::Probe;
 use leasehold_lab::machines::{Machine, Machines, Program};
-use leasehold_lab::{Report, sandbox};
 use tokio::time::sleep;
 
 use super::machines::{self, show};
-use super::story::{chapter, say};
-use super::table::{Table, milliseconds};
+use super::story::{self, chapter, say};
+use super::table::{self, Table};
 
 /// The time between new connections of the client.
 const PERIOD: Duration = Duration::from_millis(5);
@@ -25,12 +25,7 @@ const AFTERWARDS: Duration = Duration::from_secs(3);
 const UNTIL_NOT_READY: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(scratch: &Path) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let told = runtime.block_on(tell());
-    if told.is_err() {
-        sandbox::keep_logs(scratch);
-    }
-    told.map(|()| ExitCode::SUCCESS)
+    story::run(scratch, tell())
 }
 
 async fn tell() -> Result<()> {
@@ -88,7 +83,7 @@ impl<'a> Demo<'a> {
         Self::felt(&report)?;
         say(&format!("the owner was {}, and is {}", owner.name(), self.owner().await?.name()));
         table.add("all speakers replaced: connections failed", failed(&report)?);
-        table.add("... open connection", open(&report)?);
+        table.add("... open connection", table::end(report.connection()?));
         Ok(())
     }
 
@@ -111,7 +106,10 @@ impl<'a> Demo<'a> {
         show(self.machines, &["uncordon", owner.name()])?;
         // Back to a pod on each of two nodes.
         show(self.machines, &["rollout", "restart", "deployment/web"])?;
-        self.machines.deployed("default", "web").await
+        self.machines.deployed("default", "web").await?;
+        // Those that end refuse connections until kube-proxy knows.
+        let gone = async || Ok(self.machines.pods("default", "app=web").await?.len() == 2);
+        self.machines.eventually("the pods of before are gone", gone).await
     }
 
     async fn kubelet_restarts(&self, table: &mut Table) -> Result<()> {
@@ -177,14 +175,5 @@ impl<'a> Demo<'a> {
 }
 
 fn failed(report: &Report) -> Result<String> {
-    let track = report.tcp()?;
-    Ok(format!("{} of {}", track.lost(), track.count()))
-}
-
-fn open(report: &Report) -> Result<String> {
-    let track = report.connection()?;
-    Ok(match track.broken() {
-        Some(why) => format!("broken: {why}"),
-        None => format!("survived, slowest answer {}", milliseconds(track.slowest())),
-    })
+    report.tcp().map(table::lost)
 }
