@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use leasehold_lab::client::Probe;
-use leasehold_lab::{Cluster, Node, Report, Service, sandbox};
+use leasehold_lab::{Cluster, Node, Report, Service};
 use tokio::time::sleep;
 
 use super::story::{self, chapter, say, show};
-use super::table::{Table, mebibytes, milliseconds};
+use super::table::{self, Table, mebibytes};
 
 /// The time for which the client watches after all is well again.
 const AFTERWARDS: Duration = Duration::from_secs(2);
@@ -20,12 +20,7 @@ const NOTABLE: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(scratch: &Path) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let told = runtime.block_on(tell());
-    if told.is_err() {
-        sandbox::keep_logs(scratch);
-    }
-    told.map(|()| ExitCode::SUCCESS)
+    story::run(scratch, tell())
 }
 
 async fn tell() -> Result<()> {
@@ -171,7 +166,7 @@ impl<'a> Demo<'a> {
         self.felt(&report)?;
         say(&format!("the owner is {}", self.owner().await?.name()));
         table.add("upgrade of the owner's speaker: datagrams lost", lost(&report)?);
-        table.add("... open connection", connection(&report)?);
+        table.add("... open connection", table::end(report.connection()?));
         Ok(())
     }
 
@@ -245,14 +240,5 @@ fn kernel(node: &Node, vip: IpAddr) -> Result<()> {
 }
 
 fn lost(report: &Report) -> Result<String> {
-    let track = report.udp()?;
-    Ok(format!("{} of {}", track.lost(), track.count()))
-}
-
-fn connection(report: &Report) -> Result<String> {
-    let track = report.connection()?;
-    Ok(match track.broken() {
-        Some(why) => format!("broken: {why}"),
-        None => format!("survived, slowest answer {}", milliseconds(track.slowest())),
-    })
+    report.udp().map(table::lost)
 }

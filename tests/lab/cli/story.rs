@@ -1,15 +1,27 @@
 //! The cluster of the demo and of `up`, made from `examples/`, and how it tells what it does.
 
 use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use leasehold_lab::controlplane::documents;
-use leasehold_lab::{Cluster, Lab, Service, repository};
+use leasehold_lab::{Cluster, Lab, Service, repository, sandbox};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tells a story to its end; where it cannot, the logs are kept.
+pub(crate) fn run(scratch: &Path, story: impl Future<Output = Result<()>>) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let told = runtime.block_on(story);
+    if told.is_err() {
+        sandbox::keep_logs(scratch);
+    }
+    told.map(|()| ExitCode::SUCCESS)
+}
 
 /// Says what comes next.
 pub(crate) fn chapter(text: &str) {

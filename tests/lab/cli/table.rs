@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use leasehold_lab::Track;
+
 /// The measured values: a line for each.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Vec<(String, String)>);
@@ -29,6 +31,19 @@ impl fmt::Display for Table {
             writeln!(f, "| {what:left$} | {value:>right$} |")?;
         }
         write!(f, "{rule}")
+    }
+}
+
+/// The requests of a track that were never answered, of all.
+pub(crate) fn lost(track: &Track) -> String {
+    format!("{} of {}", track.lost(), track.count())
+}
+
+/// What became of a connection.
+pub(crate) fn end(track: &Track) -> String {
+    match track.broken() {
+        Some(why) => format!("broken: {why}"),
+        None => format!("survived, slowest answer {}", milliseconds(track.slowest())),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{programs, repository, shell};
 
 /// Names the folder of Leasehold's images: an OCI image layout with the tags `speaker` and `operator`, as `make
 /// images` writes it.
-pub const LAYOUT: &str = "LEASEHOLD_IMAGES";
+const LAYOUT: &str = "LEASEHOLD_IMAGES";
 /// The annotation of an OCI index by which containerd names an image.
 const NAME: &str = "io.containerd.image.name";
 /// The annotation of an OCI index with the tag of an image.
@@ -20,7 +20,7 @@ const TAG: &str = "org.opencontainers.image.ref.name";
 
 /// The archives: those of other projects, and Leasehold's.
 #[derive(Clone, Debug)]
-pub struct Images {
+pub(super) struct Images {
     archives: Vec<PathBuf>,
 }
 

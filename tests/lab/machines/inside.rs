@@ -61,7 +61,7 @@ pub(crate) fn run(spec: &Path) -> Result<()> {
         fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
     }
     fs::write("/proc/sys/kernel/hostname", &spec.name)?;
-    fs::write("/run/lab/started", "")?;
+    fs::write(Path::new("/run/lab").join(STARTED), "")?;
     loop {
         // What it is left with by programs that have ended.
         match rustix::process::wait(WaitOptions::empty()) {

@@ -17,7 +17,6 @@ use crate::cgroups::Subtree;
 use crate::controlplane::ControlPlane;
 use crate::host::{Host, HostPlan};
 use crate::network::{Direction, Network};
-use crate::node::ProxyMode;
 use crate::process::{Process, Signal};
 use crate::{management, sandbox, shell};
 
@@ -35,7 +34,6 @@ pub(super) struct Shared {
     /// containerd's programs.
     pub(super) containerd: PathBuf,
     pub(super) images: Images,
-    pub(super) proxy: ProxyMode,
     /// For how many there are routes.
     pub(super) most: u8,
 }
@@ -169,7 +167,6 @@ impl Machine {
             number: self.number(),
             plan: self.shared.network.plan(),
             plane: &self.shared.plane,
-            proxy: self.shared.proxy,
         };
         let spec = Spec {
             name: self.name.clone(),
@@ -284,11 +281,6 @@ impl Machine {
                 .env("PATH", self.programs());
             Ok(command)
         })
-    }
-
-    /// Runs a command on the machine, and returns what it prints.
-    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
-        shell::output(self.command(program)?.args(arguments))
     }
 
     /// Where its programs are found.

@@ -12,11 +12,10 @@ mod web;
 
 use std::fs;
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use futures::future::try_join_all;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -26,7 +25,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
-pub use self::images::{Images, LAYOUT};
+use self::images::Images;
 pub(crate) use self::inside::{ARGUMENT, run as inside};
 use self::machine::Shared;
 pub use self::machine::{Machine, Program};
@@ -34,13 +33,14 @@ pub use self::web::web;
 use crate::client::Client;
 use crate::controlplane::Nodes;
 use crate::network::{Network, Plan};
-use crate::node::ProxyMode;
 use crate::{Lab, SESSION_NAMESPACE, SYSTEM_NAMESPACE, programs, repository, waiting};
 
 /// The timeout of what a cluster has to do by itself.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// Where kubelets renew their leases.
 const NODE_LEASES: &str = "kube-node-lease";
+/// The number of machines that are turned on at first.
+const AT_FIRST: u8 = 3;
 /// The most machines of a cluster: kubelets have their credentials, and others their routes, from the start.
 const MOST: u8 = 9;
 
@@ -49,8 +49,6 @@ const MOST: u8 = 9;
 pub struct MachinesPlan {
     name: String,
     prefix: String,
-    machines: u8,
-    proxy: ProxyMode,
     images: Vec<String>,
 }
 
@@ -58,27 +56,7 @@ impl MachinesPlan {
     /// Three machines, whose names begin with that of the cluster.
     pub fn new(name: &str) -> Self {
         let prefix = format!("{name}-");
-        Self {
-            name: name.to_owned(),
-            prefix,
-            machines: 3,
-            proxy: ProxyMode::Nftables,
-            images: Vec::new(),
-        }
-    }
-
-    /// Sets the number of machines that are turned on at first (3; at most 9).
-    #[must_use]
-    pub fn machines(mut self, machines: u8) -> Self {
-        self.machines = machines;
-        self
-    }
-
-    /// The mode of their kube-proxies (nftables).
-    #[must_use]
-    pub fn proxy_mode(mut self, mode: ProxyMode) -> Self {
-        self.proxy = mode;
-        self
+        Self { name: name.to_owned(), prefix, images: Vec::new() }
     }
 
     /// Imports the images of another system, too: a folder of `tests` that `tests/images/build` knows.
@@ -97,7 +75,6 @@ impl MachinesPlan {
 
     /// Starts the control plane and the machines; returns when each Node is ready.
     pub async fn start(self) -> Result<Machines> {
-        ensure!((1..=MOST).contains(&self.machines), "1 to {MOST} machines");
         let names: Vec<_> = (1..=MOST).map(|it| format!("{}node-{it}", self.prefix)).collect();
         let lab = Lab::bare_with(Nodes::Machines(names.clone())).await?;
         let network = Arc::new(Network::create()?);
@@ -110,13 +87,12 @@ impl MachinesPlan {
             containerd: programs::of("containerd")?,
             images: Images::collect(&folder, &self.images)?,
             folder,
-            proxy: self.proxy,
             most: MOST,
         });
         let machines = names.into_iter().zip(1..);
         let machines = machines.map(|(name, it)| Machine::new(name, it, Arc::clone(&shared)));
         let machines = Machines { all: machines.collect(), client, shared, lab };
-        let first: Vec<_> = machines.all.iter().take(usize::from(self.machines)).collect();
+        let first: Vec<_> = machines.all.iter().take(usize::from(AT_FIRST)).collect();
         try_join_all(first.iter().map(|machine| machine.power_on())).await?;
         for machine in first {
             machines.node_ready(machine).await?;
@@ -185,11 +161,7 @@ impl Machines {
 
     /// Installs Leasehold as its users do: `kubectl apply -k deploy`; returns when all of its pods are ready.
     pub async fn install(&self) -> Result<()> {
-        self.install_from(&repository().join("deploy")).await
-    }
-
-    /// The same from another folder with a kustomization.
-    pub async fn install_from(&self, folder: &Path) -> Result<()> {
+        let folder = repository().join("deploy");
         self.kubectl(&["apply", "-k", &folder.to_string_lossy()])?;
         self.installed().await
     }
