@@ -47,8 +47,11 @@ cluster-demo: cluster-build ## Run the same cluster, let nodes with pods fail, a
 	@$(CLUSTER) $(TARGET)/leasehold-lab cluster demo
 
 .PHONY: test-cluster
-test-cluster: cluster-build ## Run the tests that need real kubelets: FILTER=part-of-a-name
-	$(CLUSTER) $(CARGO) test -p leasehold-lab --test cluster -- $(FILTER)
+test-cluster: cluster-build ## Run the tests that need real kubelets: FILTER="part-of-a-name another"
+	@for filter in $(or $(FILTER),''); do \
+		$(CLUSTER) $(CARGO) test --workspace $(TARGETS) --test cluster --no-run && \
+		$(CLUSTER) $$(ls -t $(TARGET)/deps/cluster-* | grep -v '\.d$$' | head -n 1) $$filter || exit; \
+	done
 
 .PHONY: test
 test: build control-plane ## Run all tests, including the lab
@@ -84,14 +87,16 @@ SIMULATOR = $(dir $(TARGET))release/leasehold-sim
 .PHONY: bench
 RESULTS := tests/bench/results
 # What `bench` measures; beside them are results of other targets.
-MEASURED = $(addprefix $(RESULTS)/,$(addsuffix .json,failover pieces-and-starts service cost data-path allocation scale decisions))
+MEASURED = $(addprefix $(RESULTS)/,$(addsuffix .json,failover others pieces-and-starts service cost data-path allocation scale decisions))
 IN_PIECES = failover --book pieces-and-starts.json --repeat 50 --systems leasehold --faults node-in-pieces,node-in-pieces-5
+OTHERS = failover --book others.json --lanes 5 --systems metallb,kube-vip
 # All speakers of a cluster start at once: few clusters beside each other.
 COLD = failover --book pieces-and-starts.json --repeat 50 --systems leasehold --faults cold-start --lanes 4
 bench: bench-build bench-simulator ## Run all benchmarks, into tests/bench/results and the performance pages
 	@rm -f $(MEASURED)
 	@$(BENCH) --out $(RESULTS) failover
 	@$(BENCH) --out $(RESULTS) failover --profile fast --systems leasehold --faults node-dead
+	@$(BENCH) --out $(RESULTS) $(OTHERS)
 	@$(BENCH) --out $(RESULTS) $(IN_PIECES)
 	@$(BENCH) --out $(RESULTS) $(COLD)
 	@$(BENCH) --out $(RESULTS) cost --nodes 3 --services 1,10,100,1000,10000 --seconds 20 --repeat 2

@@ -60,7 +60,7 @@ pub(crate) async fn run(plan: &Plan, out: &Path) -> Result<bool> {
     let system = System::Leasehold(Profile::Default);
     let ground = Ground::open(&lab, "path", SHAPE, system, |_| Ok(())).await?;
     ground.settle().await?;
-    let placement = ground.owned()?;
+    let placement = ground.owned().await?;
     let (owner, vips) = placement.first_key_value().context("nobody owns the VIP")?;
     let [address, _] = ground.cluster.node_named(owner)?.own_addresses();
     let vip = *vips.first().context("no VIP")?;

@@ -12,6 +12,7 @@ mod failover;
 mod fleet;
 mod logs;
 mod memory;
+mod others;
 mod outages;
 mod record;
 mod report;

@@ -2,7 +2,6 @@
 //! and lasting connections that are lost. On machines, with kubelets, images and manifests, as users have them.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,12 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
+use leasehold_lab::Report;
 use leasehold_lab::machines::{Machine, Machines, MachinesPlan, web};
-use leasehold_lab::{Report, programs_of};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::others::{kube_vip, metallb};
 use crate::record::{Book, Machine as Here, milliseconds};
 
 /// New connections: 500 in a second.
@@ -50,6 +50,8 @@ pub(crate) enum System {
     Leasehold,
     /// Layer 2, as its manual says.
     Metallb,
+    /// ... with memberlist five times as quick.
+    MetallbTuned,
     /// ARP, a lease per Service, as its manual says.
     KubeVip,
     /// ... with leases of 5 s, renewed each second, as its examples have it.
@@ -89,6 +91,7 @@ impl System {
         match self {
             Self::Leasehold => "Leasehold",
             Self::Metallb => "MetalLB, layer 2",
+            Self::MetallbTuned => "MetalLB, layer 2, fast memberlist",
             Self::KubeVip => "kube-vip, ARP, leases of 15 s",
             Self::KubeVipTuned => "kube-vip, ARP, leases of 5 s",
         }
@@ -258,9 +261,10 @@ impl Ground {
                 machines.pool().await?;
                 machines
             }
-            System::Metallb => metallb(plan).await?,
-            System::KubeVip => kube_vip(plan, ["15", "10", "2"]).await?,
-            System::KubeVipTuned => kube_vip(plan, ["5", "3", "1"]).await?,
+            System::Metallb => metallb::install(plan, metallb::Settings::Default).await?,
+            System::MetallbTuned => metallb::install(plan, metallb::Settings::Fast).await?,
+            System::KubeVip => kube_vip::install(plan, kube_vip::Leases::DEFAULT).await?,
+            System::KubeVipTuned => kube_vip::install(plan, kube_vip::Leases::SHORT).await?,
         };
         for object in service(&machines, system) {
             machines.lab().apply(object).await?;
@@ -312,55 +316,6 @@ impl Ground {
     }
 }
 
-/// MetalLB's own manifest, a pool, and its announcement on layer 2.
-async fn metallb(plan: MachinesPlan) -> Result<Machines> {
-    let folder = programs_of("metallb")?;
-    let machines = plan.images("metallb").start().await?;
-    let manifest = folder.join("metallb-native.yaml");
-    machines.kubectl(&["apply", "--server-side", "-f", &manifest.to_string_lossy()])?;
-    machines.deployed("metallb-system", "controller").await?;
-    machines.rolled_out("metallb-system", "speaker").await?;
-    let (from, to) = (machines.addresses().vip(0).0, machines.addresses().vip(49).0);
-    let metadata = json!({ "name": "default", "namespace": "metallb-system" });
-    for object in [
-        json!({
-            "apiVersion": "metallb.io/v1beta1", "kind": "IPAddressPool", "metadata": metadata,
-            "spec": { "addresses": [format!("{from}-{to}")] },
-        }),
-        json!({
-            "apiVersion": "metallb.io/v1beta1", "kind": "L2Advertisement", "metadata": metadata,
-        }),
-    ] {
-        // Its webhook has to have a certificate first.
-        let applied = async || Ok(machines.lab().apply(object.clone()).await.is_ok());
-        machines.eventually("MetalLB takes its configuration", applied).await?;
-    }
-    Ok(machines)
-}
-
-/// The `DaemonSet` that kube-vip generates, with these seconds of leases: duration, renew deadline, retry period.
-async fn kube_vip(plan: MachinesPlan, seconds: [&str; 3]) -> Result<Machines> {
-    let folder = programs_of("kube-vip")?;
-    let machines = plan.images("kube-vip").start().await?;
-    let text = fs::read_to_string(folder.join("kube-vip.yaml"))?;
-    let mut objects = leasehold_lab::controlplane::documents(&text)?;
-    for object in &mut objects {
-        let environment = object.pointer_mut("/spec/template/spec/containers/0/env");
-        for variable in environment.and_then(Value::as_array_mut).into_iter().flatten() {
-            let names = ["vip_leaseduration", "vip_renewdeadline", "vip_retryperiod"];
-            let at = names.iter().position(|name| variable.get("name") == Some(&json!(name)));
-            if let Some(value) = at.and_then(|at| seconds.get(at))
-                && let Some(variable) = variable.as_object_mut()
-            {
-                variable.insert("value".to_owned(), json!(value));
-            }
-        }
-    }
-    machines.lab().plane().apply(&objects).await?;
-    machines.rolled_out("kube-system", "kube-vip-ds").await?;
-    Ok(machines)
-}
-
 /// A Service with a pod on each node, and a disruption budget.
 fn service(machines: &Machines, system: System) -> [Value; 3] {
     let [mut service, deployment] = web(NAMESPACE, WEB);
@@ -369,8 +324,7 @@ fn service(machines: &Machines, system: System) -> [Value; 3] {
     {
         // It allocates no addresses by itself.
         let address = machines.addresses().vip(0).0.to_string();
-        metadata
-            .insert("annotations".to_owned(), json!({ "kube-vip.io/loadbalancerIPs": address }));
+        metadata.insert("annotations".to_owned(), json!({ kube_vip::ADDRESSES: address }));
     }
     let budget = json!({
         "apiVersion": "policy/v1",

@@ -38,7 +38,7 @@ async fn goes_dark(ground: &Ground) -> Result<()> {
         ground.kill(node).await?;
     }
     sleep(LAPSED).await;
-    ensure!(ground.owned()?.is_empty(), "dead speakers' addresses are still there");
+    ensure!(ground.owned().await?.is_empty(), "dead speakers' addresses are still there");
     ground.forget_owners().await
 }
 
@@ -56,7 +56,7 @@ async fn measure(ground: &Ground) -> Result<Felt> {
         sleep(Duration::from_millis(u64::try_from(pause)?)).await;
     }
     sleep(SETTLED.saturating_sub(since.elapsed())).await;
-    let shares = ground.shares()?;
+    let shares = ground.shares().await?;
     let lately = Instant::now().checked_sub(Duration::from_millis(250));
     let recovered = lately.is_some_and(|lately| sweep.all_answered_since(lately));
     let tracks = sweep.stop().await?;

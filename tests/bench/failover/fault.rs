@@ -2,6 +2,8 @@
 
 use clap::ValueEnum;
 
+use crate::others::Other;
+
 /// Faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Fault {
@@ -203,17 +205,20 @@ impl Fault {
         )
     }
 
-    /// Whether it exists without a Kubernetes API, for one address.
-    pub(crate) const fn suits_keepalived(self) -> bool {
-        matches!(
-            self,
+    /// Whether another system is measured under it: one address, and for keepalived no Kubernetes API.
+    pub(crate) const fn suits(self, other: Other) -> bool {
+        match self {
             Self::NodeDead
-                | Self::ClientsLinkCut
-                | Self::SpeakerRestarted
-                | Self::SpeakerKilled
-                | Self::PartitionHeal
-                | Self::Sigstop
-        )
+            | Self::ClientsLinkCut
+            | Self::SpeakerRestarted
+            | Self::SpeakerKilled
+            | Self::PartitionHeal
+            | Self::Sigstop => true,
+            Self::OwnerCutFromApi | Self::ApiDown | Self::ApiRestarted | Self::ApiDownOwnerDies => {
+                !matches!(other, Other::Keepalived(_))
+            }
+            _ => false,
+        }
     }
 
     /// The number of nodes that it hits.

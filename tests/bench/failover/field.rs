@@ -48,12 +48,12 @@ impl Field {
         let settled = self.grounds.iter().map(async |ground| {
             ground.settle().await?;
             // Whoever died got nothing back; whoever was up first may have taken all.
-            if ground.is_even()? {
+            if ground.is_even().await? {
                 return Ok(true);
             }
             ground.even_out().await?;
             ground.settle().await?;
-            ground.is_even()
+            ground.is_even().await
         });
         Ok(try_join_all(settled).await?.into_iter().all(|even| even))
     }

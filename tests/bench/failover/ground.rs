@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::fault::Shape;
-use super::keepalived::Routers;
+use crate::others::{Daemons, Other};
 use crate::record::Shares;
 
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -27,27 +27,28 @@ const QUIET: Duration = Duration::from_millis(2500);
 const MOVED: Duration = Duration::from_secs(20);
 /// The number of Services that are created concurrently.
 const AT_ONCE: usize = 8;
+/// For how long hosts are asked who owns an address that is in no kernel.
+const ASKED: Duration = Duration::from_millis(300);
 
 /// The system under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum System {
     Leasehold(Profile),
-    /// With this interval between advertisements, in seconds.
-    Keepalived(&'static str),
+    Other(Other),
 }
 
 impl System {
     pub(crate) fn name(self) -> String {
         match self {
             Self::Leasehold(_) => "leasehold".to_owned(),
-            Self::Keepalived(interval) => format!("keepalived {interval} s"),
+            Self::Other(other) => other.name(),
         }
     }
 
     pub(crate) const fn profile(self) -> Profile {
         match self {
             Self::Leasehold(profile) => profile,
-            Self::Keepalived(_) => Profile::Default,
+            Self::Other(_) => Profile::Default,
         }
     }
 }
@@ -88,7 +89,7 @@ pub(crate) struct Ground {
     /// The first has the pod; the others share it.
     services: Vec<Service>,
     vips: Vec<IpAddr>,
-    routers: Option<Routers>,
+    others: Option<Daemons>,
     pub(crate) cluster: Cluster,
 }
 
@@ -106,7 +107,7 @@ impl Ground {
         prepare(&cluster)?;
         let vips: Vec<IpAddr> =
             (0..shape.services).map(|number| cluster.addresses().vip(number).0.into()).collect();
-        let mut ground = Self { shape, system, services: Vec::new(), vips, routers: None, cluster };
+        let mut ground = Self { shape, system, services: Vec::new(), vips, others: None, cluster };
         match system {
             System::Leasehold(profile) => {
                 ground.cluster.pool(0, shape.services.saturating_sub(1)).await?;
@@ -115,14 +116,11 @@ impl Ground {
                 let first = ground.cluster.service("web").vip(0).create().await?;
                 ground.services.push(first);
             }
-            System::Keepalived(interval) => {
+            System::Other(other) => {
                 let vip = *ground.vips.first().context("no VIP")?;
-                let first = ground.cluster.service("web").create().await?;
-                // kube-proxy forwards these exactly as it forwards a load balancer's.
-                first.patch(json!({ "spec": { "externalIPs": [vip] } })).await?;
+                let (others, first) = Daemons::start(&ground.cluster, other, vip).await?;
+                ground.others = Some(others);
                 ground.services.push(first);
-                let routers = Routers::start(&ground.cluster, vip, interval)?;
-                ground.routers = Some(routers);
             }
         }
         ground.deal().await?;
@@ -152,20 +150,20 @@ impl Ground {
     /// they stay where they are.
     pub(crate) async fn even_out(&self) -> Result<()> {
         let leases: Api<Lease> = Api::namespaced(self.lab().admin(), SYSTEM_NAMESPACE);
-        for (claim, to) in self.moves()? {
+        for (claim, to) in self.moves().await? {
             let patch = json!({ "metadata": { "annotations": { "leasehold.dev/move-to": to } } });
             leases.patch(&claim, &PatchParams::default(), &Patch::Merge(&patch)).await?;
         }
         let deadline = Instant::now() + MOVED;
-        while !self.is_even()? && Instant::now() < deadline {
+        while !self.is_even().await? && Instant::now() < deadline {
             sleep(Duration::from_millis(200)).await;
         }
         Ok(())
     }
 
     /// The claims to move, each with the node that it should go to.
-    fn moves(&self) -> Result<Vec<(String, String)>> {
-        let mut owned = self.owned()?;
+    async fn moves(&self) -> Result<Vec<(String, String)>> {
+        let mut owned = self.owned().await?;
         for node in self.cluster.nodes() {
             owned.entry(node.name().to_owned()).or_default();
         }
@@ -211,9 +209,9 @@ impl Ground {
 
     /// Checks whether each VIP is on one node, its claim says the same, and each node has a session.
     async fn well(&self) -> Result<bool> {
-        let placement = self.placement()?;
+        let placement = self.placement().await?;
         let each_one = self.vips.iter().all(|vip| placement.get(vip).is_some_and(|n| n.len() == 1));
-        if !each_one || self.routers.is_some() {
+        if !each_one || self.others.is_some() {
             return Ok(each_one);
         }
         let sessions = holders(&self.leases(SESSION_NAMESPACE).await?);
@@ -256,10 +254,18 @@ impl Ground {
         Ok(tokio::time::timeout(Duration::from_secs(3), leases.list(&all)).await??.items)
     }
 
-    /// Which nodes' kernels have each VIP.
-    pub(crate) fn placement(&self) -> Result<BTreeMap<IpAddr, Vec<&Node>>> {
-        let vips: BTreeSet<_> = self.vips.iter().copied().collect();
+    /// Which nodes' kernels have each VIP, or answer for it.
+    pub(crate) async fn placement(&self) -> Result<BTreeMap<IpAddr, Vec<&Node>>> {
         let mut placement: BTreeMap<IpAddr, Vec<&Node>> = BTreeMap::new();
+        if self.others.as_ref().is_some_and(|others| !others.in_kernel()) {
+            for &vip in &self.vips {
+                let macs = self.cluster.client().owners(vip, ASKED).await?.macs();
+                let nodes = macs.into_iter().filter_map(|mac| self.cluster.node_with_mac(mac));
+                placement.insert(vip, nodes.collect());
+            }
+            return Ok(placement);
+        }
+        let vips: BTreeSet<_> = self.vips.iter().copied().collect();
         for node in self.cluster.nodes() {
             for address in node.addresses()? {
                 let address = address.address.addr();
@@ -272,9 +278,9 @@ impl Ground {
     }
 
     /// The VIPs that each node has, for nodes that have any.
-    pub(crate) fn owned(&self) -> Result<BTreeMap<String, Vec<IpAddr>>> {
+    pub(crate) async fn owned(&self) -> Result<BTreeMap<String, Vec<IpAddr>>> {
         let mut owned: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
-        for (vip, nodes) in self.placement()? {
+        for (vip, nodes) in self.placement().await? {
             for node in nodes {
                 owned.entry(node.name().to_owned()).or_default().push(vip);
             }
@@ -283,14 +289,14 @@ impl Ground {
     }
 
     /// Checks whether the VIPs are spread over all nodes.
-    pub(crate) fn is_even(&self) -> Result<bool> {
-        let Shares { fewest, most } = self.shares()?;
+    pub(crate) async fn is_even(&self) -> Result<bool> {
+        let Shares { fewest, most } = self.shares().await?;
         Ok(most - fewest <= 1)
     }
 
     /// The numbers of VIPs of the nodes.
-    pub(crate) fn shares(&self) -> Result<Shares> {
-        let owned = self.owned()?;
+    pub(crate) async fn shares(&self) -> Result<Shares> {
+        let owned = self.owned().await?;
         let of = |node: &Node| owned.get(node.name()).map_or(0, Vec::len);
         let shares = || self.cluster.nodes().iter().map(of);
         Ok(Shares { fewest: shares().min().unwrap_or(0), most: shares().max().unwrap_or(0) })
@@ -317,16 +323,16 @@ impl Ground {
     // === the process that looks after a node's addresses ===
 
     pub(crate) async fn kill(&self, node: &Node) -> Result<()> {
-        match &self.routers {
-            Some(routers) => routers.of(node)?.kill_group().await,
+        match &self.others {
+            Some(others) => others.of(node)?.kill_group().await,
             None => node.speaker()?.kill().await,
         }
     }
 
     /// SIGTERM, and waits for the end.
     pub(crate) async fn terminate(&self, node: &Node) -> Result<()> {
-        match &self.routers {
-            Some(routers) => routers.of(node)?.terminate(PATIENCE).await.map(|_| ()),
+        match &self.others {
+            Some(others) => others.of(node)?.terminate(PATIENCE).await.map(|_| ()),
             None => node.speaker()?.terminate().await.map(|_| ()),
         }
     }
@@ -344,22 +350,22 @@ impl Ground {
 
     /// Starts it again, after its end.
     pub(crate) fn start(&self, node: &Node) -> Result<()> {
-        match &self.routers {
-            Some(routers) => routers.restart(node),
+        match &self.others {
+            Some(others) => others.restart(node),
             None => node.start_speaker(),
         }
     }
 
     pub(crate) fn freeze(&self, node: &Node) -> Result<()> {
-        match &self.routers {
-            Some(routers) => routers.of(node)?.signal_group(leasehold_lab::process::Signal::STOP),
+        match &self.others {
+            Some(others) => others.of(node)?.signal_group(leasehold_lab::process::Signal::STOP),
             None => node.speaker()?.freeze(),
         }
     }
 
     pub(crate) fn thaw(&self, node: &Node) -> Result<()> {
-        match &self.routers {
-            Some(routers) => routers.of(node)?.signal_group(leasehold_lab::process::Signal::CONT),
+        match &self.others {
+            Some(others) => others.of(node)?.signal_group(leasehold_lab::process::Signal::CONT),
             None => node.speaker()?.thaw(),
         }
     }

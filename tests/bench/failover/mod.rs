@@ -1,14 +1,13 @@
 //! The effect of each fault on clients, for each system, with repeats.
 //!
 //! [`fault`] says what breaks, [`pieces`] how it does that piece by piece, [`field`] and [`ground`] where,
-//! [`trial`] measures one round, [`cold`] one of starts, [`phases`] reads where the time went; [`keepalived`]
-//! is what there is to compare with.
+//! [`trial`] measures one round, [`cold`] one of starts, [`phases`] reads where the time went;
+//! [`others`](crate::others) is what there is to compare with.
 
 mod cold;
 mod fault;
 mod field;
 mod ground;
-mod keepalived;
 mod phases;
 mod pieces;
 mod trial;
@@ -27,6 +26,7 @@ pub(crate) use self::ground::{Ground, Profile, System};
 pub(crate) use self::phases::Phases;
 pub(crate) use self::trial::UDP;
 use crate::chance;
+use crate::others::{Other, keepalived, kube_vip, metallb};
 use crate::record::{Book, Felt, Machine, Run, Series, table};
 
 /// The greatest length of an error in the output, in bytes.
@@ -36,8 +36,10 @@ const ATTEMPTS: usize = 3;
 /// keepalived's advertisement intervals, in seconds.
 const INTERVALS: [&str; 2] = ["0.1", "1"];
 
-/// The file with the effect of each fault on clients, and …
+/// The file with the effect of each fault on clients, …
 pub(crate) const FAILOVER: &str = "failover.json";
+/// … of the same on other systems than Leasehold and keepalived, and …
+pub(crate) const OTHERS: &str = "others.json";
 /// … of nodes that end piece by piece and of cold starts, which are measured apart.
 pub(crate) const APART: &str = "pieces-and-starts.json";
 
@@ -69,31 +71,42 @@ pub(crate) struct Plan {
     /// Profile of failure detection.
     #[arg(long, value_enum, default_value = "default")]
     profile: Profile,
-    /// Systems to measure; all that are installed if not given.
+    /// Systems to measure; Leasehold, and keepalived if it is installed, if not given.
     #[arg(long, value_enum, value_delimiter = ',')]
     systems: Vec<Kind>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Kind {
     Leasehold,
     Keepalived,
+    Metallb,
+    KubeVip,
 }
 
 impl Plan {
     /// Those of a group are measured beside each other.
     fn groups(&self) -> Vec<Vec<System>> {
-        let wanted = |kind| self.systems.is_empty() || self.systems.contains(&kind);
+        let by_default = |kind| self.systems.is_empty() && kind <= Kind::Keepalived;
+        let wanted = |kind| by_default(kind) || self.systems.contains(&kind);
         let mut systems = Vec::new();
         if wanted(Kind::Leasehold) {
             systems.push(vec![System::Leasehold(self.profile)]);
         }
         if wanted(Kind::Keepalived) {
             if keepalived::installed() {
-                systems.push(INTERVALS.map(System::Keepalived).to_vec());
+                systems.push(INTERVALS.map(Other::Keepalived).map(System::Other).to_vec());
             } else {
                 println!("keepalived is not installed: nothing to compare with");
             }
+        }
+        if wanted(Kind::Metallb) {
+            let all = [metallb::Settings::Default, metallb::Settings::Fast];
+            systems.push(all.map(Other::Metallb).map(System::Other).to_vec());
+        }
+        if wanted(Kind::KubeVip) {
+            let all = [kube_vip::Leases::DEFAULT, kube_vip::Leases::SHORT];
+            systems.push(all.map(Other::KubeVip).map(System::Other).to_vec());
         }
         systems
     }
@@ -101,8 +114,12 @@ impl Plan {
     fn faults(&self, systems: &[System]) -> Vec<Fault> {
         let all = self.faults.is_empty();
         let wanted = |fault: &Fault| all && !fault.extra() || self.faults.contains(fault);
-        let ours = systems.iter().all(|system| matches!(system, System::Leasehold(_)));
-        let possible = |fault: &Fault| ours || fault.suits_keepalived();
+        let possible = |fault: &Fault| {
+            systems.iter().all(|system| match system {
+                System::Leasehold(_) => true,
+                System::Other(other) => fault.suits(*other),
+            })
+        };
         Fault::ALL.into_iter().filter(wanted).filter(possible).collect()
     }
 

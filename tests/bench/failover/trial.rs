@@ -27,8 +27,8 @@ pub(crate) const UDP: u16 = 5005;
 const TCP: u16 = 80;
 /// For how long nothing is done after something broke, so that the machine is left to the speakers.
 const HANDS_OFF: Duration = Duration::from_millis(700);
-/// The timeout of a repeat: a session that expired and was taken over, twice.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// The timeout of a repeat: of other systems, leases of 15 s expire and are taken over, twice.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The delay between two clusters: longer than the machine is busy with one.
 const STAGGER: Duration = Duration::from_millis(250);
 /// For how long the API server is away.
@@ -106,7 +106,10 @@ async fn strike(field: &Field, fault: Fault, lanes: &mut [Lane<'_>]) -> Result<(
             all_struck(lanes);
             plane.kill_api_server().await?;
             sleep(API_AWAY).await;
-            back(plane).await
+            back(plane).await?;
+            // Other systems lose their addresses meanwhile.
+            join_all(lanes.iter().map(|lane| lane.watch.back())).await;
+            Ok(())
         }
         Fault::ApiRestarted => {
             all_struck(lanes);
@@ -186,7 +189,7 @@ struct Lane<'a> {
 impl<'a> Lane<'a> {
     /// Chooses who is hit, and watches.
     async fn ready(ground: &'a Ground, fault: Fault, seed: u64) -> Result<Self> {
-        let owned = ground.owned()?;
+        let owned = ground.owned().await?;
         let victims = chance::pick(owned.keys().cloned().collect(), fault.victims())?;
         ensure!(victims.len() == fault.victims(), "only {victims:?} own anything");
         let hit = victims.iter().filter_map(|name| owned.get(name)).flatten();
@@ -253,7 +256,7 @@ impl<'a> Lane<'a> {
             }
             Fault::Drain => {
                 victim.patch(json!({ "spec": { "unschedulable": true } })).await?;
-                let empty = async || Ok(!ground.owned()?.contains_key(victim.name()));
+                let empty = async || Ok(!ground.owned().await?.contains_key(victim.name()));
                 ground.cluster.eventually("the node is drained", PATIENCE * 2, empty).await?;
                 sleep(AFTERWARDS).await;
             }

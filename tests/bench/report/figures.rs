@@ -65,7 +65,7 @@ fn text(size: i32, color: RGBColor) -> TextStyle<'static> {
 
 /// Outages of each fault: a dot for each run, a bar at the median.
 fn failover(results: &Results) -> Result<String> {
-    let all: Vec<_> = series(&results.failover)
+    let all: Vec<_> = series(results.failovers())
         .into_iter()
         .filter(|it| it.runs.iter().any(|run| run.felt.outage_ms > 0.0))
         .collect();

@@ -11,7 +11,7 @@ use crate::allocation::Measured;
 use crate::cost::{Cost, Hoard};
 use crate::data_path::Turn;
 use crate::decisions::Decision;
-use crate::failover::{APART, FAILOVER};
+use crate::failover::{APART, FAILOVER, OTHERS};
 use crate::record::{Machine, Run};
 use crate::service::Trial;
 use crate::simulation::Simulated;
@@ -19,6 +19,8 @@ use crate::simulation::Simulated;
 /// All of them.
 pub(crate) struct Results {
     pub(crate) failover: Vec<Run>,
+    /// Of systems that are measured by themselves.
+    pub(crate) others: Vec<Run>,
     /// Measured by themselves, maybe on another machine.
     pub(crate) apart: Vec<Run>,
     /// Of Services with pods on all nodes; measured by themselves, too.
@@ -46,6 +48,7 @@ impl Results {
     pub(crate) fn read(folder: &Path) -> Result<Self> {
         let results = Self {
             failover: read(folder, FAILOVER)?,
+            others: read(folder, OTHERS)?,
             apart: read(folder, APART)?,
             service: read(folder, "service.json")?,
             cost: read(folder, "cost.json")?,
@@ -58,6 +61,11 @@ impl Results {
         };
         results.origin()?;
         Ok(results)
+    }
+
+    /// Of all systems.
+    pub(crate) fn failovers(&self) -> impl Iterator<Item = &Run> + Clone {
+        self.failover.iter().chain(&self.others)
     }
 
     /// On what all of it was measured, of which commits, and on which days. The machine is the same.

@@ -16,7 +16,7 @@ pub(super) fn all(results: &Results) -> Result<BTreeMap<&'static str, String>> {
     let mut tables = BTreeMap::from([
         ("origin", origin(results)?),
         ("headline", headline(results)?),
-        ("failover", failover(&results.failover)?),
+        ("failover", failover(results)?),
         ("pieces-and-starts", apart(&results.apart)?),
         ("service", service(&results.service)?),
         ("phases", phases(results)?),
@@ -99,11 +99,11 @@ impl Series<'_> {
 }
 
 /// Fault after fault, and of each system after system, as they were measured.
-pub(super) fn series(runs: &[Run]) -> Vec<Series<'_>> {
+pub(super) fn series<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Vec<Series<'a>> {
     let mut all: Vec<Series<'_>> = Vec::new();
     for fault in Fault::ALL.iter().map(|fault| fault.name()) {
         let first = all.len();
-        for run in runs.iter().filter(|run| run.fault == fault) {
+        for run in runs.clone().filter(|run| run.fault == fault) {
             let system = match run.profile.as_str() {
                 "fast" => format!("{}, fast profile", run.system),
                 _ => run.system.clone(),
@@ -129,10 +129,10 @@ const HEADLINE: [Fault; 6] = [
 ];
 
 fn headline(results: &Results) -> Result<String> {
-    let systems = ["leasehold", "keepalived 0.1 s", "keepalived 1 s"];
+    let systems = ["leasehold", "metallb", "kube-vip 15 s", "keepalived 0.1 s", "keepalived 1 s"];
     let mut text = format!("| outage in ms: median, longest | {} |\n", systems.join(" | "));
     writeln!(text, "|---|{}", "---|".repeat(systems.len()))?;
-    let all = series(&results.failover);
+    let all = series(results.failovers());
     for fault in HEADLINE {
         write!(text, "| {} |", fault.title())?;
         for system in systems {
@@ -149,14 +149,14 @@ fn headline(results: &Results) -> Result<String> {
     Ok(text)
 }
 
-fn failover(runs: &[Run]) -> Result<String> {
+fn failover(results: &Results) -> Result<String> {
     let mut text =
         "| fault | system | n | outage in ms: median, p95, longest | datagrams lost: median, \
                     most | two owners in ms: median, longest | connections broken |\n\
                     |---|---|---|---|---|---|---|\n"
             .to_owned();
     let mut above = String::new();
-    for series in series(runs) {
+    for series in series(results.failovers()) {
         let title = if series.fault == above { "…" } else { title(&series.fault) };
         let outage = series.spread(|felt| felt.outage_ms)?;
         let lost = series.lost()?;
@@ -179,6 +179,8 @@ fn failover(runs: &[Run]) -> Result<String> {
         )?;
         above.clone_from(&series.fault);
     }
+    text.push_str("\nMetalLB and kube-vip: ");
+    text.push_str(origins(results.others.iter().map(|run| &run.machine)).trim_start());
     Ok(text)
 }
 
@@ -188,7 +190,7 @@ fn apart(runs: &[Run]) -> Result<String> {
     let mut text = "| fault | n | outage in ms: median, p95, longest | datagrams lost: median, most | addresses \
                     of a node ten seconds later: fewest, most |\n|---|---|---|---|---|\n"
         .to_owned();
-    for series in series(runs) {
+    for series in series(runs.iter()) {
         let outage = series.spread(|felt| felt.outage_ms)?;
         let lost = series.lost()?;
         let shares = series.runs.iter().filter_map(|run| run.felt.shares);

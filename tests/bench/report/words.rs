@@ -45,7 +45,7 @@ fn nearest(ms: f64) -> u32 {
 fn the_time_of_a_failover_in_words_is_the_median_of_the_results() {
     let folder = leasehold_lab::repository().join("tests/bench/results");
     let results = Results::read(&folder).unwrap();
-    let all = tables::series(&results.failover);
+    let all = tables::series(results.failover.iter());
     let dead =
         |it: &&tables::Series<'_>| it.fault == Fault::NodeDead.name() && it.system == "leasehold";
     let dead = all.iter().find(dead).unwrap();

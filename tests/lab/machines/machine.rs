@@ -247,10 +247,11 @@ impl Machine {
 
     // === cable ===
 
-    /// Pulls its cables, or puts them in again: its links have no carrier.
+    /// Pulls its cables, or puts them in again: its links have no carrier. The clients' is pulled last: what
+    /// notices that cannot tell the API server any more.
     pub fn cable(&self, plugged: bool) -> Result<()> {
         self.with(|running| {
-            let mut ports = running.host.ports().into_iter();
+            let mut ports = running.host.ports().into_iter().rev();
             ports.try_for_each(|port| self.shared.network.carrier(port, plugged))?;
             // Its network configuration sets them anew.
             if plugged { running.host.restore() } else { Ok(()) }
