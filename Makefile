@@ -48,9 +48,8 @@ cluster-demo: cluster-build ## Run the same cluster, let nodes with pods fail, a
 
 .PHONY: test-cluster
 test-cluster: cluster-build ## Run the tests that need real kubelets: FILTER="part-of-a-name another"
-	@for filter in $(or $(FILTER),''); do \
-		$(CLUSTER) $(CARGO) test --workspace $(TARGETS) --test cluster --no-run && \
-		$(CLUSTER) $$(ls -t $(TARGET)/deps/cluster-* | grep -v '\.d$$' | head -n 1) $$filter || exit; \
+	@for filter in $(or $(FILTER),""); do \
+		$(CLUSTER) $(CARGO) test -p leasehold-lab --test cluster -- $$filter || exit; \
 	done
 
 .PHONY: test

@@ -61,12 +61,17 @@ pub(crate) async fn install(plan: MachinesPlan, leases: Leases) -> Result<Machin
     Ok(machines)
 }
 
-/// A Service that asks it for the address.
+/// A Service of its class that asks it for the address.
 pub(super) async fn serve(cluster: &Cluster, vip: IpAddr) -> Result<Service> {
-    cluster.service("web").class(None).annotation(ADDRESSES, &vip.to_string()).create().await
+    let service = cluster.service("web").class(Some(&class(cluster.namespace())));
+    service.annotation(ADDRESSES, &vip.to_string()).create().await
 }
 
-/// As in the manifest that it generates, but that it sees the Services of one namespace alone.
+fn class(namespace: &str) -> String {
+    format!("kube-vip.io/{namespace}")
+}
+
+/// As in the manifest that it generates, but for the class of one cluster.
 pub(super) fn command(ground: &Ground, node: &Node, leases: Leases) -> Result<Command> {
     let program = programs_of(FOLDER)?.join("kube-vip");
     let mut command = node.namespace().command(&program.to_string_lossy());
@@ -77,8 +82,8 @@ pub(super) fn command(ground: &Ground, node: &Node, leases: Leases) -> Result<Co
         .args(["--leaseRenewDuration", leases.renew_deadline])
         .args(["--leaseRetry", leases.retry_period])
         .args(["--nodeName", node.name()])
+        .args(["--lbClassOnly", "--lbClassName", &class(&ground.namespace)])
         .arg("--k8sConfigPath")
-        .arg(&ground.kubeconfig)
-        .env("svc_namespace", &ground.namespace);
+        .arg(&ground.kubeconfig);
     Ok(command)
 }

@@ -130,7 +130,10 @@ const HEADLINE: [Fault; 6] = [
 
 fn headline(results: &Results) -> Result<String> {
     let systems = ["leasehold", "metallb", "kube-vip 15 s", "keepalived 0.1 s", "keepalived 1 s"];
-    let mut text = format!("| outage in ms: median, longest | {} |\n", systems.join(" | "));
+    let mut text = format!(
+        "| no answer to datagrams, or to ARP requests, in ms: median, longest | {} |\n",
+        systems.join(" | ")
+    );
     writeln!(text, "|---|{}", "---|".repeat(systems.len()))?;
     let all = series(results.failovers());
     for fault in HEADLINE {
@@ -141,8 +144,8 @@ fn headline(results: &Results) -> Result<String> {
                 write!(text, " not measured |")?;
                 continue;
             };
-            let outage = series.spread(|felt| felt.outage_ms)?;
-            write!(text, " {:.0}, {:.0} |", outage.median, outage.most)?;
+            let away = series.spread(|felt| felt.outage_ms.max(felt.arp_unanswered_ms))?;
+            write!(text, " {:.0}, {:.0} |", away.median, away.most)?;
         }
         writeln!(text)?;
     }
@@ -152,21 +155,22 @@ fn headline(results: &Results) -> Result<String> {
 fn failover(results: &Results) -> Result<String> {
     let mut text =
         "| fault | system | n | outage in ms: median, p95, longest | datagrams lost: median, \
-                    most | two owners in ms: median, longest | connections broken |\n\
-                    |---|---|---|---|---|---|---|\n"
+                    most | no answer to ARP requests in ms: median, longest | two owners in ms: median, longest | \
+                    connections broken |\n|---|---|---|---|---|---|---|---|\n"
             .to_owned();
     let mut above = String::new();
     for series in series(results.failovers()) {
         let title = if series.fault == above { "…" } else { title(&series.fault) };
         let outage = series.spread(|felt| felt.outage_ms)?;
         let lost = series.lost()?;
+        let silent = series.spread(|felt| felt.arp_unanswered_ms)?;
         let two = series.spread(|felt| felt.two_owners_ms)?;
         let broken = series.runs.iter().filter(|run| run.felt.connection_broken).count();
         let away = series.runs.iter().filter(|run| !run.felt.recovered).count();
         let away = if away > 0 { format!("; {away} did not come back") } else { String::new() };
         writeln!(
             text,
-            "| {title} | {} | {} | {:.0}, {:.0}, {:.0}{away} | {:.0}, {:.0} | {:.0}, {:.0} | {broken} |",
+            "| {title} | {} | {} | {:.0}, {:.0}, {:.0}{away} | {:.0}, {:.0} | {:.0}, {:.0} | {:.0}, {:.0} | {broken} |",
             series.system,
             series.runs.len(),
             outage.median,
@@ -174,6 +178,8 @@ fn failover(results: &Results) -> Result<String> {
             outage.most,
             lost.median,
             lost.most,
+            silent.median,
+            silent.most,
             two.median,
             two.most,
         )?;
