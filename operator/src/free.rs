@@ -95,7 +95,7 @@ async fn free(client: &Client, mut service: Service) -> Result<Option<String>, C
     loop {
         let Some((had, write)) = release(&service) else { return Ok(None) };
         let api = Api::namespaced(client.clone(), &service.namespace().unwrap_or_default());
-        match call(write::service_status(&api, &service.name_any(), &write.patch)).await {
+        match call(write::service_status(&api, &service.name_any(), &write.body)).await {
             Ok(_) => return Ok(Some(had)),
             Err(CallError::Conflict) if tries < TRIES => {
                 tries += 1;

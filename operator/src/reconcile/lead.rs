@@ -304,6 +304,8 @@ impl Leader<'_> {
             self.plan_by(at);
         }
         let plan = self.index.plan();
+        // Before the next is made: ten thousand jobs take tens of MiB.
+        self.queue = VecDeque::new();
         let jobs = jobs(&self.index, &plan, begin, clock::time_of_day());
         let busy = jobs.iter().map(Job::target).collect();
         self.index.settle(&plan, &busy, begin);

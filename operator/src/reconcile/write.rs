@@ -6,10 +6,10 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use leasehold_crds::lease::{LeaseName, new_lease};
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
-use serde_json::Value;
 
 use super::job::{Job, ListWrite, Revision};
 use super::leases::SessionRow;
+use super::service::write::Body;
 use super::table::Row;
 use crate::allocate::ServiceKey;
 use crate::client::{CallError, call};
@@ -46,7 +46,7 @@ impl Writer {
         let (mut service, mut claim) = (None, None);
         let result = match &job {
             Job::Service { key, write, .. } => {
-                let (result, seen) = self.service(key, &write.patch).await;
+                let (result, seen) = self.service(key, &write.body).await;
                 service = seen.map(Box::new);
                 result
             }
@@ -70,10 +70,10 @@ impl Writer {
     async fn service(
         &self,
         key: &ServiceKey,
-        patch: &Value,
+        body: &Body,
     ) -> (Result<(), CallError>, Option<Service>) {
         let api: Api<Service> = Api::namespaced(self.client.clone(), &key.namespace);
-        match call(service_status(&api, &key.name, patch)).await {
+        match call(service_status(&api, &key.name, body)).await {
             Ok(service) => (Ok(()), Some(service)),
             Err(error @ (CallError::Conflict | CallError::Unknown(_))) => {
                 let seen = call(api.get_opt(&key.name)).await.ok().flatten();
@@ -136,13 +136,13 @@ impl Writer {
     }
 }
 
-/// Applies `patch` to the status of a Service in our name: what it leaves out is removed where it was ours.
+/// Applies `body` to the status of a Service in our name: what it leaves out is removed where it was ours.
 pub async fn service_status(
     api: &Api<Service>,
     name: &str,
-    patch: &Value,
+    body: &Body,
 ) -> Result<Service, kube::Error> {
-    api.patch_status(name, &apply(), &Patch::Apply(patch)).await
+    api.patch_status(name, &apply(), &Patch::Apply(body)).await
 }
 
 /// Server-side apply in our name. Forced: addresses, our condition and our annotations are ours.

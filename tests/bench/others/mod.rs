@@ -95,6 +95,10 @@ impl Daemons {
     /// Starts it on a node, in place of the one before.
     pub(crate) fn restart(&self, node: &Node) -> Result<()> {
         self.all().remove(node.name());
+        if matches!(self.other, Other::KubeVip(_)) && node.has_address(self.ground.vip)?.is_some() {
+            // One that was killed leaves its address, and the next lets it be: two hosts would answer from then on.
+            node.namespace().ip(&format!("address delete {}/32 dev eth0\n", self.ground.vip))?;
+        }
         let mut command = match self.other {
             Other::Keepalived(interval) => keepalived::command(&self.ground, node, interval)?,
             Other::Metallb(settings) => metallb::command(&self.ground, node, settings)?,

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::LoadBalancerIngress;
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use leasehold_crds::event::Reason;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::service::{ADDRESS_CLAIMS, ALLOCATED_FROM, CLAIM, Claims};
-use serde_json::json;
+use serde::Serialize;
 
 use super::conditions::{self, Report};
 use super::events;
@@ -30,7 +31,7 @@ pub struct ServiceWrite {
     /// The messages of its conditions afterwards; none if they go.
     pub message: Option<String>,
     /// The body of the server-side apply: annotations, condition and addresses together.
-    pub patch: serde_json::Value,
+    pub body: Body,
     /// The events to publish when it is done.
     pub notices: Vec<Notice>,
     /// The failure that it reports, if that is news.
@@ -39,6 +40,37 @@ pub struct ServiceWrite {
     pub assigns: bool,
     /// Whether it changes nothing but the condition about announcement.
     pub only_reports: bool,
+}
+
+/// The body of a server-side apply. Ten thousand of these may wait: as a [`serde_json::Value`] each would take several
+/// times as much memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Body {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Metadata,
+    status: Status,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    namespace: String,
+    uid: String,
+    resource_version: String,
+    annotations: BTreeMap<&'static str, String>,
+}
+
+/// What it leaves out is removed where it was ours.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conditions: Option<Vec<Condition>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load_balancer: Option<LoadBalancerStatus>,
 }
 
 /// The content of a write beside the decision.
@@ -151,26 +183,26 @@ impl ServiceRow {
         let messages = conditions.iter().map(|condition| condition.message.as_str());
         let message = messages.collect::<Vec<_>>().join("; ");
         let ingress: Vec<_> = decision.addresses.iter().map(|ip| self.entry(*ip)).collect();
-        let claim = claims.as_ref().map(|claims| claims.claim.as_str());
+        let claim = claims.as_ref().map(|claims| claims.claim.to_string());
         let further = claims.as_ref().map(|claims| {
             claims.by_address.iter().map(LeaseName::as_str).collect::<Vec<_>>().join(",")
         });
-        let further = further.as_deref().filter(|names| !names.is_empty());
-        let allocated_from = decision.allocated_from.as_deref();
-        let annotations: BTreeMap<&str, &str> =
+        let further = further.filter(|names| !names.is_empty());
+        let allocated_from = decision.allocated_from.clone();
+        let annotations =
             [(ALLOCATED_FROM, allocated_from), (CLAIM, claim), (ADDRESS_CLAIMS, further)]
                 .into_iter()
                 .filter_map(|(key, value)| Some((key, value?)))
                 .collect();
         let failure = decision.failure.as_ref().filter(|failure| !said && !failure.passes());
-        let status = json!({ "conditions": conditions, "loadBalancer": { "ingress": ingress } });
-        let patch = self.patch(key, version, &annotations, &status);
+        let load_balancer = LoadBalancerStatus { ingress: Some(ingress) };
+        let status = Status { conditions: Some(conditions), load_balancer: Some(load_balancer) };
         Some(ServiceWrite {
             addresses: decision.addresses.clone(),
             allocated_from: decision.allocated_from.clone(),
             claims,
             message: Some(message),
-            patch,
+            body: self.body(key, version, annotations, status),
             assigns: notices.iter().any(|notice| notice.reason == Reason::AddressAssigned),
             notices,
             failure: failure.map(Failure::reason),
@@ -194,7 +226,7 @@ impl ServiceRow {
             allocated_from: None,
             claims: None,
             message: None,
-            patch: self.patch(key, version, &BTreeMap::new(), &json!({})),
+            body: self.body(key, version, BTreeMap::new(), Status::default()),
             notices: events::released(&self.present).into_iter().collect(),
             failure: None,
             assigns: false,
@@ -202,26 +234,21 @@ impl ServiceRow {
         }
     }
 
-    /// The body of the server-side apply.
-    fn patch(
+    fn body(
         &self,
         key: &ServiceKey,
         version: u64,
-        annotations: &BTreeMap<&str, &str>,
-        status: &serde_json::Value,
-    ) -> serde_json::Value {
-        json!({
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {
-                "name": key.name,
-                "namespace": key.namespace,
-                "uid": self.uid,
-                "resourceVersion": version.to_string(),
-                "annotations": annotations,
-            },
-            "status": status,
-        })
+        annotations: BTreeMap<&'static str, String>,
+        status: Status,
+    ) -> Body {
+        let metadata = Metadata {
+            name: key.name.clone(),
+            namespace: key.namespace.clone(),
+            uid: self.uid.clone(),
+            resource_version: version.to_string(),
+            annotations,
+        };
+        Body { api_version: "v1", kind: "Service", metadata, status }
     }
 }
 

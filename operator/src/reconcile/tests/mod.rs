@@ -14,6 +14,7 @@ use super::index::Index;
 use super::index::outstanding::{Listing, Pending};
 use super::job::Job;
 use super::jobs::jobs;
+use super::service::write::ServiceWrite;
 use super::watch::Change;
 use crate::allocate::ServiceKey;
 use crate::clock::Instant;
@@ -160,12 +161,16 @@ fn service_jobs(index: &Index) -> Vec<(String, Value, Vec<String>)> {
     service_jobs_at(index, START)
 }
 
+fn body(write: &ServiceWrite) -> Value {
+    serde_json::to_value(&write.body).unwrap()
+}
+
 /// The writes to Services, with the events that tell of them.
 fn service_jobs_at(index: &Index, now: Instant) -> Vec<(String, Value, Vec<String>)> {
     let service_job = |job| match job {
         Job::Service { key, write, .. } => {
             let notices = write.notices.iter().map(|n| format!("{}: {}", n.reason, n.note));
-            Some((key.name, write.patch, notices.collect()))
+            Some((key.name, body(&write), notices.collect()))
         }
         _ => None,
     };
@@ -217,7 +222,7 @@ fn a_failure_is_told_once_and_its_condition_keeps_its_time() {
     let later = Timestamp::from_second(99).unwrap();
     let later_jobs = jobs(&index, &index.plan(), START, later);
     let Some(Job::Service { write, .. }) = later_jobs.first() else { panic!("another failure") };
-    let condition = &write.patch["status"]["conditions"][0];
+    let condition = &body(write)["status"]["conditions"][0];
     assert_eq!(condition["lastTransitionTime"], "1970-01-01T00:00:00Z", "it is still false");
     assert_eq!(write.notices.len(), 1);
 }

@@ -295,7 +295,7 @@ impl Edited {
                         claims: write.claims.clone(),
                     };
                     self.index.sent(&key("shop"), pending);
-                    self.sent = Some(write.patch);
+                    self.sent = Some(body(&write));
                 }
                 Job::List(name, write) => {
                     let withdrawn = &write.record.withdrawn;

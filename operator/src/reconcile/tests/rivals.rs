@@ -162,7 +162,7 @@ fn carry_out(index: &mut Index, version: u64, now: Instant) -> Option<(Value, Ve
         _ => None,
     })?;
     let notices = write.notices.iter().map(|it| format!("{}: {}", it.reason, it.note)).collect();
-    let shop = patched(service("shop", 7), &write.patch, version);
+    let shop = patched(service("shop", 7), &body(&write), version);
     let pending = Pending {
         version: version - 1,
         addresses: write.addresses.clone(),
