@@ -126,6 +126,11 @@ bench-service: cluster-build ## Count failed connections while nodes with pods f
 	@$(CLUSTER) $(TARGET)/leasehold-bench --out $(or $(OUT),target/bench) service $(if $(REPEAT),--repeat $(REPEAT)) \
 		$(if $(SYSTEMS),--systems $(SYSTEMS)) $(if $(FAULTS),--faults $(FAULTS))
 
+.PHONY: matrix
+matrix: cluster-build ## Try versions of Kubernetes and modes of kube-proxy, into the compatibility page: VERSIONS=1.33 MODES=ipvs
+	@$(CLUSTER) $(TARGET)/leasehold-bench --out $(RESULTS) matrix $(if $(VERSIONS),--versions $(VERSIONS)) \
+		$(if $(MODES),--modes $(MODES)); red=$$?; $(BENCH) report && exit $$red
+
 .PHONY: bench-scale
 bench-scale: bench-simulator ## Simulate large clusters, in memory: NODES=50,500 SERVICES=10000 RACK=20
 	@$(SIMULATOR) scale $(if $(NODES),--nodes $(NODES)) $(if $(SERVICES),--services $(SERVICES)) \

@@ -11,6 +11,7 @@ mod decisions;
 mod failover;
 mod fleet;
 mod logs;
+mod matrix;
 mod memory;
 mod others;
 mod outages;
@@ -49,6 +50,8 @@ enum Command {
     DataPath(data_path::Plan),
     /// Collect the estimates of the micro benchmarks.
     Decisions(decisions::Plan),
+    /// Try what users expect with each version of Kubernetes and each mode of kube-proxy.
+    Matrix(matrix::Plan),
     /// Measure the memory of speakers and the operator in a cluster full of unrelated Services and
     /// nodes.
     Memory(memory::Plan),
@@ -57,8 +60,8 @@ enum Command {
     Outages(outages::Plan),
     /// Simulate large clusters, and report their cost and recovery times.
     Scale(simulation::Plan),
-    /// Write the tables and pictures of the README and of the performance pages from the results in
-    /// `tests/bench/results`.
+    /// Write the tables and pictures of the README, of the performance pages and of the compatibility page from the
+    /// results in `tests/bench/results`.
     Report,
     /// Cause faults of nodes that run pods of a Service, and count the connections that fail.
     Service(service::Plan),
@@ -93,6 +96,7 @@ fn inside(arguments: &Arguments, scratch: &Path) -> Result<ExitCode> {
             Command::Cost(plan) => cost::run(plan, &arguments.out).await,
             Command::DataPath(plan) => data_path::run(plan, &arguments.out).await,
             Command::Decisions(plan) => decisions::run(plan, &arguments.out),
+            Command::Matrix(plan) => matrix::run(plan, &arguments.out).await,
             Command::Memory(plan) => memory::run(plan).await,
             Command::Outages(plan) => outages::run(plan, &arguments.out).await,
             Command::Service(plan) => service::run(plan, &arguments.out).await,

@@ -7,7 +7,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use leasehold_lab::controlplane::default_version;
 use leasehold_lab::process::Process;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -87,7 +89,12 @@ impl Machine {
     pub(crate) fn here() -> Result<Self> {
         let commit = git(&["describe", "--always"]);
         // What benchmarks write themselves is no change.
-        let written = [":!README.md", ":!docs/src/performance", ":!tests/bench/results"];
+        let written = [
+            ":!README.md",
+            ":!docs/src/performance",
+            ":!docs/src/installation/compatibility.md",
+            ":!tests/bench/results",
+        ];
         let changes = [&["status", "--porcelain", "--untracked-files=no", "--", "."][..], &written];
         let dirty = git(&changes.concat()).is_some_and(|changes| !changes.is_empty());
         Ok(Self {
@@ -99,7 +106,7 @@ impl Machine {
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
             processor: processor(&fs::read_to_string("/proc/cpuinfo")?),
             cores: std::thread::available_parallelism()?.get(),
-            kubernetes: kubernetes()?,
+            kubernetes: default_version()?,
             keepalived: keepalived().unwrap_or_else(|| "not installed".to_owned()),
         })
     }
@@ -111,14 +118,6 @@ fn git(arguments: &[&str]) -> Option<String> {
     let output = git.arg("-C").arg(leasehold_lab::repository()).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
     Some(text.trim().to_owned())
-}
-
-/// The version of the lab's control plane, where it is not one that the user names.
-fn kubernetes() -> Result<String> {
-    let path = leasehold_lab::repository().join("tests/controlplane/go.mod");
-    let modules = fs::read_to_string(path)?;
-    let version = modules.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
-    Ok(version.context("no version of Kubernetes in go.mod")?.to_owned())
 }
 
 /// The version of keepalived, if it is installed: `Keepalived v2.2.7 (01/16,2022)`.
@@ -146,12 +145,23 @@ impl Book {
     }
 
     pub(crate) fn append(&self, entry: &impl Serialize) -> Result<()> {
-        let mut all: Vec<Value> = match fs::read(&self.0) {
-            Ok(text) => serde_json::from_slice(&text)
-                .with_context(|| format!("{} is not a list of results", self.0.display()))?,
-            Err(_) => Vec::new(),
-        };
+        let mut all: Vec<Value> = self.read()?;
         all.push(serde_json::to_value(entry)?);
+        self.write(&all)
+    }
+
+    /// What it has so far.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<Vec<T>> {
+        match fs::read(&self.0) {
+            Ok(text) => serde_json::from_slice(&text)
+                .with_context(|| format!("{} is not a list of results", self.0.display())),
+            Err(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Replaces all that it has.
+    pub(crate) fn write(&self, all: &[impl Serialize]) -> Result<()> {
+        let all: Vec<Value> = all.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
         let lines = all.iter().map(Value::to_string).collect::<Vec<_>>().join(",\n");
         let fresh = self.0.with_extension("fresh");
         fs::write(&fresh, format!("[\n{lines}\n]\n"))?;

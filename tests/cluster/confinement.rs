@@ -4,9 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use leasehold_lab::machines::Machine;
-
-use crate::ground::{Ground, field};
+use leasehold_lab::machines::{Ground, Machine};
 
 /// `CAP_NET_ADMIN` and `CAP_NET_RAW` (capabilities(7)).
 const NETWORK: &str = "0000000000003000";
@@ -43,6 +41,13 @@ fn process(machine: &Machine, name: &str) -> Result<Option<PathBuf>> {
         }
     }
     Ok(None)
+}
+
+/// A field of a line `Name:\tvalue` of proc(5).
+fn field<'a>(status: &'a str, name: &str) -> Result<&'a str> {
+    let mut lines = status.lines().filter_map(|line| line.split_once(':'));
+    let line = lines.find(|(field, _)| *field == name);
+    line.map(|(_, value)| value.trim()).with_context(|| format!("no {name} in {status}"))
 }
 
 fn has_rights(process: &std::path::Path, user: &str, capabilities: &str) -> Result<()> {

@@ -2,10 +2,8 @@
 
 use anyhow::Result;
 use leasehold_lab::helm::{self, Helm};
-use leasehold_lab::machines::{Machines, MachinesPlan};
+use leasehold_lab::machines::{Ground, Machines, MachinesPlan};
 use leasehold_lab::olm::Bundle;
-
-use crate::ground::Ground;
 
 pub async fn the_chart_installs_pods_that_serve_and_takes_them_away() -> Result<()> {
     let machines = MachinesPlan::new("helm").start().await?;

@@ -6,7 +6,6 @@
 
 mod confinement;
 mod families;
-mod ground;
 mod install;
 mod maintenance;
 mod membership;

@@ -1,10 +1,8 @@
 //! Nodes that join, nodes whose objects are deleted, and what an uninstallation leaves behind.
 
 use anyhow::{Context, Result, ensure};
-use leasehold_lab::machines::{Machine, Program};
-use leasehold_lab::{SYSTEM_NAMESPACE, repository};
-
-use crate::ground::{Ground, NAMESPACE, WEB};
+use leasehold_lab::SYSTEM_NAMESPACE;
+use leasehold_lab::machines::{Ground, Machine, NAMESPACE, Program, WEB};
 
 pub async fn a_node_that_joins_gets_a_speaker_and_may_own() -> Result<()> {
     let ground = Ground::start("join").await?;
@@ -94,22 +92,9 @@ pub async fn an_uninstallation_with_a_dead_node_leaves_no_address_behind() -> Re
     let owner = ground.owner().await?;
     owner.power_off()?;
     ground.moved_from(owner).await?;
-    let deploy = repository().join("deploy");
-    // Objects whose pods are on the dead node wait for it: a user asks not to wait.
-    let deploy = deploy.to_string_lossy();
-    ground.machines.kubectl(&["delete", "--wait=false", "-k", &deploy])?;
-    let gone = async || Ok(ground.machines.holders(ground.vip)?.is_empty());
-    ground.machines.eventually("no machine has the address", gone).await?;
+    let vips = ground.uninstalls().await?;
     // It comes back with a disk on which Leasehold's state was, and without Leasehold.
     owner.power_on().await?;
     ground.machines.node_ready(owner).await?;
-    ground
-        .machines
-        .eventually("the namespace is gone", async || {
-            let all = ground.machines.kubectl(&["get", "namespaces", "-o", "name"])?;
-            Ok(!all.contains(SYSTEM_NAMESPACE))
-        })
-        .await?;
-    ensure!(ground.machines.holders(ground.vip)?.is_empty(), "the address is back");
-    Ok(())
+    ground.leaves_nothing(&vips).await
 }

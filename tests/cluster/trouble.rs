@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use leasehold_lab::SYSTEM_NAMESPACE;
-use leasehold_lab::machines::Machine;
+use leasehold_lab::machines::{Ground, Machine, NAMESPACE};
 use leasehold_lab::process::Process;
 use serde_json::{Value, json};
 use tokio::time::sleep;
-
-use crate::ground::{Ground, NAMESPACE};
 
 const SPEAKERS: &str = "daemonset/leasehold-speaker";
 

@@ -197,7 +197,9 @@ impl Host {
 
     /// The VIP as its kernel has it, if it does.
     pub fn has_address(&self, vip: IpAddr) -> Result<Option<KernelAddress>> {
-        Ok(self.addresses()?.into_iter().find(|address| address.address.addr() == vip))
+        // Where kube-proxy in IPVS mode has the addresses of all Services, on all nodes.
+        let mut all = self.addresses()?.into_iter().filter(|it| it.interface != "kube-ipvs0");
+        Ok(all.find(|address| address.address.addr() == vip))
     }
 
     pub(crate) fn ports(&self) -> [&Port; 3] {

@@ -84,7 +84,7 @@ use tokio::sync::OnceCell;
 
 pub use crate::client::{Client, Owners, Report, Storm, Sweep, Track};
 pub use crate::cluster::{Cluster, ClusterPlan};
-use crate::controlplane::{ControlPlane, Nodes};
+use crate::controlplane::{ControlPlane, Nodes, Programs};
 pub use crate::host::Host;
 pub use crate::network::Direction;
 pub use crate::node::{Node, ProxyMode, SpeakerOptions};
@@ -165,16 +165,17 @@ impl Lab {
 
     /// Starts a control plane that has never heard of Leasehold.
     pub async fn bare() -> Result<Arc<Self>> {
-        Self::bare_with(Nodes::Played).await
+        Self::bare_with(Nodes::Played, Programs::locate()?).await
     }
 
-    /// The same for these nodes.
-    pub(crate) async fn bare_with(nodes: Nodes) -> Result<Arc<Self>> {
+    /// The same for these nodes, of these programs.
+    pub(crate) async fn bare_with(nodes: Nodes, programs: Programs) -> Result<Arc<Self>> {
         static NUMBER: AtomicU8 = AtomicU8::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = sandbox::scratch()?.join(format!("lab-{number}"));
         fs::create_dir_all(&folder)?;
-        let plane = ControlPlane::start(&folder.join("control-plane"), number, nodes).await?;
+        let files = folder.join("control-plane");
+        let plane = ControlPlane::start(&files, number, nodes, programs).await?;
         Ok(Arc::new(Self { operator: Mutex::default(), plane: Arc::new(plane), folder }))
     }
 

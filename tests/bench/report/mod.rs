@@ -3,6 +3,7 @@
 //! What is between `<!-- numbers: NAME -->` and `<!-- end of numbers -->` is generated.
 
 mod figures;
+mod matrix;
 mod results;
 mod tables;
 #[cfg(test)]
@@ -39,10 +40,12 @@ fn chapter() -> PathBuf {
     leasehold_lab::repository().join("docs/src/performance")
 }
 
-/// The README and the pages of that chapter.
+/// The README, the pages of that chapter, and the one on compatibility.
 fn pages() -> Result<Vec<PathBuf>> {
     let chapter = chapter();
-    let mut pages = vec![leasehold_lab::repository().join("README.md")];
+    let pages = ["README.md", "docs/src/installation/compatibility.md"];
+    let mut pages: Vec<_> =
+        pages.iter().map(|page| leasehold_lab::repository().join(page)).collect();
     for entry in fs::read_dir(&chapter).with_context(|| chapter.display().to_string())? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "md") {

@@ -12,6 +12,7 @@ use crate::cost::{Cost, Hoard};
 use crate::data_path::Turn;
 use crate::decisions::Decision;
 use crate::failover::{APART, FAILOVER, OTHERS};
+use crate::matrix::{Cell, MATRIX};
 use crate::record::{Machine, Run};
 use crate::service::Trial;
 use crate::simulation::Simulated;
@@ -25,6 +26,8 @@ pub(crate) struct Results {
     pub(crate) apart: Vec<Run>,
     /// Of Services with pods on all nodes; measured by themselves, too.
     pub(crate) service: Vec<Trial>,
+    /// Of versions of Kubernetes; on another day, too.
+    pub(crate) matrix: Vec<Cell>,
     pub(crate) cost: Vec<Cost>,
     pub(crate) hoard: Vec<Hoard>,
     pub(crate) data_path: Vec<Turn>,
@@ -51,6 +54,7 @@ impl Results {
             others: read(folder, OTHERS)?,
             apart: read(folder, APART)?,
             service: read(folder, "service.json")?,
+            matrix: read(folder, MATRIX)?,
             cost: read(folder, "cost.json")?,
             hoard: read(folder, "hoard.json")?,
             data_path: read(folder, "data-path.json")?,
@@ -99,7 +103,8 @@ impl Results {
 
 fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Vec<T>> {
     let path = folder.join(name);
-    let text = fs::read(&path)
-        .with_context(|| format!("read {}: `make bench` writes it", path.display()))?;
+    let text = fs::read(&path).with_context(|| {
+        format!("read {}: `make bench` and `make matrix` write them", path.display())
+    })?;
     serde_json::from_slice(&text).with_context(|| format!("{} has other results", path.display()))
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum as _;
 
-use super::Results;
+use super::{Results, matrix};
 use crate::failover::Fault;
 use crate::record::{Felt, Machine, Run, Spread};
 use crate::service::{self, Trial};
@@ -19,6 +19,7 @@ pub(super) fn all(results: &Results) -> Result<BTreeMap<&'static str, String>> {
         ("failover", failover(results)?),
         ("pieces-and-starts", apart(&results.apart)?),
         ("service", service(&results.service)?),
+        ("matrix", matrix::table(&results.matrix)?),
         ("phases", phases(results)?),
         ("cost", cost(results)),
         ("hoard", hoard(results)?),
@@ -221,7 +222,7 @@ fn apart(runs: &[Run]) -> Result<String> {
 }
 
 /// The commits and kernels of results that were measured by themselves.
-fn origins<'a>(machines: impl Iterator<Item = &'a Machine>) -> String {
+pub(super) fn origins<'a>(machines: impl Iterator<Item = &'a Machine>) -> String {
     let mut origins: Vec<String> =
         machines.map(|it| format!("{} on Linux {}", it.commit, it.kernel)).collect();
     origins.sort_unstable();

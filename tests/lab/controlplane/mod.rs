@@ -25,7 +25,7 @@ use serde_json::json;
 
 pub use self::apply::documents;
 pub(crate) use self::credentials::kubelet_user;
-pub use self::programs::Programs;
+pub use self::programs::{Programs, default_version, minor, versions};
 use crate::process::{Process, Signal};
 use crate::shell;
 
@@ -95,11 +95,15 @@ async fn admin(folder: &Path) -> Result<kube::Client> {
 }
 
 impl ControlPlane {
-    /// Starts control plane number `number` (from 1) of this sandbox, with its files in `folder`,
-    /// and returns when its API server is ready.
-    pub async fn start(folder: &Path, number: u8, nodes: Nodes) -> Result<Self> {
+    /// Starts control plane number `number` (from 1) of this sandbox, of these programs and with its files in
+    /// `folder`, and returns when its API server is ready.
+    pub async fn start(
+        folder: &Path,
+        number: u8,
+        nodes: Nodes,
+        programs: Programs,
+    ) -> Result<Self> {
         fs::create_dir_all(folder)?;
-        let programs = Programs::locate()?;
         let address = Ipv4Addr::new(172, 31, 0, number);
         crate::management::add_address(address)?;
         credentials::write(folder, address, nodes.machines())?;

@@ -29,6 +29,7 @@ pub(super) struct Machine<'a> {
     pub(super) number: u8,
     pub(super) plan: Plan,
     pub(super) plane: &'a ControlPlane,
+    pub(super) proxy: ProxyMode,
 }
 
 impl Machine<'_> {
@@ -118,7 +119,7 @@ impl Machine<'_> {
 
     fn proxy(&self) -> Value {
         let kubeconfig = format!("{FOLDER}/kube-proxy.kubeconfig");
-        proxy::configuration(kubeconfig.as_ref(), self.name, ProxyMode::Nftables, self.plan)
+        proxy::configuration(kubeconfig.as_ref(), self.name, self.proxy, self.plan)
     }
 }
 

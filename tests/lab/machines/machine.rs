@@ -17,13 +17,17 @@ use crate::cgroups::Subtree;
 use crate::controlplane::ControlPlane;
 use crate::host::{Host, HostPlan};
 use crate::network::{Direction, Network};
+use crate::node::ProxyMode;
 use crate::process::{Process, Signal};
-use crate::{management, sandbox, shell};
+use crate::{management, metrics, sandbox, shell};
 
 /// The timeout of a start, and of the end of a daemon.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The time that a shutdown leaves its processes after SIGTERM.
 const GRACE: Duration = Duration::from_secs(30);
+
+/// The port of kube-proxy's health.
+const HEALTH: u16 = 10256;
 
 /// What all machines of a cluster have in common.
 #[derive(Debug)]
@@ -34,6 +38,7 @@ pub(super) struct Shared {
     /// containerd's programs.
     pub(super) containerd: PathBuf,
     pub(super) images: Images,
+    pub(super) proxy: ProxyMode,
     /// For how many there are routes.
     pub(super) most: u8,
 }
@@ -167,6 +172,7 @@ impl Machine {
             number: self.number(),
             plan: self.shared.network.plan(),
             plane: &self.shared.plane,
+            proxy: self.shared.proxy,
         };
         let spec = Spec {
             name: self.name.clone(),
@@ -357,6 +363,25 @@ impl Machine {
     pub async fn restart(&self, program: Program) -> Result<()> {
         self.stop(program).await?;
         self.start(program)
+    }
+
+    /// Waits until its kube-proxy has said that it is healthy; an error has the last thing that one said that has
+    /// ended.
+    pub async fn proxies(&self) -> Result<()> {
+        self.until("kube-proxy is healthy", || {
+            self.with(|running| {
+                let of = |daemon: &&Daemon| daemon.program == Program::KubeProxy;
+                let proxy = running.daemons.iter().find(of).context("no kube-proxy runs")?;
+                if !proxy.process.alive() {
+                    let output = proxy.process.output();
+                    let last = output.lines().last().unwrap_or_default();
+                    // Behind the time, the process and the place.
+                    bail!("kube-proxy: {}", last.split_once("] ").map_or(last, |(_, text)| text));
+                }
+                Ok(metrics::get(running.host.namespace(), HEALTH, "/healthz").is_ok())
+            })
+        })
+        .await
     }
 
     /// The log of a daemon.

@@ -4,7 +4,9 @@
 //! signal ends it all, as a power cut does, and its cables are cut at the bridges. Images are imported: there is no
 //! registry.
 
+mod checks;
 mod config;
+mod ground;
 mod images;
 mod inside;
 mod machine;
@@ -25,14 +27,16 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
+pub use self::ground::{Ground, NAMESPACE, WEB};
 use self::images::Images;
 pub(crate) use self::inside::{ARGUMENT, run as inside};
 use self::machine::Shared;
 pub use self::machine::{Machine, Program};
 pub use self::web::web;
 use crate::client::Client;
-use crate::controlplane::Nodes;
+use crate::controlplane::{Nodes, Programs};
 use crate::network::{Network, Plan};
+use crate::node::ProxyMode;
 use crate::{Lab, SESSION_NAMESPACE, SYSTEM_NAMESPACE, programs, repository, waiting};
 
 /// The timeout of what a cluster has to do by itself.
@@ -50,19 +54,36 @@ pub struct MachinesPlan {
     name: String,
     prefix: String,
     images: Vec<String>,
+    kubernetes: Option<String>,
+    proxy: ProxyMode,
 }
 
 impl MachinesPlan {
     /// Three machines, whose names begin with that of the cluster.
     pub fn new(name: &str) -> Self {
         let prefix = format!("{name}-");
-        Self { name: name.to_owned(), prefix, images: Vec::new() }
+        let (images, kubernetes) = (Vec::new(), None);
+        Self { name: name.to_owned(), prefix, images, kubernetes, proxy: ProxyMode::Nftables }
     }
 
     /// Imports the images of another system, too: a folder of `tests` that `tests/images/build` knows.
     #[must_use]
     pub fn images(mut self, system: &str) -> Self {
         self.images.push(system.to_owned());
+        self
+    }
+
+    /// Another minor version of Kubernetes, one of [`versions`](crate::controlplane::versions).
+    #[must_use]
+    pub fn kubernetes(mut self, minor: &str) -> Self {
+        self.kubernetes = Some(minor.to_owned());
+        self
+    }
+
+    /// The mode of its kube-proxies (nftables).
+    #[must_use]
+    pub fn proxy_mode(mut self, mode: ProxyMode) -> Self {
+        self.proxy = mode;
         self
     }
 
@@ -76,7 +97,9 @@ impl MachinesPlan {
     /// Starts the control plane and the machines; returns when each Node is ready.
     pub async fn start(self) -> Result<Machines> {
         let names: Vec<_> = (1..=MOST).map(|it| format!("{}node-{it}", self.prefix)).collect();
-        let lab = Lab::bare_with(Nodes::Machines(names.clone())).await?;
+        let programs = self.kubernetes.as_deref().map(Programs::of_version);
+        let programs = programs.unwrap_or_else(Programs::locate)?;
+        let lab = Lab::bare_with(Nodes::Machines(names.clone()), programs).await?;
         let network = Arc::new(Network::create()?);
         let folder = lab.folder().join(&self.name);
         fs::create_dir_all(&folder)?;
@@ -87,6 +110,7 @@ impl MachinesPlan {
             containerd: programs::of("containerd")?,
             images: Images::collect(&folder, &self.images)?,
             folder,
+            proxy: self.proxy,
             most: MOST,
         });
         let machines = names.into_iter().zip(1..);

@@ -1,9 +1,12 @@
 //! A node's kube-proxy, in one of its modes.
 
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Node;
@@ -11,12 +14,15 @@ use crate::network::Plan;
 use crate::process::{Process, Signal};
 
 /// The mode of kube-proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum ProxyMode {
     /// By a table of nftables.
     Nftables,
     /// By chains of iptables.
     Iptables,
+    /// By virtual servers of the kernel, which not each kernel has.
+    Ipvs,
 }
 
 impl ProxyMode {
@@ -25,7 +31,14 @@ impl ProxyMode {
         match self {
             Self::Nftables => "nftables",
             Self::Iptables => "iptables",
+            Self::Ipvs => "ipvs",
         }
+    }
+}
+
+impl fmt::Display for ProxyMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -45,6 +58,8 @@ pub(crate) fn configuration(kubeconfig: &Path, node: &str, mode: ProxyMode, plan
         // The default of 1 s would be seen in every measurement.
         "nftables": { "minSyncPeriod": "10ms" },
         "iptables": { "minSyncPeriod": "10ms" },
+        // As the book says of this mode.
+        "ipvs": { "minSyncPeriod": "10ms", "strictARP": true },
         // Node ports on all addresses, as the iptables mode has them by default.
         "nodePortAddresses": ["0.0.0.0/0", "::/0"],
         "healthzBindAddress": "127.0.0.1:10256",

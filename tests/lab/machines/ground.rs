@@ -1,13 +1,13 @@
-//! Where the tests begin: three machines with Leasehold, and a Service with a pod on each.
+//! Where tests on machines begin: three of them with Leasehold, and a Service with a pod on each.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use leasehold_lab::Report;
-use leasehold_lab::client::Probe;
-use leasehold_lab::machines::{Machine, Machines, MachinesPlan, web};
+use anyhow::{Result, ensure};
 use tokio::time::sleep;
+
+use super::{Machine, Machines, MachinesPlan, web};
+use crate::client::{Probe, Report};
 
 /// The time between new connections: 200 in a second.
 const PERIOD: Duration = Duration::from_millis(5);
@@ -17,14 +17,22 @@ pub const NAMESPACE: &str = "default";
 pub const WEB: &str = "web";
 
 /// Machines, and the Service's address.
+#[derive(Debug)]
 pub struct Ground {
+    /// The machines.
     pub machines: Machines,
+    /// The first address of [`WEB`].
     pub vip: IpAddr,
 }
 
 impl Ground {
+    /// Starts the machines, whose names begin with this one, and installs Leasehold.
     pub async fn start(name: &str) -> Result<Self> {
-        let machines = MachinesPlan::new(name).start().await?;
+        Self::on(MachinesPlan::new(name).start().await?).await
+    }
+
+    /// Installs Leasehold on these machines.
+    pub async fn on(machines: Machines) -> Result<Self> {
         machines.install().await?;
         Self::installed(machines).await
     }
@@ -76,11 +84,4 @@ impl Ground {
         ensure!(track.count() > 0 && track.lost() == 0, "{what}: {track}");
         Ok(report)
     }
-}
-
-/// A field of a line `Name:\tvalue` of proc(5).
-pub fn field<'a>(status: &'a str, name: &str) -> Result<&'a str> {
-    let mut lines = status.lines().filter_map(|line| line.split_once(':'));
-    let line = lines.find(|(field, _)| *field == name);
-    line.map(|(_, value)| value.trim()).with_context(|| format!("no {name} in {status}"))
 }
