@@ -12,6 +12,7 @@ mod maintenance;
 mod membership;
 mod power;
 mod trouble;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
             trouble::a_taint_evicts_the_pods_of_a_service_and_no_speaker,
             trouble::a_speaker_that_cannot_start_halts_the_rollout_and_one_that_can_ends_it,
             trouble::a_speaker_on_a_node_without_idle_time_is_not_restarted,
+            upgrade::an_upgrade_from_the_previous_version_fails_no_connection,
         ],
     )
 }
