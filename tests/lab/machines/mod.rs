@@ -7,6 +7,7 @@
 mod config;
 mod images;
 mod inside;
+mod logind;
 mod machine;
 mod web;
 
@@ -29,7 +30,7 @@ use self::images::Images;
 pub(crate) use self::inside::{ARGUMENT, run as inside};
 use self::machine::Shared;
 pub use self::machine::{Machine, Program};
-pub use self::web::web;
+pub use self::web::{AGNHOST, web};
 use crate::client::Client;
 use crate::controlplane::Nodes;
 use crate::network::{Network, Plan};
@@ -50,19 +51,27 @@ pub struct MachinesPlan {
     name: String,
     prefix: String,
     images: Vec<String>,
+    logind: bool,
 }
 
 impl MachinesPlan {
     /// Three machines, whose names begin with that of the cluster.
     pub fn new(name: &str) -> Self {
         let prefix = format!("{name}-");
-        Self { name: name.to_owned(), prefix, images: Vec::new() }
+        Self { name: name.to_owned(), prefix, images: Vec::new(), logind: false }
     }
 
     /// Imports the images of another system, too: a folder of `tests` that `tests/images/build` knows.
     #[must_use]
     pub fn images(mut self, system: &str) -> Self {
         self.images.push(system.to_owned());
+        self
+    }
+
+    /// Runs a logind on each machine, by which its kubelet learns of a shutdown: it ends its pods first.
+    #[must_use]
+    pub fn logind(mut self) -> Self {
+        self.logind = true;
         self
     }
 
@@ -85,6 +94,7 @@ impl MachinesPlan {
             plane: Arc::clone(lab.plane()),
             network,
             containerd: programs::of("containerd")?,
+            logind: self.logind.then(|| programs::of("elogind")).transpose()?,
             images: Images::collect(&folder, &self.images)?,
             folder,
             most: MOST,
@@ -157,6 +167,13 @@ impl Machines {
     pub fn dns(&self) -> Result<()> {
         let file = repository().join("tests/coredns/coredns.yaml");
         self.kubectl(&["apply", "--server-side", "-f", &file.to_string_lossy()]).map(|_| ())
+    }
+
+    /// Has NetworkPolicies enforced by kube-router (`tests/kube-router`), whose image was planned.
+    pub async fn network_policies(&self) -> Result<()> {
+        let file = repository().join("tests/kube-router/kube-router.yaml");
+        self.kubectl(&["apply", "--server-side", "-f", &file.to_string_lossy()])?;
+        self.rolled_out("kube-system", "kube-router").await
     }
 
     /// Installs Leasehold as its users do: `kubectl apply -k deploy`; returns when all of its pods are ready.
