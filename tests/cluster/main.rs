@@ -12,6 +12,7 @@ mod maintenance;
 mod membership;
 mod policies;
 mod power;
+mod pressure;
 mod trouble;
 mod upgrade;
 
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
             policies::a_policy_on_the_pods_of_a_service_tells_clients_by_their_addresses,
             power::an_owner_whose_power_is_cut_is_replaced_and_comes_back,
             power::an_owner_whose_processes_hang_or_whose_cable_is_pulled_is_replaced,
+            pressure::a_node_without_memory_evicts_the_pod_that_eats_it_and_no_speaker,
             trouble::a_taint_evicts_the_pods_of_a_service_and_no_speaker,
             trouble::a_speaker_that_cannot_start_halts_the_rollout_and_one_that_can_ends_it,
             trouble::a_speaker_on_a_node_without_idle_time_is_not_restarted,
