@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use leasehold_lab::Lab;
+use leasehold_lab::fleet::Fleet;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::fleet::Fleet;
 use crate::record::{Book, Machine, median, milliseconds, resident};
 
 /// The number of Services that wait for a pool.

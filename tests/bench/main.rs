@@ -9,7 +9,6 @@ mod cost;
 mod data_path;
 mod decisions;
 mod failover;
-mod fleet;
 mod logs;
 mod matrix;
 mod memory;

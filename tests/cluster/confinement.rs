@@ -1,10 +1,9 @@
 //! What a container runtime makes of the security contexts.
 
 use std::fs;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use leasehold_lab::machines::{Ground, Machine};
+use leasehold_lab::machines::Ground;
 
 /// `CAP_NET_ADMIN` and `CAP_NET_RAW` (capabilities(7)).
 const NETWORK: &str = "0000000000003000";
@@ -14,12 +13,12 @@ pub async fn containers_have_the_rights_of_their_manifests_and_no_others() -> Re
     let ground = Ground::start("rights").await?;
     let mut operators = 0;
     for machine in ground.machines.on() {
-        let speaker = process(machine, "leasehold-speaker")?.context("no speaker")?;
+        let speaker = machine.process("leasehold-speaker")?.context("no speaker")?;
         has_rights(&speaker, "0", NETWORK)?;
         is_confined(&speaker)?;
         let host = fs::read_link(machine.path("/proc/1/ns/net")?)?;
         ensure!(fs::read_link(speaker.join("ns/net"))? == host, "not in the network of its node");
-        if let Some(operator) = process(machine, "leasehold-operator")? {
+        if let Some(operator) = machine.process("leasehold-operator")? {
             has_rights(&operator, "65532", NONE)?;
             is_confined(&operator)?;
             ensure!(fs::read_link(operator.join("ns/net"))? != host, "in its node's network");
@@ -28,19 +27,6 @@ pub async fn containers_have_the_rights_of_their_manifests_and_no_others() -> Re
     }
     ensure!(operators == 2, "{operators} operators on different nodes");
     Ok(())
-}
-
-/// The folder in proc(5) of the process with this name.
-fn process(machine: &Machine, name: &str) -> Result<Option<PathBuf>> {
-    for entry in fs::read_dir(machine.path("/proc")?)? {
-        let folder = entry?.path();
-        // The kernel keeps 15 characters of a name; others end meanwhile.
-        let comm = fs::read_to_string(folder.join("comm")).unwrap_or_default();
-        if !comm.trim().is_empty() && name.starts_with(comm.trim()) && comm.trim().len() == 15 {
-            return Ok(Some(folder));
-        }
-    }
-    Ok(None)
 }
 
 /// A field of a line `Name:\tvalue` of proc(5).

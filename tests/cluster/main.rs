@@ -9,8 +9,11 @@ mod families;
 mod install;
 mod maintenance;
 mod membership;
+mod policies;
 mod power;
+mod pressure;
 mod trouble;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -32,11 +35,15 @@ fn main() -> ExitCode {
             membership::a_node_that_comes_back_with_another_address_may_own,
             membership::a_node_whose_object_is_deleted_gives_its_address_up_and_can_come_back,
             membership::an_uninstallation_with_a_dead_node_leaves_no_address_behind,
+            policies::the_operator_works_under_default_deny_with_the_policy_of_the_manifests,
+            policies::a_policy_on_the_pods_of_a_service_tells_clients_by_their_addresses,
             power::an_owner_whose_power_is_cut_is_replaced_and_comes_back,
             power::an_owner_whose_processes_hang_or_whose_cable_is_pulled_is_replaced,
+            pressure::a_node_without_memory_evicts_the_pod_that_eats_it_and_no_speaker,
             trouble::a_taint_evicts_the_pods_of_a_service_and_no_speaker,
             trouble::a_speaker_that_cannot_start_halts_the_rollout_and_one_that_can_ends_it,
             trouble::a_speaker_on_a_node_without_idle_time_is_not_restarted,
+            upgrade::an_upgrade_from_the_previous_version_fails_no_connection,
         ],
     )
 }

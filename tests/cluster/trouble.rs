@@ -86,11 +86,11 @@ fn hogs(machine: &Machine, count: u8) -> Result<Vec<Process>> {
         .collect()
 }
 
-async fn speakers(ground: &Ground) -> Result<Vec<k8s_openapi::api::core::v1::Pod>> {
+pub async fn speakers(ground: &Ground) -> Result<Vec<k8s_openapi::api::core::v1::Pod>> {
     ground.machines.pods(SYSTEM_NAMESPACE, "app.kubernetes.io/component=speaker").await
 }
 
-fn node_of(pod: &k8s_openapi::api::core::v1::Pod) -> Option<&str> {
+pub fn node_of(pod: &k8s_openapi::api::core::v1::Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
@@ -101,7 +101,7 @@ fn waits_for(pod: &k8s_openapi::api::core::v1::Pod) -> Option<&str> {
 }
 
 /// The number of times that containers of Leasehold were restarted.
-async fn restarts(ground: &Ground) -> Result<i64> {
+pub async fn restarts(ground: &Ground) -> Result<i64> {
     let output = ground.machines.kubectl(&["get", "pods", "-n", SYSTEM_NAMESPACE, "-o", "json"])?;
     let pods: Value = serde_json::from_str(&output)?;
     let items = pods.get("items").and_then(Value::as_array).context("no list")?;

@@ -136,6 +136,34 @@ impl Drop for Subtree {
     }
 }
 
+/// What the memory of a group has been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// The most that it had at any time, in bytes: of its processes, of the kernel for them, and of files.
+    pub peak: u64,
+    /// The number of its processes that the kernel killed because the limit was reached.
+    pub killed: u64,
+}
+
+/// The memory of the group of the process with this folder in proc(5).
+pub(crate) fn memory(process: &Path) -> Result<Memory> {
+    let own = fs::read_to_string(process.join("cgroup"))?;
+    let second = Path::new(MOUNT).join("cgroup.controllers").exists();
+    let (group, peak, events) = if second {
+        let group = own.lines().find_map(|line| line.strip_prefix("0::/"));
+        (group.map(|group| Path::new(MOUNT).join(group)), "memory.peak", "memory.events")
+    } else {
+        let group = version_1(&own).into_iter().find(|(it, _)| it.folder == "memory");
+        (group.map(|(_, group)| group), "memory.max_usage_in_bytes", "memory.oom_control")
+    };
+    let group = group.with_context(|| format!("no group in {own}"))?;
+    let peak = fs::read_to_string(group.join(peak))?.trim().parse()?;
+    let events = fs::read_to_string(group.join(events))?;
+    let killed = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    let killed = killed.with_context(|| format!("no oom_kill in {events}"))?.trim().parse()?;
+    Ok(Memory { peak, killed })
+}
+
 /// Removes a group and all below it.
 fn remove(group: &Path) -> Result<()> {
     if !group.exists() {

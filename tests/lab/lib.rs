@@ -30,6 +30,8 @@
 //! | [`machines`] | nodes with kubelet, containerd and pods, and their power |
 //! | `cgroups` | the control groups of machines |
 //! | [`client`] | probes and their reports |
+//! | [`crowd`] | Services, endpoints and nodes that Leasehold does not serve |
+//! | [`fleet`] | Services without pods, by the thousand |
 //! | [`hogs`] | busy cores |
 //! | [`wall_clock`] | a process's wall clock, set back and forward |
 //! | [`harness`] | async tests under the usual test arguments |
@@ -44,6 +46,8 @@ pub mod client;
 pub mod cluster;
 pub mod confinement;
 pub mod controlplane;
+pub mod crowd;
+pub mod fleet;
 pub mod harness;
 pub mod helm;
 pub mod hogs;
@@ -82,6 +86,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
+pub use crate::cgroups::Memory;
 pub use crate::client::{Client, Owners, Report, Storm, Sweep, Track};
 pub use crate::cluster::{Cluster, ClusterPlan};
 use crate::controlplane::{ControlPlane, Nodes, Programs};

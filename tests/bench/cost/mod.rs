@@ -15,6 +15,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::ListParams;
+use leasehold_lab::fleet::Fleet;
 use leasehold_lab::{Cluster, Lab, Node, SYSTEM_NAMESPACE};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -22,7 +23,6 @@ use tokio::time::sleep;
 
 use self::api::Counters;
 use self::usage::Usage;
-use crate::fleet::Fleet;
 use crate::logs;
 use crate::record::{Book, Machine, milliseconds, resident};
 

@@ -389,9 +389,10 @@ impl ControlPlane {
     /// Runs kubectl as the admin and returns what it prints.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(self.program("kubectl"));
-        command.arg("--kubeconfig").arg(self.kubeconfig("admin")).args(arguments);
+        command.arg("--kubeconfig").arg(self.kubeconfig("admin"));
         // Its discovery cache would be written to the home folder.
         command.arg("--cache-dir").arg(self.folder.join("kubectl-cache"));
+        command.args(arguments);
         shell::output(&mut command)
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use super::logind;
 use crate::controlplane::{ControlPlane, kubelet_user};
 use crate::network::Plan;
 use crate::node::ProxyMode;
@@ -30,6 +31,8 @@ pub(super) struct Machine<'a> {
     pub(super) plan: Plan,
     pub(super) plane: &'a ControlPlane,
     pub(super) proxy: ProxyMode,
+    /// Whether its kubelet ends its pods before a shutdown.
+    pub(super) graceful: bool,
 }
 
 impl Machine<'_> {
@@ -47,7 +50,9 @@ impl Machine<'_> {
             (kubernetes("kube-proxy.kubeconfig"), fs::read_to_string(proxy)?),
             (kubernetes("ca.crt"), fs::read_to_string(authority)?),
             (kubernetes("resolv.conf"), String::new()),
-            (kubernetes("kubelet.yaml"), serde_yaml_ng::to_string(&Self::kubelet())?),
+            (PathBuf::from(logind::BUS), logind::bus()),
+            (PathBuf::from("/etc/elogind/logind.conf"), logind::configuration()),
+            (kubernetes("kubelet.yaml"), serde_yaml_ng::to_string(&self.kubelet())?),
             (kubernetes("kube-proxy.yaml"), serde_yaml_ng::to_string(&self.proxy())?),
         ]
         .into())
@@ -88,7 +93,8 @@ impl Machine<'_> {
         })
     }
 
-    fn kubelet() -> Value {
+    fn kubelet(&self) -> Value {
+        let (all, critical) = if self.graceful { ("40s", "20s") } else { ("0s", "0s") };
         json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -114,6 +120,8 @@ impl Machine<'_> {
                 "memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%",
             },
             "enforceNodeAllocatable": ["pods"],
+            "shutdownGracePeriod": all,
+            "shutdownGracePeriodCriticalPods": critical,
         })
     }
 

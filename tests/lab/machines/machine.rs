@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::images::Images;
 use super::inside::{self, Spec};
 use super::{ARGUMENT, config};
-use crate::cgroups::Subtree;
+use crate::cgroups::{self, Memory, Subtree};
 use crate::controlplane::ControlPlane;
 use crate::host::{Host, HostPlan};
 use crate::network::{Direction, Network};
@@ -37,6 +37,8 @@ pub(super) struct Shared {
     pub(super) folder: PathBuf,
     /// containerd's programs.
     pub(super) containerd: PathBuf,
+    /// The files of elogind, where machines have it.
+    pub(super) logind: Option<PathBuf>,
     pub(super) images: Images,
     pub(super) proxy: ProxyMode,
     /// For how many there are routes.
@@ -48,7 +50,7 @@ pub(super) struct Shared {
 pub struct Machine {
     name: String,
     number: AtomicU8,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     running: Mutex<Option<Running>>,
 }
 
@@ -71,6 +73,10 @@ pub enum Program {
     Kubelet,
     /// What leads Services to their pods.
     KubeProxy,
+    /// The bus on which logind and kubelet talk.
+    Bus,
+    /// What delays a shutdown for those who ask for it.
+    Logind,
 }
 
 impl Program {
@@ -79,6 +85,8 @@ impl Program {
             Self::Containerd => "containerd",
             Self::Kubelet => "kubelet",
             Self::KubeProxy => "kube-proxy",
+            Self::Bus => "dbus-daemon",
+            Self::Logind => "elogind",
         }
     }
 }
@@ -120,7 +128,7 @@ impl Machine {
         function(self.running().as_mut().with_context(|| format!("{} is off", self.name))?)
     }
 
-    fn folder(&self) -> PathBuf {
+    pub(super) fn folder(&self) -> PathBuf {
         self.shared.folder.join(&self.name)
     }
 
@@ -148,6 +156,9 @@ impl Machine {
         let socket = self.path(config::SOCKET)?;
         self.until("containerd listens", || Ok(socket.exists())).await?;
         self.import().await?;
+        if self.shared.logind.is_some() {
+            self.start_logind().await?;
+        }
         self.start(Program::Kubelet)?;
         self.start(Program::KubeProxy)
     }
@@ -173,6 +184,7 @@ impl Machine {
             plan: self.shared.network.plan(),
             plane: &self.shared.plane,
             proxy: self.shared.proxy,
+            graceful: self.shared.logind.is_some(),
         };
         let spec = Spec {
             name: self.name.clone(),
@@ -307,6 +319,25 @@ impl Machine {
         Ok(PathBuf::from(format!("/proc/{init}/root{file}")))
     }
 
+    /// The folder in proc(5) of its process with this name, as seen from outside.
+    pub fn process(&self, name: &str) -> Result<Option<PathBuf>> {
+        // The kernel keeps 15 characters of a name.
+        let kept = name.get(..15).unwrap_or(name);
+        for entry in fs::read_dir(self.path("/proc")?)? {
+            let folder = entry?.path();
+            // Others end meanwhile.
+            if fs::read_to_string(folder.join("comm")).unwrap_or_default().trim() == kept {
+                return Ok(Some(folder));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the memory of the container with a process of this name has been, if it has one.
+    pub fn memory(&self, name: &str) -> Result<Option<Memory>> {
+        self.process(name)?.as_deref().map(cgroups::memory).transpose()
+    }
+
     /// Starts a daemon.
     pub fn start(&self, program: Program) -> Result<()> {
         let mut command = match program {
@@ -331,6 +362,8 @@ impl Machine {
                 command.arg(format!("--config={}/kube-proxy.yaml", config::FOLDER));
                 command
             }
+            Program::Bus => self.bus()?,
+            Program::Logind => self.logind()?,
         };
         let name = format!("{} of {}", program.name(), self.name);
         let log = self.log(program);
@@ -419,7 +452,11 @@ impl Machine {
         text
     }
 
-    async fn until(&self, what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+    pub(super) async fn until(
+        &self,
+        what: &str,
+        mut condition: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !condition()? {
             self.with(|running| {

@@ -9,6 +9,7 @@ mod config;
 mod ground;
 mod images;
 mod inside;
+mod logind;
 mod machine;
 mod web;
 
@@ -32,7 +33,7 @@ use self::images::Images;
 pub(crate) use self::inside::{ARGUMENT, run as inside};
 use self::machine::Shared;
 pub use self::machine::{Machine, Program};
-pub use self::web::web;
+pub use self::web::{AGNHOST, web};
 use crate::client::Client;
 use crate::controlplane::{Nodes, Programs};
 use crate::network::{Network, Plan};
@@ -56,14 +57,20 @@ pub struct MachinesPlan {
     images: Vec<String>,
     kubernetes: Option<String>,
     proxy: ProxyMode,
+    logind: bool,
 }
 
 impl MachinesPlan {
     /// Three machines, whose names begin with that of the cluster.
     pub fn new(name: &str) -> Self {
-        let prefix = format!("{name}-");
-        let (images, kubernetes) = (Vec::new(), None);
-        Self { name: name.to_owned(), prefix, images, kubernetes, proxy: ProxyMode::Nftables }
+        Self {
+            name: name.to_owned(),
+            prefix: format!("{name}-"),
+            images: Vec::new(),
+            kubernetes: None,
+            proxy: ProxyMode::Nftables,
+            logind: false,
+        }
     }
 
     /// Imports the images of another system, too: a folder of `tests` that `tests/images/build` knows.
@@ -84,6 +91,13 @@ impl MachinesPlan {
     #[must_use]
     pub fn proxy_mode(mut self, mode: ProxyMode) -> Self {
         self.proxy = mode;
+        self
+    }
+
+    /// Runs a logind on each machine, by which its kubelet learns of a shutdown: it ends its pods first.
+    #[must_use]
+    pub fn logind(mut self) -> Self {
+        self.logind = true;
         self
     }
 
@@ -108,6 +122,7 @@ impl MachinesPlan {
             plane: Arc::clone(lab.plane()),
             network,
             containerd: programs::of("containerd")?,
+            logind: self.logind.then(|| programs::of("elogind")).transpose()?,
             images: Images::collect(&folder, &self.images)?,
             folder,
             proxy: self.proxy,
@@ -181,6 +196,13 @@ impl Machines {
     pub fn dns(&self) -> Result<()> {
         let file = repository().join("tests/coredns/coredns.yaml");
         self.kubectl(&["apply", "--server-side", "-f", &file.to_string_lossy()]).map(|_| ())
+    }
+
+    /// Has NetworkPolicies enforced by kube-router (`tests/kube-router`), whose image was planned.
+    pub async fn network_policies(&self) -> Result<()> {
+        let file = repository().join("tests/kube-router/kube-router.yaml");
+        self.kubectl(&["apply", "--server-side", "-f", &file.to_string_lossy()])?;
+        self.rolled_out("kube-system", "kube-router").await
     }
 
     /// Installs Leasehold as its users do: `kubectl apply -k deploy`; returns when all of its pods are ready.

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// The image that answers with its pod's name.
-const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.53";
+/// The image with the servers and tools of Kubernetes' own tests; `netexec` answers with its pod's name.
+pub const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.53";
 
 /// A Service, and a Deployment for it as users would write it: a pod on each of three nodes, which ends only once it
 /// is out of use.

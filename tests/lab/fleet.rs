@@ -9,9 +9,10 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
-use leasehold_lab::Lab;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
+
+use crate::Lab;
 
 /// The number of Services that are created concurrently.
 const AT_ONCE: usize = 16;
@@ -19,23 +20,34 @@ const AT_ONCE: usize = 16;
 const LOOK: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(120);
 
-pub(crate) struct Fleet {
+/// The Services of a namespace, which are not run by pods: each has an `EndpointSlice` with one endpoint.
+#[derive(Clone, Debug)]
+pub struct Fleet {
     services: Api<Service>,
     slices: Api<EndpointSlice>,
+    /// The labels of all of them.
+    labels: Value,
 }
 
 impl Fleet {
     /// In the namespace `default` of a lab.
-    pub(crate) fn of(lab: &Lab) -> Self {
+    pub fn of(lab: &Lab) -> Self {
+        Self::within(lab, "default", json!({}))
+    }
+
+    /// In another namespace, with these labels.
+    pub fn within(lab: &Lab, namespace: &str, labels: Value) -> Self {
         Self {
-            services: Api::namespaced(lab.admin(), "default"),
-            slices: Api::namespaced(lab.admin(), "default"),
+            services: Api::namespaced(lab.admin(), namespace),
+            slices: Api::namespaced(lab.admin(), namespace),
+            labels,
         }
     }
 
-    pub(crate) async fn create(&self, name: &str, annotations: &Value) -> Result<()> {
+    /// Creates a Service of type `LoadBalancer`.
+    pub async fn create(&self, name: &str, annotations: &Value) -> Result<()> {
         let service = serde_json::from_value(json!({
-            "metadata": { "name": name, "annotations": annotations },
+            "metadata": { "name": name, "annotations": annotations, "labels": self.labels },
             // There are fewer node ports than Services.
             "spec": { "type": "LoadBalancer", "ports": [{ "port": 80 }],
                 "allocateLoadBalancerNodePorts": false },
@@ -46,9 +58,12 @@ impl Fleet {
 
     /// One endpoint, as the endpoint slice controller writes it for a Service with a pod.
     async fn give_endpoint(&self, service: &str) -> Result<()> {
+        let mut labels = self.labels.clone();
+        if let Some(labels) = labels.as_object_mut() {
+            labels.insert("kubernetes.io/service-name".to_owned(), json!(service));
+        }
         let slice = serde_json::from_value(json!({
-            "metadata": { "name": format!("{service}-1"),
-                "labels": { "kubernetes.io/service-name": service } },
+            "metadata": { "name": format!("{service}-1"), "labels": labels },
             "addressType": "IPv4",
             "endpoints": [{ "addresses": ["10.255.0.1"], "conditions": { "ready": true } }],
             "ports": [{ "port": 80 }],
@@ -58,7 +73,7 @@ impl Fleet {
     }
 
     /// Creates `<prefix>-<number>` for each number.
-    pub(crate) async fn create_many(
+    pub async fn create_many(
         &self,
         prefix: &str,
         numbers: Range<usize>,
@@ -72,20 +87,21 @@ impl Fleet {
         stream::iter(numbers).map(create).buffer_unordered(AT_ONCE).try_collect::<()>().await
     }
 
-    pub(crate) async fn delete(&self, name: &str) -> Result<()> {
+    /// Deletes a Service.
+    pub async fn delete(&self, name: &str) -> Result<()> {
         self.services.delete(name, &DeleteParams::default()).await?;
         Ok(())
     }
 
     /// The number of Services with this prefix that have an address.
-    pub(crate) async fn served(&self, prefix: &str) -> Result<usize> {
+    pub async fn served(&self, prefix: &str) -> Result<usize> {
         let all = self.services.list(&ListParams::default()).await?;
         let such = all.iter().filter(|service| service.name_any().starts_with(prefix));
         Ok(such.filter(|service| has_address(service)).count())
     }
 
     /// Waits until a Service has an address.
-    pub(crate) async fn answered(&self, name: &str) -> Result<()> {
+    pub async fn answered(&self, name: &str) -> Result<()> {
         let begin = Instant::now();
         while !has_address(&self.services.get(name).await?) {
             ensure!(begin.elapsed() < PATIENCE, "{name} gets no address");
