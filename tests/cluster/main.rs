@@ -9,9 +9,11 @@ mod families;
 mod install;
 mod maintenance;
 mod membership;
+mod memory;
 mod policies;
 mod power;
 mod pressure;
+mod shutdown;
 mod trouble;
 mod upgrade;
 
@@ -37,9 +39,12 @@ fn main() -> ExitCode {
             membership::an_uninstallation_with_a_dead_node_leaves_no_address_behind,
             policies::the_operator_works_under_default_deny_with_the_policy_of_the_manifests,
             policies::a_policy_on_the_pods_of_a_service_tells_clients_by_their_addresses,
+            memory::many_services_of_leasehold_fit_its_memory_limits,
+            memory::a_large_cluster_around_leasehold_fits_its_memory_limits,
             power::an_owner_whose_power_is_cut_is_replaced_and_comes_back,
             power::an_owner_whose_processes_hang_or_whose_cable_is_pulled_is_replaced,
             pressure::a_node_without_memory_evicts_the_pod_that_eats_it_and_no_speaker,
+            shutdown::a_graceful_shutdown_by_the_kubelet_fails_no_connection,
             trouble::a_taint_evicts_the_pods_of_a_service_and_no_speaker,
             trouble::a_speaker_that_cannot_start_halts_the_rollout_and_one_that_can_ends_it,
             trouble::a_speaker_on_a_node_without_idle_time_is_not_restarted,

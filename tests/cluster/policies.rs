@@ -3,11 +3,9 @@
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, ensure};
-use leasehold_lab::machines::{AGNHOST, Machines, MachinesPlan, web};
+use leasehold_lab::machines::{AGNHOST, Ground, Machines, MachinesPlan, NAMESPACE, WEB, web};
 use leasehold_lab::{SYSTEM_NAMESPACE, repository};
 use serde_json::{Value, json};
-
-use crate::ground::{Ground, NAMESPACE, WEB};
 
 /// A pod that asks.
 const ASKER: &str = "asker";

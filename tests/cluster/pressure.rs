@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
-use leasehold_lab::machines::{AGNHOST, Machine, Program};
+use leasehold_lab::machines::{AGNHOST, Ground, Machine, NAMESPACE, Program, WEB};
 use serde_json::{Value, json};
 
-use crate::ground::{Ground, NAMESPACE, WEB};
 use crate::trouble::{node_of, restarts, speakers};
 
 /// What is left for pods to take, in bytes.

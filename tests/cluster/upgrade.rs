@@ -5,11 +5,9 @@ use std::fs;
 use anyhow::{Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use leasehold_lab::machines::{Machines, MachinesPlan};
+use leasehold_lab::machines::{Ground, Machines, MachinesPlan, NAMESPACE, WEB};
 use leasehold_lab::previous::Previous;
 use leasehold_lab::{SYSTEM_NAMESPACE, repository};
-
-use crate::ground::{Ground, NAMESPACE, WEB};
 
 pub async fn an_upgrade_from_the_previous_version_fails_no_connection() -> Result<()> {
     let machines = MachinesPlan::new("upgrade").images("previous").start().await?;

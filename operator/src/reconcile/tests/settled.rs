@@ -143,7 +143,7 @@ impl Twins {
                     })
                     .map(|(name, text)| (name.clone(), text.clone()))
                     .collect();
-                object = patched(object, &body(write), 0);
+                object = patched(object, &body(&write), 0);
                 object["metadata"]["annotations"].as_object_mut().unwrap().extend(user);
                 self.service(&key.name, object);
             }
