@@ -10,6 +10,7 @@ mod data_path;
 mod decisions;
 mod failover;
 mod fleet;
+mod kubernetes;
 mod logs;
 mod memory;
 mod outages;
@@ -48,6 +49,8 @@ enum Command {
     DataPath(data_path::Plan),
     /// Collect the estimates of the micro benchmarks.
     Decisions(decisions::Plan),
+    /// Run Kubernetes' own end-to-end tests of Services and load balancers.
+    Kubernetes(kubernetes::Plan),
     /// Measure the memory of speakers and the operator in a cluster full of unrelated Services and
     /// nodes.
     Memory(memory::Plan),
@@ -92,6 +95,7 @@ fn inside(arguments: &Arguments, scratch: &Path) -> Result<ExitCode> {
             Command::Cost(plan) => cost::run(plan, &arguments.out).await,
             Command::DataPath(plan) => data_path::run(plan, &arguments.out).await,
             Command::Decisions(plan) => decisions::run(plan, &arguments.out),
+            Command::Kubernetes(plan) => kubernetes::run(plan, &arguments.out).await,
             Command::Memory(plan) => memory::run(plan).await,
             Command::Outages(plan) => outages::run(plan, &arguments.out).await,
             Command::Service(plan) => service::run(plan, &arguments.out).await,

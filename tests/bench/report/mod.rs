@@ -3,6 +3,7 @@
 //! What is between `<!-- numbers: NAME -->` and `<!-- end of numbers -->` is generated.
 
 mod figures;
+mod kubernetes;
 mod results;
 mod tables;
 #[cfg(test)]
@@ -39,10 +40,11 @@ fn chapter() -> PathBuf {
     leasehold_lab::repository().join("docs/src/performance")
 }
 
-/// The README and the pages of that chapter.
+/// The README, the pages of that chapter, and those of other chapters.
 fn pages() -> Result<Vec<PathBuf>> {
     let chapter = chapter();
-    let mut pages = vec![leasehold_lab::repository().join("README.md")];
+    let others = ["README.md", "docs/src/installation/kubernetes-tests.md"];
+    let mut pages: Vec<PathBuf> = others.map(|page| leasehold_lab::repository().join(page)).into();
     for entry in fs::read_dir(&chapter).with_context(|| chapter.display().to_string())? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "md") {

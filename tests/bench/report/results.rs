@@ -12,6 +12,7 @@ use crate::cost::{Cost, Hoard};
 use crate::data_path::Turn;
 use crate::decisions::Decision;
 use crate::failover::{APART, FAILOVER};
+use crate::kubernetes::Tested;
 use crate::record::{Machine, Run};
 use crate::service::Trial;
 use crate::simulation::Simulated;
@@ -23,6 +24,8 @@ pub(crate) struct Results {
     pub(crate) apart: Vec<Run>,
     /// Of Services with pods on all nodes; measured by themselves, too.
     pub(crate) service: Vec<Trial>,
+    /// Of `make test-kubernetes`.
+    pub(crate) kubernetes: Vec<Tested>,
     pub(crate) cost: Vec<Cost>,
     pub(crate) hoard: Vec<Hoard>,
     pub(crate) data_path: Vec<Turn>,
@@ -48,6 +51,7 @@ impl Results {
             failover: read(folder, FAILOVER)?,
             apart: read(folder, APART)?,
             service: read(folder, "service.json")?,
+            kubernetes: read(folder, "kubernetes.json")?,
             cost: read(folder, "cost.json")?,
             hoard: read(folder, "hoard.json")?,
             data_path: read(folder, "data-path.json")?,

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum as _;
 
-use super::Results;
+use super::{Results, kubernetes};
 use crate::failover::Fault;
 use crate::record::{Felt, Machine, Run, Spread};
 use crate::service::{self, Trial};
@@ -19,6 +19,7 @@ pub(super) fn all(results: &Results) -> Result<BTreeMap<&'static str, String>> {
         ("failover", failover(&results.failover)?),
         ("pieces-and-starts", apart(&results.apart)?),
         ("service", service(&results.service)?),
+        ("kubernetes", kubernetes::table(results)?),
         ("phases", phases(results)?),
         ("cost", cost(results)),
         ("hoard", hoard(results)?),
