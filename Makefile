@@ -54,6 +54,13 @@ test-cluster: cluster-build ## Run the tests that need real kubelets: FILTER="pa
 		$(CLUSTER) $(CARGO) test -p leasehold-lab --test cluster -- $$filter || exit; \
 	done
 
+.PHONY: test-kubernetes
+test-kubernetes: cluster-build ## Run Kubernetes' own tests of load balancers and Services: FOCUS=expression
+	@tests/prerequisites kubernetes
+	@tests/images/build kubernetes >/dev/null
+	@$(if $(FOCUS),,rm -f $(or $(OUT),target/bench)/kubernetes.json)
+	@$(CLUSTER) $(TARGET)/leasehold-bench --out $(or $(OUT),target/bench) kubernetes $(if $(FOCUS),--focus '$(FOCUS)')
+
 .PHONY: test
 test: build control-plane ## Run all tests, including the lab
 	@tests/prerequisites test

@@ -9,6 +9,7 @@ mod cost;
 mod data_path;
 mod decisions;
 mod failover;
+mod kubernetes;
 mod logs;
 mod matrix;
 mod memory;
@@ -49,6 +50,8 @@ enum Command {
     DataPath(data_path::Plan),
     /// Collect the estimates of the micro benchmarks.
     Decisions(decisions::Plan),
+    /// Run Kubernetes' own end-to-end tests of Services and load balancers.
+    Kubernetes(kubernetes::Plan),
     /// Try what users expect with each version of Kubernetes and each mode of kube-proxy.
     Matrix(matrix::Plan),
     /// Measure the memory of speakers and the operator in a cluster full of unrelated Services and
@@ -95,6 +98,7 @@ fn inside(arguments: &Arguments, scratch: &Path) -> Result<ExitCode> {
             Command::Cost(plan) => cost::run(plan, &arguments.out).await,
             Command::DataPath(plan) => data_path::run(plan, &arguments.out).await,
             Command::Decisions(plan) => decisions::run(plan, &arguments.out),
+            Command::Kubernetes(plan) => kubernetes::run(plan, &arguments.out).await,
             Command::Matrix(plan) => matrix::run(plan, &arguments.out).await,
             Command::Memory(plan) => memory::run(plan).await,
             Command::Outages(plan) => outages::run(plan, &arguments.out).await,

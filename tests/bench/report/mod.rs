@@ -3,6 +3,7 @@
 //! What is between `<!-- numbers: NAME -->` and `<!-- end of numbers -->` is generated.
 
 mod figures;
+mod kubernetes;
 mod matrix;
 mod results;
 mod tables;
@@ -40,12 +41,15 @@ fn chapter() -> PathBuf {
     leasehold_lab::repository().join("docs/src/performance")
 }
 
-/// The README, the pages of that chapter, and the one on compatibility.
+/// The README, the pages of that chapter, and those of other chapters.
 fn pages() -> Result<Vec<PathBuf>> {
     let chapter = chapter();
-    let pages = ["README.md", "docs/src/installation/compatibility.md"];
-    let mut pages: Vec<_> =
-        pages.iter().map(|page| leasehold_lab::repository().join(page)).collect();
+    let others = [
+        "README.md",
+        "docs/src/installation/compatibility.md",
+        "docs/src/installation/kubernetes-tests.md",
+    ];
+    let mut pages: Vec<PathBuf> = others.map(|page| leasehold_lab::repository().join(page)).into();
     for entry in fs::read_dir(&chapter).with_context(|| chapter.display().to_string())? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "md") {

@@ -12,6 +12,7 @@ use crate::cost::{Cost, Hoard};
 use crate::data_path::Turn;
 use crate::decisions::Decision;
 use crate::failover::{APART, FAILOVER, OTHERS};
+use crate::kubernetes::Tested;
 use crate::matrix::{Cell, MATRIX};
 use crate::record::{Machine, Run};
 use crate::service::Trial;
@@ -28,6 +29,8 @@ pub(crate) struct Results {
     pub(crate) service: Vec<Trial>,
     /// Of versions of Kubernetes; on another day, too.
     pub(crate) matrix: Vec<Cell>,
+    /// Of `make test-kubernetes`.
+    pub(crate) kubernetes: Vec<Tested>,
     pub(crate) cost: Vec<Cost>,
     pub(crate) hoard: Vec<Hoard>,
     pub(crate) data_path: Vec<Turn>,
@@ -55,6 +58,7 @@ impl Results {
             apart: read(folder, APART)?,
             service: read(folder, "service.json")?,
             matrix: read(folder, MATRIX)?,
+            kubernetes: read(folder, "kubernetes.json")?,
             cost: read(folder, "cost.json")?,
             hoard: read(folder, "hoard.json")?,
             data_path: read(folder, "data-path.json")?,

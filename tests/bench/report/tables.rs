@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum as _;
 
-use super::{Results, matrix};
+use super::{Results, kubernetes, matrix};
 use crate::failover::Fault;
 use crate::record::{Felt, Machine, Run, Spread};
 use crate::service::{self, Trial};
@@ -20,6 +20,7 @@ pub(super) fn all(results: &Results) -> Result<BTreeMap<&'static str, String>> {
         ("pieces-and-starts", apart(&results.apart)?),
         ("service", service(&results.service)?),
         ("matrix", matrix::table(&results.matrix)?),
+        ("kubernetes", kubernetes::table(results)?),
         ("phases", phases(results)?),
         ("cost", cost(results)),
         ("hoard", hoard(results)?),

@@ -18,8 +18,9 @@ mod storm;
 mod streams;
 mod track;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -45,6 +46,8 @@ const OBSERVER: u8 = 201;
 const SOURCES: RangeInclusive<u8> = 210..=241;
 /// The link of each host.
 const INTERFACE: &str = "eth0";
+/// The addresses of the router and of the sandbox on a network behind the router (RFC 5737).
+const OUTSIDE: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 51, 100, 1), Ipv4Addr::new(198, 51, 100, 2)];
 /// The interval of datagrams to a single VIP.
 const PERIOD: Duration = Duration::from_millis(5);
 
@@ -55,8 +58,8 @@ pub struct Client {
     observer: Arc<Namespace>,
     ports: Vec<Port>,
     plan: Plan,
-    /// Answers ARP as a gateway does; nothing is routed through it.
-    _router: Namespace,
+    /// Answers ARP as a gateway does; nothing is routed through it but what [`Client::route_sandbox`] leads there.
+    router: Namespace,
 }
 
 impl Client {
@@ -79,7 +82,7 @@ impl Client {
         router.sysctl(&[("net.ipv4.ip_forward", "1"), ("net.ipv6.conf.all.forwarding", "1")])?;
         let client = Arc::new(host("client", CLIENT)?);
         let observer = Arc::new(host("observer", OBSERVER)?);
-        Ok(Self { host: client, observer, ports, plan, _router: router })
+        Ok(Self { host: client, observer, ports, plan, router })
     }
 
     /// Where client, observer and router are plugged in.
@@ -90,6 +93,25 @@ impl Client {
     /// The client's namespace, for commands of a test's own.
     pub fn namespace(&self) -> &Namespace {
         &self.host
+    }
+
+    /// Has programs of the sandbox itself reach the clients' segment through the router, as hosts of other networks
+    /// do.
+    pub fn route_sandbox(&self) -> Result<()> {
+        let segment = self.plan.client_v4(0);
+        let [router, sandbox] = OUTSIDE;
+        // Process 1 is in the sandbox's own namespace.
+        self.router.ip(&format!(
+            "link add name outside type veth peer name router netns 1\n\
+             link set dev outside up\n\
+             address add {router}/24 dev outside\n"
+        ))?;
+        let commands = format!(
+            "link set dev router up\n\
+             address add {sandbox}/24 dev router\n\
+             route add {segment}/24 via {router}\n"
+        );
+        shell::feed(Command::new("ip").args(["-batch", "-"]), &commands)
     }
 
     /// The addresses of the client's host, of IPv4 and of IPv6.
