@@ -44,7 +44,7 @@ fn main() -> ExitCode {
             power::an_owner_whose_power_is_cut_is_replaced_and_comes_back,
             power::an_owner_whose_processes_hang_or_whose_cable_is_pulled_is_replaced,
             pressure::a_node_without_memory_evicts_the_pod_that_eats_it_and_no_speaker,
-            shutdown::a_graceful_shutdown_by_the_kubelet_fails_no_connection,
+            shutdown::an_owner_that_is_shut_down_gracefully_hands_over_without_a_failed_connection,
             trouble::a_taint_evicts_the_pods_of_a_service_and_no_speaker,
             trouble::a_speaker_that_cannot_start_halts_the_rollout_and_one_that_can_ends_it,
             trouble::a_speaker_on_a_node_without_idle_time_is_not_restarted,
