@@ -63,7 +63,7 @@ struct Metadata {
     annotations: BTreeMap<&'static str, String>,
 }
 
-/// What it leaves out is removed where it was ours.
+/// Fields that are left out are removed where they were of this operator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Status {
