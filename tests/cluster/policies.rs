@@ -1,4 +1,4 @@
-//! NetworkPolicies, which kube-router enforces.
+//! `NetworkPolicies`, which kube-router enforces.
 
 use std::net::IpAddr;
 

@@ -72,7 +72,7 @@ impl Results {
     }
 
     /// Of all systems.
-    pub(crate) fn failovers(&self) -> impl Iterator<Item = &Run> + Clone {
+    pub(crate) fn failovers(&self) -> impl Iterator<Item = &Run> {
         self.failover.iter().chain(&self.others)
     }
 

@@ -101,11 +101,12 @@ impl Series<'_> {
 }
 
 /// Fault after fault, and of each system after system, as they were measured.
-pub(super) fn series<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Vec<Series<'a>> {
+pub(super) fn series<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<Series<'a>> {
+    let runs: Vec<_> = runs.collect();
     let mut all: Vec<Series<'_>> = Vec::new();
     for fault in Fault::ALL.iter().map(|fault| fault.name()) {
         let first = all.len();
-        for run in runs.clone().filter(|run| run.fault == fault) {
+        for run in runs.iter().filter(|run| run.fault == fault) {
             let system = match run.profile.as_str() {
                 "fast" => format!("{}, fast profile", run.system),
                 _ => run.system.clone(),

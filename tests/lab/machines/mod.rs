@@ -198,7 +198,7 @@ impl Machines {
         self.kubectl(&["apply", "--server-side", "-f", &file.to_string_lossy()]).map(|_| ())
     }
 
-    /// Has NetworkPolicies enforced by kube-router (`tests/kube-router`), whose image was planned.
+    /// Has `NetworkPolicies` enforced by kube-router (`tests/kube-router`), whose image was planned.
     pub async fn network_policies(&self) -> Result<()> {
         let file = repository().join("tests/kube-router/kube-router.yaml");
         self.kubectl(&["apply", "--server-side", "-f", &file.to_string_lossy()])?;
