@@ -80,7 +80,7 @@ reconcile::index <- allocate clock index::announcing index::families index::gove
     index::record index::settle index::tables job leases service
 reconcile::index::changes <- allocate clock endpoints index news owners service watch
 # From the plan to the calls.
-reconcile::write <- allocate client clock job leases table report::events
+reconcile::write <- allocate client clock job leases service table report::events
 reconcile
 reconcile::lists <- allocate index job leases
 reconcile::jobs <- allocate clock index job leases lists service
