@@ -54,10 +54,7 @@ pub async fn a_large_cluster_around_leasehold_fits_its_memory_limits() -> Result
 /// Starts all of Leasehold anew, as an upgrade does: it lists all there is.
 async fn starts(ground: &Ground, services: usize) -> Result<()> {
     let began = Instant::now();
-    for what in LEASEHOLD {
-        ground.machines.kubectl(&["rollout", "restart", "-n", SYSTEM_NAMESPACE, what])?;
-    }
-    ground.machines.installed().await?;
+    ground.machines.roll_out().await?;
     all_owned(ground, services).await?;
     ground.owner().await?;
     println!("    started anew within {:.0} s", began.elapsed().as_secs_f64());

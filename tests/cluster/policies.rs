@@ -34,10 +34,7 @@ pub async fn the_operator_works_under_default_deny_with_the_policy_of_the_manife
     reach(&ground.machines, "with the operator's policy", &metrics, true).await?;
     reach(&ground.machines, "with the operator's policy", &server, false).await?;
     let probe = ground.watch().await?;
-    for what in ["daemonset/leasehold-speaker", "deployment/leasehold-operator"] {
-        ground.machines.kubectl(&["rollout", "restart", "-n", SYSTEM_NAMESPACE, what])?;
-    }
-    ground.machines.installed().await?;
+    ground.machines.roll_out().await?;
     for object in web(NAMESPACE, NEW) {
         ground.machines.lab().apply(object).await?;
     }
@@ -76,8 +73,7 @@ pub async fn a_policy_on_the_pods_of_a_service_tells_clients_by_their_addresses(
 async fn ground(name: &str) -> Result<Ground> {
     let machines = MachinesPlan::new(name).images("kube-router").start().await?;
     machines.network_policies().await?;
-    machines.install().await?;
-    Ground::installed(machines).await
+    Ground::on(machines).await
 }
 
 fn default_deny(namespace: &str, directions: &[&str]) -> Value {

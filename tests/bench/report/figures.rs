@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::{Context, Result};
-use plotters::coord::Shift;
+use plotters::coord::{CoordTranslate, Shift};
 use plotters::prelude::*;
 
 use super::Results;
@@ -175,14 +175,7 @@ fn lines(results: &Results, what: &str, value: fn(&crate::cost::Cost) -> f64) ->
                     PathElement::new(vec![(x, y), (x + 16, y)], color.stroke_width(2))
                 });
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::LowerRight)
-            .label_font(text(13, BLACK))
-            .border_style(GREY)
-            .background_style(WHITE)
-            .draw()?;
-        Ok(())
+        legend(&mut chart, SeriesLabelPosition::LowerRight)
     })
 }
 
@@ -227,15 +220,23 @@ fn service(trials: &[Trial]) -> Result<String> {
                     PathElement::new(vec![(x, y), (x + 16, y)], color.stroke_width(2))
                 });
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .label_font(text(13, BLACK))
-            .border_style(GREY)
-            .background_style(WHITE)
-            .draw()?;
-        Ok(())
+        legend(&mut chart, SeriesLabelPosition::UpperRight)
     })
+}
+
+/// The names of the lines of a chart.
+fn legend<'a, C: CoordTranslate>(
+    chart: &mut ChartContext<'a, SVGBackend<'a>, C>,
+    position: SeriesLabelPosition,
+) -> Result<()> {
+    chart
+        .configure_series_labels()
+        .position(position)
+        .label_font(text(13, BLACK))
+        .border_style(GREY)
+        .background_style(WHITE)
+        .draw()?;
+    Ok(())
 }
 
 /// To the nearest point of the picture.

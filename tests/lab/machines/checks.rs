@@ -62,10 +62,7 @@ impl Ground {
     pub async fn rolls_out(&self) -> Result<()> {
         let owner = self.owner().await?;
         let probe = self.watch().await?;
-        for what in ["daemonset/leasehold-speaker", "deployment/leasehold-operator"] {
-            self.machines.kubectl(&["rollout", "restart", "-n", SYSTEM_NAMESPACE, what])?;
-        }
-        self.machines.installed().await?;
+        self.machines.roll_out().await?;
         let report = self.nothing_failed("rolled out", probe).await?;
         ensure!(report.connection()?.broken().is_none(), "{}", report.connection()?);
         let now = self.owner().await?;

@@ -34,12 +34,16 @@ impl Ground {
     /// Installs Leasehold on these machines.
     pub async fn on(machines: Machines) -> Result<Self> {
         machines.install().await?;
-        Self::installed(machines).await
+        Self::serving(machines).await
     }
 
     /// On machines where Leasehold is being installed.
     pub async fn installed(machines: Machines) -> Result<Self> {
         machines.installed().await?;
+        Self::serving(machines).await
+    }
+
+    async fn serving(machines: Machines) -> Result<Self> {
         machines.pool().await?;
         for object in web(NAMESPACE, WEB) {
             machines.lab().apply(object).await?;

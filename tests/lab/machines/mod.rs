@@ -212,6 +212,14 @@ impl Machines {
         self.installed().await
     }
 
+    /// Replaces all pods of Leasehold, as an upgrade does; returns when the new ones are ready.
+    pub async fn roll_out(&self) -> Result<()> {
+        for what in ["daemonset/leasehold-speaker", "deployment/leasehold-operator"] {
+            self.kubectl(&["rollout", "restart", "-n", SYSTEM_NAMESPACE, what])?;
+        }
+        self.installed().await
+    }
+
     /// Waits until all pods of Leasehold are ready.
     pub async fn installed(&self) -> Result<()> {
         self.rolled_out(SYSTEM_NAMESPACE, "leasehold-speaker").await?;
