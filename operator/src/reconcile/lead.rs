@@ -235,8 +235,14 @@ impl Leader<'_> {
             },
             _ => None,
         };
+        let one = claim.as_ref().and_then(Option::as_ref);
+        let expected = one.map(|name| self.index.expected_lists(name)).unwrap_or_default();
         if self.index.apply(change, clock::now()) {
-            self.changed();
+            let listed = one.and_then(|name| self.index.tables().claims().get(name));
+            let expected = listed.is_some_and(|row| expected.contains(&row.record.addresses));
+            // What is queued depends neither on owners nor on endpoints. Thousands of new Services bring news of
+            // both all the time.
+            if expected || matches!(kind, Kind::Slice) { self.plan_soon() } else { self.changed() }
         }
         if let Some(claim) = claim {
             self.note_owner(claim.as_ref());
@@ -498,7 +504,7 @@ impl Leader<'_> {
         if let Some(lease) = written {
             self.index.claim_answered(lease);
         }
-        self.changed();
+        if result.is_ok() { self.plan_soon() } else { self.changed() }
     }
 
     /// Publishes the events and metrics of a job that was done.

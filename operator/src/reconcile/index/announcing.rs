@@ -111,15 +111,35 @@ impl<'a> Announcing<'a> {
                 conditions::nothing_to_announce(decision).map_or(Report::Nothing, Report::Now);
             return Known::Report(report);
         }
-        if let Some(silence) = self.silence(key, row, decision, now) {
-            return Known::Report(Report::Now(conditions::silence(silence)));
-        }
         let later = Known::Report(Report::Later);
+        let split = self.settled(row, decision, now);
+        if let Some(silence) = self.silence(key, row, decision, now) {
+            // The tables may not have a policy or a node yet that was created together with the Service.
+            let absent = matches!(silence, Silence::NoPolicy | Silence::NoNode(_));
+            let new = !row.reports_announcement() && split.is_none();
+            let report = || Known::Report(Report::Now(conditions::silence(silence)));
+            return if absent && new { later } else { report() };
+        }
         let absent = self.tables.endpoints().reported_at(key).is_some_and(|at| at > now);
-        let claims = row.claims().filter(|_| row.present == decision.addresses);
-        let (Some(claims), false) = (claims, absent) else { return later };
+        let (Some(split), false) = (split, absent) else { return later };
+        let unreadable = match self.governing.of(self.tables.request(row), decision) {
+            Some(Governance::Unreadable(policy)) => Some(policy.name.as_str()),
+            _ => None,
+        };
+        Known::Split(split, row, unreadable)
+    }
+
+    /// The addresses of a Service by claim, once each claim lists them and has had its owner, or none, for long
+    /// enough.
+    fn settled(
+        self,
+        row: &ServiceRow,
+        decision: &Decision,
+        now: Instant,
+    ) -> Option<BTreeMap<LeaseName, AddressSet>> {
+        let claims = row.claims().filter(|_| row.present == decision.addresses)?;
         let split = claims.split(row.present.iter().copied());
-        let known = |(name, addresses): (&LeaseName, &AddressSet)| {
+        let settled = |(name, addresses): (&LeaseName, &AddressSet)| {
             let owned = self.tables.announcer(name).is_some();
             let reported_at = self.owners.reported_at(name, owned);
             // An address that is not listed is about to be.
@@ -127,11 +147,7 @@ impl<'a> Announcing<'a> {
             claim.is_some_and(|claim| addresses.is_subset(&claim.record.addresses))
                 && reported_at.is_none_or(|at| now >= at)
         };
-        let unreadable = match self.governing.of(self.tables.request(row), decision) {
-            Some(Governance::Unreadable(policy)) => Some(policy.name.as_str()),
-            _ => None,
-        };
-        if split.iter().all(known) { Known::Split(split, row, unreadable) } else { later }
+        split.iter().all(settled).then_some(split)
     }
 
     /// The time of the next look at the owners of a Service that is settled otherwise.

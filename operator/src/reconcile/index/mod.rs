@@ -48,6 +48,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
+use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
 
 use self::announcing::Announcing;
@@ -311,6 +312,13 @@ impl Index {
     pub fn list_sent(&mut self, name: &LeaseName, listing: Listing) {
         self.outstanding.send_list(name, listing);
         self.claim_changed(name);
+    }
+
+    /// The addresses that a claim lists, and those that it lists once our write to it is carried out.
+    pub fn expected_lists(&self, name: &LeaseName) -> Vec<AddressSet> {
+        let listed = self.tables.claims().get(name).map(|row| &row.record.addresses);
+        let written = self.outstanding.lists().get(name).map(|listing| &listing.addresses);
+        listed.into_iter().chain(written).cloned().collect()
     }
 
     /// Notes that a write to the list of a claim may still be carried out.

@@ -182,6 +182,11 @@ impl ServiceRow {
         wrong.next().map(|condition| condition.message.clone())
     }
 
+    /// Whether it has a condition about its announcement already.
+    pub fn reports_announcement(&self) -> bool {
+        self.announced.is_some()
+    }
+
     /// Whether its condition reports already that it has no endpoint.
     pub fn reports_no_endpoint(&self) -> bool {
         self.announced.as_ref().is_some_and(|condition| condition.reason == NO_ENDPOINT)

@@ -160,6 +160,51 @@ fn where_nobody_owns_an_address_each_node_says_why_not() {
 }
 
 #[test]
+fn a_new_service_whose_policy_comes_late_is_not_said_to_have_none() {
+    let policy = |name: &str, version: u64, app: &str| {
+        json!({
+            "apiVersion": "leasehold.dev/v1alpha1", "kind": "AnnouncementPolicy",
+            "metadata": {"name": name, "uid": name, "resourceVersion": version.to_string()},
+            "spec": {"serviceSelectors": [{"matchLabels": {"app": app}}]},
+        })
+    };
+    let none = "NoPolicy: no node announces the addresses: AnnouncementPolicies exist, but none matches \
+                this Service: change or add one";
+    for late in [true, false] {
+        let pools = vec![pool("lan", &["10.0.0.1-10.0.0.3"])];
+        let mut index = World { services: vec![service("shop", 7)], pools, ..World::default() }.index();
+        index.apply(Change::Policy(applied(policy("other", 8, "other"))), START);
+        let (_, patch, notices) = service_jobs(&index).remove(0);
+        assert_eq!(notices, ["AddressAssigned: 10.0.0.1 from pool lan"]);
+        let mut shop = patched(service("shop", 7), &patch, 9);
+        shop["metadata"]["labels"] = json!({"app": "shop"});
+        index.apply(Change::Service(applied(shop.clone())), START);
+        assert!(service_jobs_at(&index, after(100)).is_empty(), "it has no claim yet");
+        let says = json!({ "leasehold.dev/addresses": "10.0.0.1" });
+        index.apply(Change::Claim(applied(lease("web.shop", 10, None, 1, &says))), after(200));
+        assert!(service_jobs_at(&index, after(2199)).is_empty(), "it is new");
+        if late {
+            index.apply(Change::Policy(applied(policy("shop", 11, "shop"))), after(2199));
+            index.open_due(after(2200));
+            let told = silence(&service_jobs_at(&index, after(2200)));
+            assert!(told.is_none_or(|(says, _)| says.starts_with("NoOwner")));
+            continue;
+        }
+        index.open_due(after(2200));
+        let (says, events) = silence(&service_jobs_at(&index, after(2200))).unwrap();
+        assert_eq!((says.as_str(), events.len()), (none, 1));
+        // It is said of a Service that had a policy at once.
+        let condition = json!({"type": "leasehold.dev/Announced", "status": "True", "reason": "Announced",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        shop["status"]["conditions"].as_array_mut().unwrap().push(condition);
+        shop["metadata"]["resourceVersion"] = json!("12");
+        index.apply(Change::Service(applied(shop)), after(2200));
+        index.apply(Change::Claim(applied(lease("web.shop", 13, None, 2, &json!({ "leasehold.dev/addresses": "10.0.0.1,10.0.0.2" })))), after(2200));
+        assert_eq!(silence(&service_jobs_at(&index, after(2201))).unwrap().0, none);
+    }
+}
+
+#[test]
 fn what_is_settled_and_unowned_is_looked_at_again_when_nodes_or_sessions_change() {
     let mut scene = Scene::new();
     let settle = |scene: &mut Scene, now| {

@@ -793,7 +793,10 @@ fn a_policy_says_what_of_it_matches_nothing() {
         "False ipAddressPoolSelectors[0] matches no IPAddressPool; the policy governs no Service with an \
          address"
     );
+    let says = json!({ "leasehold.dev/addresses": "10.0.0.0" });
+    index.apply(Change::Claim(applied(lease("web.shop", 30, None, 1, &says))), START);
+    let jobs = service_jobs_at(&index, START + Duration::from_secs(2));
     let says = "NoPolicy: no node announces the addresses: AnnouncementPolicies exist, but none matches \
                 this Service: change or add one";
-    assert_eq!(silence(&service_jobs(&index)).unwrap().0, says);
+    assert_eq!(silence(&jobs).unwrap().0, says);
 }
