@@ -48,10 +48,11 @@ cluster-demo: cluster-build ## Run the same cluster, let nodes with pods fail, a
 
 .PHONY: test-cluster
 test-cluster: cluster-build ## Run the tests that need real kubelets: FILTER="part-of-a-name another"
-	@# What has to be fetched or built: machines are where no network is.
+	@# What has to be fetched or built: machines are where no network is. The packages of the workspace have the
+	@# features that `make test` asks for, so that nothing is compiled twice.
 	@for images in previous kube-router; do tests/images/build $$images >/dev/null || exit; done
 	@for filter in $(or $(FILTER),""); do \
-		$(CLUSTER) $(CARGO) test -p leasehold-lab --test cluster -- $$filter || exit; \
+		$(CLUSTER) $(CARGO) test --workspace --test cluster -- $$filter || exit; \
 	done
 
 .PHONY: test-kubernetes

@@ -17,8 +17,8 @@ use crate::record::{Book, Machine};
 
 /// The specs of these groups concern load balancers, Services, and what is between them and pods.
 const FOCUS: &str = r"\[sig-network\] (LoadBalancers|Services|Endpoint|Conntrack|HostPort|KubeProxy|Networking|NoSNAT|Connectivity|DNS|Proxy|\[Feature:IPv6DualStack\])";
-/// Measurements.
-const SKIP: &str = r"\[Feature:(Networking)?Performance";
+/// Measurements, and the configuration of the cluster's own DNS.
+const SKIP: &str = r"\[Feature:(Networking-)?Performance|DNS configMap";
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
