@@ -172,7 +172,8 @@ fn a_new_service_whose_policy_comes_late_is_not_said_to_have_none() {
                 this Service: change or add one";
     for late in [true, false] {
         let pools = vec![pool("lan", &["10.0.0.1-10.0.0.3"])];
-        let mut index = World { services: vec![service("shop", 7)], pools, ..World::default() }.index();
+        let mut index =
+            World { services: vec![service("shop", 7)], pools, ..World::default() }.index();
         index.apply(Change::Policy(applied(policy("other", 8, "other"))), START);
         let (_, patch, notices) = service_jobs(&index).remove(0);
         assert_eq!(notices, ["AddressAssigned: 10.0.0.1 from pool lan"]);
@@ -199,7 +200,16 @@ fn a_new_service_whose_policy_comes_late_is_not_said_to_have_none() {
         shop["status"]["conditions"].as_array_mut().unwrap().push(condition);
         shop["metadata"]["resourceVersion"] = json!("12");
         index.apply(Change::Service(applied(shop)), after(2200));
-        index.apply(Change::Claim(applied(lease("web.shop", 13, None, 2, &json!({ "leasehold.dev/addresses": "10.0.0.1,10.0.0.2" })))), after(2200));
+        index.apply(
+            Change::Claim(applied(lease(
+                "web.shop",
+                13,
+                None,
+                2,
+                &json!({ "leasehold.dev/addresses": "10.0.0.1,10.0.0.2" }),
+            ))),
+            after(2200),
+        );
         assert_eq!(silence(&service_jobs_at(&index, after(2201))).unwrap().0, none);
     }
 }
