@@ -116,8 +116,9 @@ impl Machine<'_> {
             "resolvConf": format!("{FOLDER}/resolv.conf"),
             // Images are imported, and could not be pulled again.
             "imageGCHighThresholdPercent": 100,
+            // The disk is the host's, and how full it is does not depend on the machine.
             "evictionHard": {
-                "memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%",
+                "memory.available": "50Mi", "nodefs.available": "50Mi", "imagefs.available": "50Mi",
             },
             "enforceNodeAllocatable": ["pods"],
             "shutdownGracePeriod": all,
