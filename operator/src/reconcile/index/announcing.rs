@@ -115,10 +115,11 @@ impl<'a> Announcing<'a> {
         let split = self.settled(row, decision, now);
         if let Some(silence) = self.silence(key, row, decision, now) {
             // The tables may not have a policy or a node yet that was created together with the Service.
-            let absent = matches!(silence, Silence::NoPolicy | Silence::NoNode(_));
-            let new = !row.reports_announcement() && split.is_none();
-            let report = || Known::Report(Report::Now(conditions::silence(silence)));
-            return if absent && new { later } else { report() };
+            let waits = matches!(silence, Silence::NoPolicy | Silence::NoNode(_))
+                && !row.reports_announcement()
+                && split.is_none();
+            let report = Report::Now(conditions::silence(silence));
+            return if waits { later } else { Known::Report(report) };
         }
         let absent = self.tables.endpoints().reported_at(key).is_some_and(|at| at > now);
         let (Some(split), false) = (split, absent) else { return later };
