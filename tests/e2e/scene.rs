@@ -202,9 +202,8 @@ impl Scene {
         let report = probe.stop().await?;
         say(what, &report)?;
         let (lost, two) = (report.udp()?.lost(), report.owners()?.two_owners());
-        // The design allows 200 ms, which the benchmarks measure; the rest is how late the processes of a busy
-        // machine are.
-        if lost > 1 || two > Duration::from_secs(1) {
+        // The design allows 200 ms; the rest is the observer's lateness on a busy machine.
+        if lost > 1 || two > Duration::from_millis(300) {
             let dump = self.cluster.dump().await;
             anyhow::bail!("{what}: {}; two owners {two:?}\n{dump}", self.story(&report)?);
         }
