@@ -212,6 +212,7 @@ lint: ## Check format, clippy, docs, scripts, and doc comments, with warnings as
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 	shellcheck $(SCRIPTS)
+	tests/sim/mutants/apply
 	tests/prose
 
 .PHONY: book

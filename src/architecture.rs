@@ -20,22 +20,32 @@ net::frames <- net::buffers
 net::nft <- net::buffers net::datagram
 net::rtnl <- clock net::buffers net::datagram
 api <- clock
-datapath::guard <- clock net::nft net::rtnl
+net::conntrack <- net::nft
+datapath::packets <- net::nft
+datapath::upkeep <- clock net::nft net::rtnl
+datapath::tables <- clock datapath::upkeep net::nft
+datapath::detour <- clock datapath::upkeep net::conntrack net::nft
+datapath::gate <- net::rtnl
+datapath::forward <- clock datapath::gate datapath::packets datapath::tables datapath::upkeep net::conntrack net::nft net::rtnl
+datapath::spread <- clock datapath::gate datapath::packets datapath::tables datapath::upkeep net::frames net::nft net::rtnl
+datapath::guard <- clock datapath::gate datapath::upkeep net::nft net::rtnl
 net <- clock net::frames net::rtnl
 config <- net::rtnl version
 detect <- clock net
 host <- api net::rtnl
+datapath::return_path <- clock datapath::gate datapath::upkeep host net::nft net::rtnl
+datapath::gates <- datapath::forward datapath::guard datapath::return_path datapath::spread net::rtnl
 proxy <- api clock net::nft net::rtnl
 report::health <- api
 announce::layer2 <- announce::counters api clock host net
 host::lock <- host report::health
-announce::address <- announce::counters announce::layer2 clock datapath::guard net::rtnl
-announce <- announce::address announce::counters announce::layer2 datapath::guard host net
+announce::address <- announce::counters announce::layer2 clock datapath::gates net::rtnl
+announce <- announce::address announce::counters announce::layer2 datapath::gates host net
 report <- api clock config datapath::guard report::health version
-report::metrics <- announce::counters datapath::guard net report report::health version
+report::metrics <- announce::counters datapath::detour datapath::forward datapath::guard datapath::return_path datapath::spread net report report::health version
 watch <- api clock report
-drive <- announce api clock datapath::guard detect host net proxy report
-run <- announce api clock config datapath::guard detect drive host net proxy report version watch
+drive <- announce api clock datapath::detour datapath::forward datapath::guard datapath::return_path datapath::spread detect host net proxy report
+run <- announce api clock config datapath::detour datapath::forward datapath::gates datapath::guard datapath::return_path datapath::spread detect drive host net proxy report version watch
 ";
 
 fn found(planted: Option<(&str, &str)>) -> Vec<String> {

@@ -25,7 +25,7 @@
 //! | [`watch`] | watches of the API server, turned into events of the core |
 //! | [`api`] | the connection to the API server; Leases by compare-and-swap |
 //! | [`announce`] | addresses in the kernel, and their announcement |
-//! | [`datapath`] | rules of the kernel that decide where packets for an address lead: host protection |
+//! | [`datapath`] | rules of the kernel that decide where packets for an address lead: host protection, detours, forwarding, spreading, return path |
 //! | [`net`] | rtnetlink, nfnetlink, ARP and NDP frames |
 //! | [`proxy`] | health of kube-proxy, and its rules for what is about to be announced |
 //! | [`drive`] | the task that owns the core: events in, actions out |

@@ -15,7 +15,12 @@ use crate::api::installed::OwnDaemonSet;
 use crate::api::leases::Leases;
 use crate::clock;
 use crate::config::Config;
+use crate::datapath::detour::Detour;
+use crate::datapath::forward::Forward;
+use crate::datapath::gates::Gates;
 use crate::datapath::guard::Guard;
+use crate::datapath::return_path::{ReturnPaths, Sources};
+use crate::datapath::spread::Spread;
 use crate::detect::listener::Listener;
 use crate::drive::{Connections, Driver, Outlets};
 use crate::host::{self, Recorder, StateFolder};
@@ -30,7 +35,9 @@ use crate::report::log::Log;
 use crate::report::metrics::Metrics;
 use crate::report::page;
 use crate::report::server::{self, Readiness};
+use crate::watch::Around;
 use crate::{announce, version, watch as watches};
+use leasehold_core::desired::Down;
 use leasehold_core::election::{self, Election, KernelView, Serving};
 
 /// Timeout of a request on a Lease.
@@ -55,6 +62,24 @@ async fn beat(heartbeats: Arc<Heartbeats>) {
     loop {
         heartbeats.kernel.beat(clock::now());
         tokio::time::sleep(BEAT).await;
+    }
+}
+
+/// The inputs of the return path.
+fn return_sources(
+    served: &watch::Receiver<Serving>,
+    forward: &Forward,
+    spread: &Spread,
+    edge: &Edge,
+    state: &StateFolder,
+) -> Sources {
+    Sources {
+        serving: served.clone(),
+        forwarding: forward.wanted.subscribe(),
+        spreading: spread.wanted.subscribe(),
+        links: edge.links.clone(),
+        netlink: edge.netlink.clone(),
+        state: state.clone(),
     }
 }
 
@@ -103,14 +128,23 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
     let listener = Listener::start(edge.witnesses.clone(), edge.links.clone()).await?;
     let (serving, served) = watch::channel(Serving::default());
     let (guard, gate) = Guard::start()?;
-    let start = announce::start(served, view, &edge, gate, state.clone());
+    let (detour, detours) = Detour::start()?;
+    let (forward, forward_gate) = Forward::start(edge.links.clone())?;
+    let (spread, spread_gate) = Spread::start(edge.links.clone())?;
+    let (return_paths, return_gate) =
+        ReturnPaths::start(return_sources(&served, &forward, &spread, &edge, &state))?;
+    let gates =
+        Gates { guard: gate, forward: forward_gate, spread: spread_gate, return_path: return_gate };
+    let start = announce::start(served, view, &edge, gates, state.clone());
     let announcement = kernel_thread.spawn(start).await?;
     let proxy = Proxy::start(config.kube_proxy_health_address, edge.links.clone())?;
     let (sender, events) = mpsc::channel(EVENTS);
     let leases =
         Leases::new(&lease_client, &config.session_namespace, &config.namespace, REQUEST_TIMEOUT);
-    let watches =
-        watches::start(&client, &leases, &sender, &health, &delivered, config.ignore_exclude_label);
+    let (down, seen) = watch::channel(Down::default());
+    let around = Around::new(seen, detours);
+    let ignores = config.ignore_exclude_label;
+    let watches = watches::start(&client, &leases, &sender, around, &health, &delivered, ignores);
     let daemon_set = config
         .daemon_set
         .map(|name| OwnDaemonSet::new(&client, &config.namespace, name, config.pod_name));
@@ -137,6 +171,11 @@ pub async fn run(config: Config, log: Log) -> anyhow::Result<()> {
         serving,
         announcement,
         guard,
+        forward,
+        spread,
+        down,
+        detour,
+        return_paths,
         proxy,
         signals,
         record: Recorder::start(state.clone()),

@@ -24,7 +24,8 @@ election::session::state <- clock election::io
 election::claim::state <- clock desired election::io election::session::state
 election::context <- clock desired election::context::state election::io election::output::state
     election::placement election::session::state election::store
-explain <- desired election::context election::placement
+election::spread::table <- election::io election::placement
+explain <- desired election::context election::io election::placement election::spread::table
 election::claim <- clock desired election::claim::state election::context election::io
     election::placement
 election::transfer::state <- clock desired election::claim::state
@@ -35,13 +36,16 @@ election::wire <- clock desired election::claim election::context election::io e
     election::wire::state
 election::outage <- clock desired election::claim election::context election::io
     election::outage::state election::placement election::wire
+election::forwarding <- clock election::claim election::context election::io election::wire
+election::spread <- clock desired election::claim election::context election::io
+    election::spread::table election::wire
 election::output <- clock desired election::claim election::context election::io
     election::output::state election::wire
 election::session <- clock desired election::claim election::context election::io
     election::placement election::session::state election::store election::transfer election::wire
-election::engine <- clock desired election::claim election::context election::io
+election::engine <- clock desired election::claim election::context election::forwarding election::io
     election::outage::state election::output::state election::placement election::session
-    election::store election::transfer election::wire
+    election::spread election::store election::transfer election::wire
 ";
 
 fn found(planted: Option<(&str, &str)>) -> Vec<String> {

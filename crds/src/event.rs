@@ -131,6 +131,9 @@ reasons! {
         "The Service gets no address, or lacks one. The note has the cause.";
     AddressKept: Operator, Warning "AddressKept" on "Service" in "Allocate",
         "The Service keeps an address that no pool would allocate to it anymore.";
+    NotSpread: Operator, Warning "NotSpread" on "Service" in "Spread",
+        "The policy says `dataPath: Spread`, and packets are not spread, or not over all nodes with endpoints. The \
+         note has the cause.";
     OtherWriter: Operator, Warning "OtherWriter" on "Service" in "Restore",
         "Another client repeatedly reverts what the operator writes to the Service.";
     NotAnnounced: Operator, Warning "NotAnnounced" on "Service" in "Announce",

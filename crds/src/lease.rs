@@ -15,6 +15,7 @@
 mod claim;
 mod id;
 mod interface;
+mod members;
 mod reason;
 mod session;
 mod text;
@@ -30,8 +31,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 pub use claim::{Claim, Successor};
 pub use id::{Incarnation, LeaseName, SessionId};
 pub use interface::{DefaultRoutes, Detours, SessionInterface};
+pub use members::{CHANGES, MAX_WEIGHT, MemberChange, Members};
 pub use reason::{CARRIER_LOST, MoveReason, Reason};
-pub use session::{EvidenceKind, Session, Silenced};
+pub use session::{DataPathState, EvidenceKind, Session, Silenced};
 
 use crate::names::NodeName;
 
@@ -79,6 +81,18 @@ pub mod annotation {
             "`NODE SESSION TRANSITIONS`",
             "The node to which the owner hands over, its session, and the transitions of the claim for \
              which this holds.";
+        FORMER_OWNERS = "leasehold.dev/former-owners", on [Claim] by "owner",
+            "names of nodes, comma-separated",
+            "The owners before, the last one first. The owner, and each of them, forwards packets of \
+             connections that it does not know to the next. Removed `connectionHandover` after the last move.";
+        MEMBERS = "leasehold.dev/members", on [Claim] by "owner",
+            "`NODE` or `NODE=WEIGHT`, comma-separated; without a weight it is 1",
+            "The nodes that the owner spreads packets over (`dataPath: Spread`).";
+        FORMER_MEMBERS = "leasehold.dev/former-members", on [Claim] by "owner",
+            "changes, comma-separated; each is a list of `NODE=WEIGHT`, separated by spaces",
+            "The weights before each of the last changes of `leasehold.dev/members`, the last change first; 0: the \
+             node was not among them. Nodes forward packets of connections that they do not know to the node that had \
+             them before. Removed `connectionHandover` after the last change.";
         TOOK = "leasehold.dev/took", on [Claim] by "owner",
             "milliseconds, such as `118ms`",
             "The duration of the last change of owner, from its first sign until the new owner had announced \
@@ -119,6 +133,18 @@ pub mod annotation {
             "`silent`",
             "The kube-proxy of the node has stopped answering health checks: the node takes only addresses \
              that no other node can take.";
+        DATA_PATH = "leasehold.dev/data-path", on [Session] by "speaker",
+            "`slow`, `filtered`, `failing` or `replaced`",
+            "The state of `dataPath: Spread` on the node, where something is wrong. `slow`: the kernel has no \
+             `netdev` family or no `fwd`, and packets take the slow path. `filtered`: the network drops packets that the node \
+             sends with the addresses of clients or of Services. `failing`: the kernel refuses the rules. \
+             `replaced`: a CNI has replaced kube-proxy. With the last three the node spreads nothing, and nothing is \
+             spread over it.";
+        FORWARDED_CONNECTIONS = "leasehold.dev/forwarded-connections", on [Session] by "speaker",
+            "number",
+            "The number of open connections through addresses that the node handed over within \
+             `connectionHandover`: their present owners forward the packets to the node. Counted every few \
+             seconds.";
         RESTARTING = "leasehold.dev/restarting", on [Session] by "speaker",
             "`true`",
             "The speaker restarts, and its addresses stay.";
@@ -146,13 +172,18 @@ pub struct Stored<T> {
 }
 
 /// The content of a Lease of ours: [`Session`] or [`Claim`].
-pub trait Record: Sized {
+pub trait Record: Sized + PartialEq {
     /// Reads the record of a lease. What cannot be read counts as absent.
     fn read(spec: &LeaseSpec, annotations: &BTreeMap<String, String>) -> Self;
     /// The fields that stand in the spec of the Lease.
     fn spec(&self) -> Spec<'_>;
     /// The other fields, as annotations.
     fn annotations(&self) -> BTreeMap<String, String>;
+
+    /// Whether both say the same to those who decide by it; what is for people alone may differ.
+    fn decides_as(&self, other: &Self) -> bool {
+        self == other
+    }
 
     /// The holder of the Lease.
     fn holder(&self) -> Option<&NodeName> {
@@ -290,6 +321,12 @@ mod tests {
                 transitions: 3,
             }),
             took: Some(Duration::from_millis(118)),
+            former: ["node-2".parse().unwrap(), "node-4".parse().unwrap()].into(),
+            members: [("node-1".parse().unwrap(), 1), ("node-2".parse().unwrap(), 3)]
+                .into_iter()
+                .collect(),
+            former_members: ["node-2=0".parse().unwrap(), "node-1=2 node-5".parse().unwrap()]
+                .into(),
             move_to: Some("node-3".parse().unwrap()),
         }
     }
@@ -316,6 +353,8 @@ mod tests {
             links_down: vec!["02:00:00:00:00:02".parse().unwrap()],
             restarting: true,
             proxy_silent: true,
+            data_path: Some(DataPathState::Replaced),
+            forwarded_connections: Some(12),
             fences: 2,
             drain: true,
             ignores_exclude_label: true,

@@ -14,6 +14,7 @@ use crate::names::InterfacePattern;
 use crate::selector;
 
 mod announcing;
+mod connections;
 mod detection;
 mod govern;
 mod layer2;
@@ -21,6 +22,7 @@ mod placement;
 mod settings;
 
 pub use announcing::{Announcements, AnnouncementsSpec};
+pub use connections::DEFAULT_HANDOVER;
 pub use detection::{Detection, DetectionError, DetectionMode, DetectionSpec, DurationText};
 pub use govern::{Governance, Policies, Policy, PolicyError, PoolLabels};
 pub use layer2::{Deprecated, InvalidSettings, Layer2, Layer2Spec};
@@ -225,6 +227,42 @@ pub struct AnnouncementPolicySpec {
     /// policies of all its Services set it.
     #[serde(default)]
     pub service_proxy: ServiceProxy,
+
+    /// Treatment of endpoints on a node that is down, until Kubernetes removes them. `Detour`: new
+    /// connections through the address lead to endpoints on other nodes, and open connections to
+    /// those endpoints are reset once the node has been silent for 2 seconds. `Leave`: connections
+    /// lead where kube-proxy sends them. Applies to Services with `externalTrafficPolicy: Cluster`;
+    /// with `Local`, an address always leads to endpoints on its owner.
+    #[serde(default)]
+    pub dead_endpoints: DeadEndpoints,
+
+    /// Time for which open connections stay with the former owner of an address after a planned
+    /// move: the new owner forwards their packets to it. `0s`: they end at the move; at most `60m`.
+    /// For a shared address, the longest time of the policies applies.
+    #[serde(default = "connections::default_handover")]
+    #[schemars(schema_with = "connections::handover_schema")]
+    pub connection_handover: DurationText,
+
+    /// Nodes whose endpoints clients reach through an address of a Service with
+    /// `externalTrafficPolicy: Local`. `Owner`: those on the owner; only a node with an endpoint
+    /// can own the address. `Spread`: those on all nodes of the owner's segment; the owner forwards
+    /// each packet unchanged to a node by a hash of its client, and that node answers the client
+    /// directly. Any selected node can own the address. For a shared address, `Spread` applies only
+    /// if the policies of all its Services set it. A Service with `Cluster` ignores it.
+    #[serde(default)]
+    pub data_path: DataPath,
+
+    /// Shares of the nodes with `dataPath: Spread`. `Equal`: all nodes have the same share.
+    /// `Endpoints`: the share of a node is proportional to the number of its ready endpoints.
+    #[serde(default)]
+    pub member_weights: MemberWeights,
+
+    /// Interface by which answers from the addresses leave the owner. `Default`: the one that the
+    /// routes of the node choose. `Symmetric`: the one that carries the address, to the gateway of
+    /// that interface, for nodes with several interfaces. For a shared address, `Symmetric` applies
+    /// if any of the policies sets it.
+    #[serde(default)]
+    pub return_path: ReturnPath,
 }
 
 /// How addresses are announced.
@@ -280,6 +318,11 @@ impl Default for AnnouncementPolicySpec {
             on_api_outage: OnApiOutage::default(),
             host_protection: HostProtection::default(),
             service_proxy: ServiceProxy::default(),
+            dead_endpoints: DeadEndpoints::default(),
+            connection_handover: connections::default_handover(),
+            data_path: DataPath::default(),
+            member_weights: MemberWeights::default(),
+            return_path: ReturnPath::default(),
         }
     }
 }
@@ -316,6 +359,53 @@ pub enum ServiceProxy {
     KubeProxy,
     /// No check.
     None,
+}
+
+/// Treatment of endpoints on a node that is down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum DeadEndpoints {
+    /// New connections lead to endpoints on other nodes.
+    #[default]
+    Detour,
+    /// Connections lead where kube-proxy sends them.
+    Leave,
+}
+
+/// Nodes whose endpoints clients reach through an address of a Service with
+/// `externalTrafficPolicy: Local`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum DataPath {
+    /// Those on the owner.
+    #[default]
+    Owner,
+    /// Those on all nodes of the owner's segment.
+    Spread,
+}
+
+/// Shares of the nodes with `dataPath: Spread`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum MemberWeights {
+    /// All nodes have the same share.
+    #[default]
+    Equal,
+    /// The share of a node is proportional to the number of its ready endpoints.
+    Endpoints,
+}
+
+/// Interface by which answers from an address leave its owner.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[schemars(inline)]
+pub enum ReturnPath {
+    /// The one that the routes of the node choose.
+    #[default]
+    Default,
+    /// The one that carries the address.
+    Symmetric,
 }
 
 const fn default_priority() -> i32 {
@@ -486,10 +576,15 @@ mod tests {
                 "policy `typo`: preferredNodes[0].weight '0' is out of bounds: write 1 to 100",
             ),
             (
-                json!({"failbackDelay": "1m"}),
+                json!({"failbackDelay": "1h"}),
                 "InvalidFailback",
-                "policy `typo`: failbackDelay '1m' is not a duration: write whole milliseconds or \
-                 seconds, such as 60s",
+                "policy `typo`: failbackDelay '1h' is not a duration: write whole milliseconds, \
+                 seconds or minutes, such as 60s",
+            ),
+            (
+                json!({"connectionHandover": "61m"}),
+                "InvalidConnectionHandover",
+                "policy `typo`: connectionHandover '61m' is out of bounds: write 0s to 60m",
             ),
             (
                 json!({"maxMovesPerMinute": 0}),

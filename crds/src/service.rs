@@ -45,8 +45,11 @@ pub const ALLOCATED: &str = "leasehold.dev/Allocated";
 /// The condition on a Service that says which nodes announce its addresses, or why none does.
 pub const ANNOUNCED: &str = "leasehold.dev/Announced";
 
+/// The condition on a Service that says over which nodes packets are spread, where a policy asks for that.
+pub const DATA_PATH: &str = "leasehold.dev/DataPath";
+
 /// The conditions on a Service.
-pub const CONDITIONS: [ConditionType; 2] = [
+pub const CONDITIONS: [ConditionType; 3] = [
     ConditionType {
         type_: ALLOCATED,
         object: "Service",
@@ -57,6 +60,13 @@ pub const CONDITIONS: [ConditionType; 2] = [
         object: "Service",
         meaning: "A node announces each address of the Service; the message names the node and its \
                   interface. If `False`, the message has the cause.",
+    },
+    ConditionType {
+        type_: DATA_PATH,
+        object: "Service",
+        meaning: "The policy says `dataPath: Spread`, and packets are spread over all nodes with endpoints; the \
+                  message has their shares. If `False`, the message names the nodes that are left out, with the \
+                  causes. There is no such condition with `dataPath: Owner`.",
     },
 ];
 

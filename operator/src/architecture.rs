@@ -18,6 +18,7 @@ config
 report::events <- client
 report::health
 report::metrics <- allocate
+report::quota <- clock
 report::metrics::samples <- allocate report::metrics reconcile::index
 report::status <- allocate clock reconcile::index reconcile::leases
 report
@@ -49,6 +50,7 @@ reconcile::leases <- allocate table
 reconcile::service::managers <- report::events
 reconcile::service::rivals <- allocate clock managers
 reconcile::service::conditions <- allocate condition leases managers rivals
+reconcile::service::data_path <- condition conditions
 reconcile::service::request <- allocate table
 reconcile::service <- allocate service::conditions service::managers service::request
     service::rivals table
@@ -65,7 +67,8 @@ reconcile::index::tables <- allocate clock endpoints foreign leases policy pool 
     watch
 reconcile::index::governing <- allocate tables leases service
 reconcile::index::owners <- clock
-reconcile::index::announcing <- allocate clock governing owners tables service
+reconcile::index::data_path <- tables service
+reconcile::index::announcing <- allocate clock data_path governing owners tables service
 reconcile::index::families <- allocate clock governing tables leases service
 reconcile::index::outstanding <- allocate
 reconcile::index::ledger <- allocate clock outstanding service
@@ -85,7 +88,7 @@ reconcile
 reconcile::lists <- allocate index job leases
 reconcile::jobs <- allocate clock index job leases lists service
 reconcile::lead <- allocate client clock elect index job jobs service watch write report::events
-    report::health report::metrics report::status
+    report::health report::metrics report::quota report::status
 # Beside the loop.
 deploy <- client clock config report::events
 elect <- client clock report::health

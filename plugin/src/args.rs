@@ -199,6 +199,10 @@ pub struct DrainArguments {
     /// Timeout until the node owns nothing.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub timeout: Duration,
+    /// Then wait, at most for this time, until no connection through the addresses is open on the
+    /// node. Exits with 1 if connections are left
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub wait_connections: Option<Duration>,
 }
 
 /// The arguments of `undrain`.

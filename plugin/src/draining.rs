@@ -19,7 +19,7 @@ use super::error::PluginError;
 use super::moving::annotate;
 use super::outcome::Outcome;
 use super::table::Tone;
-use super::{output, read, target};
+use super::{connections, output, read, target};
 
 /// Time without a move after which it is checked whether any node can take the rest.
 const STUCK: Duration = Duration::from_secs(3);
@@ -55,7 +55,8 @@ pub(super) async fn drain(
             world.sessions = read::sessions(cluster).await?;
             if owned(&world, &node).is_empty() {
                 output::print(&drained(&node, first))?;
-                return Ok(Outcome::Well);
+                let Some(limit) = asked.wait_connections else { return Ok(Outcome::Well) };
+                return connections::wait(cluster, &node, limit, first > 0).await;
             }
             if let Some(text) = stuck(&world, &node, first, now >= until) {
                 output::print(&text)?;

@@ -1,7 +1,7 @@
 //! `explain`: why a Service is pending, or where it is.
 
 use jiff::Timestamp;
-use leasehold_core::explain::{ClaimStory, State, Story, Verdict, View, explain};
+use leasehold_core::explain::{ClaimStory, Share, State, Story, Verdict, View, explain};
 
 use super::args::ExplainArguments;
 use super::connect::Cluster;
@@ -88,6 +88,9 @@ fn claim_lines(claim: &ClaimStory, several: bool, now: Timestamp) -> Vec<(&'stat
         let took = owner.took.as_ref().map(|took| format!(" (took {took})")).unwrap_or_default();
         lines.push(("Cause", owner.cause.clone() + &took));
     }
+    if !claim.shares.is_empty() {
+        lines.push(("Spread over", Share::listed(&claim.shares)));
+    }
     lines.extend(claim.moving_to.iter().map(|to| ("Asked to move to", to.clone())));
     lines
 }
@@ -125,6 +128,42 @@ const fn verdict(verdict: Verdict) -> (&'static str, Tone) {
         Verdict::NoSession => ("no session", Tone::Bad),
         Verdict::Drained => ("drained", Tone::Warning),
         Verdict::Restarting => ("restarting", Tone::Warning),
+        Verdict::CannotSpread => ("cannot spread", Tone::Warning),
         Verdict::NoInterface => ("no interface", Tone::Bad),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_crds::addresses::AddressSet;
+
+    use super::*;
+
+    #[test]
+    fn the_nodes_of_a_spread_claim_are_listed_with_their_shares() {
+        let share = |node: &str, buckets, percent| Share {
+            node: node.parse().unwrap(),
+            weight: 1,
+            buckets,
+            percent,
+        };
+        let mut claim = ClaimStory {
+            claim: "web.shop".parse().unwrap(),
+            services: vec!["web/shop".to_owned()],
+            addresses: AddressSet::from(["192.0.2.1".parse().unwrap()]),
+            state: State::Owned,
+            summary: "owned by node-1".to_owned(),
+            owner: None,
+            moving_to: None,
+            shares: vec![share("node-2", 511, 50), share("node-3", 510, 50)],
+            nodes: Vec::new(),
+        };
+        let lines = |claim: &ClaimStory| fields(&claim_lines(claim, false, Timestamp::UNIX_EPOCH));
+        assert_eq!(
+            lines(&claim),
+            "Claim:        web.shop\nSpread over:  node-2 50 %, node-3 50 %\n"
+        );
+        claim.shares.clear();
+        assert_eq!(lines(&claim), "Claim:  web.shop\n");
     }
 }

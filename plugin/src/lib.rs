@@ -19,6 +19,7 @@
 //! | `target` | Services and nodes, found by the name on the command line |
 //! | `outcome`, `table`, `output` | the exit code; columns, colours, JSON and YAML |
 //! | `status`, `owners`, `explaining`, `simulating` | the commands that only read |
+//! | `connections` | waits for the end of connections on a node that was drained |
 //! | `moving`, `draining` | the commands that ask the speakers for something |
 //! | `watching` | ownership changes as they happen |
 //! | `check` | findings about the installation |
@@ -30,6 +31,7 @@ mod check;
 mod claims;
 mod completion;
 mod connect;
+mod connections;
 mod draining;
 mod error;
 mod explaining;

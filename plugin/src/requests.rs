@@ -100,6 +100,11 @@ fn lists(log: &Log, plural: &str) -> usize {
     log.count(|asked| asked.last() == plural && !asked.is_watch())
 }
 
+fn drains() -> DrainArguments {
+    let timeout = Duration::from_secs(5);
+    DrainArguments { node: "n1".to_owned(), timeout, wait_connections: None }
+}
+
 /// Of a claim that is at `n1` for a while, and then at `n2`.
 fn goes() -> impl Fn() -> Answer {
     let begun = Instant::now();
@@ -128,7 +133,7 @@ async fn a_list_is_read_page_by_page() {
 #[tokio::test]
 async fn whoever_waits_for_a_drain_lists_the_cluster_once_and_watches_the_claims() {
     let (cluster, log) = cluster(goes());
-    let asked = DrainArguments { node: "n1".to_owned(), timeout: Duration::from_secs(5) };
+    let asked = drains();
     assert_eq!(draining::drain(&cluster, &asked).await.unwrap(), Outcome::Well);
     for plural in ["services", "endpointslices", "nodes", "announcementpolicies", "ipaddresspools"]
     {
@@ -149,7 +154,7 @@ async fn a_drain_whose_watch_is_refused_says_so() {
         "n1" => Answer::now(session("n1")),
         _ => Answer::list(&[]),
     });
-    let asked = DrainArguments { node: "n1".to_owned(), timeout: Duration::from_secs(5) };
+    let asked = drains();
     let error = draining::drain(&cluster, &asked).await.unwrap_err();
     assert_eq!((error.exit_code(), error.to_string().contains("no right to watch")), (3, true));
 }

@@ -1,31 +1,16 @@
 //! Links and served addresses that the tests of both rooms use.
 
-use leasehold_crds::lease::{DefaultRoutes, Detours};
 use leasehold_crds::policy::Announcements;
-use pnet_base::MacAddr;
 
-use crate::net::rtnl::links::{Link, Links};
+use crate::net::rtnl::links::Links;
+use crate::net::rtnl::links::testing::link;
 use leasehold_core::clock::Instant;
-use leasehold_core::desired::Announcement;
+use leasehold_core::desired::{Announcement, ReturnPath};
 use leasehold_core::election::{Attachment, ServedVip};
 
 /// Links with carrier and without addresses.
 pub(super) fn links(links: &[(u32, &str)]) -> Links {
-    let link = |(index, name): &(u32, &str)| Link {
-        index: *index,
-        name: name.parse().unwrap(),
-        mac: MacAddr(2, 0, 0, 0, 0, 1),
-        mtu: 1500,
-        carrier: true,
-        kind: None,
-        master: None,
-        lower: None,
-        loopback: false,
-        addresses: Vec::new(),
-        gateways: Vec::new(),
-        default_routes: DefaultRoutes::NONE,
-        detours: Detours::default(),
-    };
+    let link = |(index, name): &(u32, &str)| link(*index, name.parse().unwrap());
     Links(links.iter().map(link).map(|link| (link.name.clone(), link)).collect())
 }
 
@@ -37,5 +22,6 @@ pub(super) fn served(interface: &str, until: Instant) -> ServedVip {
         until,
         ownership: 1,
         announcement: Announcement::Layer2(Announcements::default()),
+        return_path: ReturnPath::default(),
     }
 }

@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use crate::announce::address::apply::Applier;
 use crate::announce::layer2::announcer::Announcer;
 use crate::announce::layer2::confine::Confinement;
-use crate::datapath::guard::gate::Gate;
+use crate::datapath::gates::Gates;
 use crate::host::StateFolder;
 use crate::net::edge::Edge;
 use leasehold_core::election::{KernelView, Serving};
@@ -47,13 +47,13 @@ pub struct Announcement {
 }
 
 /// Starts, on the runtime that runs the future, to make the kernel and the segments agree with `serving`.
-/// Additions pass `gate`. What ARP settings were is kept in `state`; what the kernel holds is published in
+/// Additions pass `gates`. What ARP settings were is kept in `state`; what the kernel holds is published in
 /// `view`.
 pub fn start(
     serving: watch::Receiver<Serving>,
     view: watch::Sender<KernelView>,
     edge: &Edge,
-    gate: Gate,
+    gates: Gates,
     state: StateFolder,
 ) -> impl Future<Output = Announcement> + Send + use<> {
     let kernel = view.subscribe();
@@ -62,7 +62,7 @@ pub fn start(
     let links = (edge.links.clone(), edge.disturbed.clone());
     let confinement = Confinement::new(netlink.clone(), state, Arc::clone(&counters));
     let counted = Arc::clone(&counters);
-    let applier = Applier::new(netlink, serving.clone(), links, gate, confinement, view, counted);
+    let applier = Applier::new(netlink, serving.clone(), links, gates, confinement, view, counted);
     let announcer =
         Announcer::new(serving, kernel.clone(), edge.links.clone(), edge.transmit.clone());
     async {

@@ -16,5 +16,21 @@
 //! | tenant | what |
 //! |---|---|
 //! | [`guard`] | host protection: an address leads to the ports of its Services only |
+//! | [`detour`] | while a node is down, no new connection leads to its pods |
+//! | [`forward`] | after a move of an address, open connections go on where they began |
+//! | [`spread`] | the nodes of a Service share its address: a hash of the client leads to one of them |
+//! | [`return_path`] | answers from an address leave by the interface that carries it |
+//!
+//! `upkeep` is what their threads have in common, `tables` what those that keep tables for long do, `packets` what their
+//! rules ask, and `gate` what their gates do.
 
+pub mod detour;
+pub mod forward;
+mod gate;
+pub mod gates;
 pub mod guard;
+mod packets;
+pub mod return_path;
+pub mod spread;
+mod tables;
+mod upkeep;

@@ -27,6 +27,15 @@ impl Driver {
             Action::Listen(watchlist) => {
                 self.listener.watchlist.send_replace(watchlist);
             }
+            Action::Forward(forwarding) => {
+                self.forward.wanted.send_replace(Some(forwarding));
+            }
+            Action::Spread(spreading) => {
+                self.spread.wanted.send_replace(Some(spreading));
+            }
+            Action::Down(down) => {
+                self.down.send_replace(down);
+            }
             Action::Look(watched) => {
                 self.proxy.watched.send_replace(watched);
             }

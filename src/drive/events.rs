@@ -16,9 +16,10 @@ use crate::clock;
 use crate::clock::sleep_until;
 use crate::net::rtnl::links::Links;
 use crate::net::wire;
+use crate::proxy::replacement;
 use crate::report::heartbeat::BEAT;
 use leasehold_core::clock::Instant;
-use leasehold_core::election::{Event, Follower, Heard, HeardFrame, Interface};
+use leasehold_core::election::{DataPathView, Event, Follower, Heard, HeardFrame, Interface};
 
 /// The most events that the core is given at once.
 const TOGETHER: usize = 256;
@@ -45,13 +46,11 @@ impl Driver {
             biased;
             // What takes an address away comes first.
             Ok(()) = self.edge.links.changed() => {
-                let links = interfaces(&self.edge.links.borrow_and_update());
-                // Our own addresses come and go on them: the kernel's view tells the core of these.
-                if self.interfaces.as_ref() == Some(&links) {
+                let events = self.note_links();
+                if events.is_empty() {
                     return Ok(None);
                 }
-                self.interfaces = Some(links.clone());
-                vec![Event::Interfaces(links)]
+                events
             }
             Ok(()) = self.announcement.kernel.changed() => {
                 vec![Event::Kernel(self.announcement.kernel.borrow_and_update().clone())]
@@ -60,6 +59,25 @@ impl Driver {
                 let guarded = self.guard.guarded.borrow_and_update().clone();
                 self.observer.report_guard(guarded);
                 Vec::new()
+            }
+            Ok(()) = self.forward.forwarded.changed() => {
+                let forwarded = self.forward.forwarded.borrow_and_update().clone();
+                self.observer.report_forwarding(&forwarded);
+                forwarded.open.map(Event::Connections).into_iter().collect()
+            }
+            Ok(()) = either(self.spread.placed.changed(), self.spread.filtered.changed()) => {
+                let Some(event) = self.noting_spread() else { return Ok(None) };
+                vec![event]
+            }
+            Ok(()) = self.detour.detoured.changed() => {
+                let detoured = self.detour.detoured.borrow_and_update().clone();
+                self.observer.report_detours(&detoured);
+                return Ok(None);
+            }
+            Ok(()) = self.return_paths.returned.changed() => {
+                let returned = self.return_paths.returned.borrow_and_update().clone();
+                self.observer.report_return_paths(&returned);
+                return Ok(None);
             }
             Ok(()) = self.listener.voices.changed() => {
                 vec![Event::Voices(self.listener.voices.borrow_and_update().clone())]
@@ -85,6 +103,10 @@ impl Driver {
             }),
             _ = self.announcement.tasks.join_next() => return Err(DriveError::Task("announcement")),
             _ = self.guard.tasks.join_next() => return Err(DriveError::Task("guard")),
+            _ = self.forward.tasks.join_next() => return Err(DriveError::Task("forward")),
+            _ = self.spread.tasks.join_next() => return Err(DriveError::Task("spread")),
+            _ = self.detour.tasks.join_next() => return Err(DriveError::Task("detour")),
+            _ = self.return_paths.tasks.join_next() => return Err(DriveError::Task("return path")),
             _ = self.proxy.tasks.join_next() => return Err(DriveError::Task("proxy")),
             _ = self.watches.join_next() => return Err(DriveError::Task("watch")),
             // Of these there may always be more.
@@ -169,6 +191,49 @@ impl Driver {
             return vec![Event::Terminate(Follower::Unknown)];
         }
         Vec::new()
+    }
+}
+
+impl Driver {
+    /// Takes in the interfaces as they are now.
+    fn note_links(&mut self) -> Vec<Event> {
+        let links = self.edge.links.borrow_and_update().clone();
+        let replacement = replacement::is_possible(&links);
+        let data_path = self.noting_data_path(|view| view.has_replacement = replacement);
+        let links = interfaces(&links);
+        // Our own addresses come and go on them: the kernel's view tells the core of these.
+        let changed = self.interfaces.as_ref() != Some(&links);
+        if changed {
+            self.interfaces = Some(links.clone());
+        }
+        let events = changed.then_some(Event::Interfaces(links)).into_iter();
+        events.chain(data_path).collect()
+    }
+
+    /// Reads what is in place of the spreading on this node; says so if it is something else then.
+    fn noting_spread(&mut self) -> Option<Event> {
+        let placed = self.spread.placed.borrow_and_update().clone();
+        let is_filtered = *self.spread.filtered.borrow_and_update();
+        self.observer.report_spreading(&placed, is_filtered);
+        self.noting_data_path(|view| {
+            (view.slow, view.failing) = (placed.slow.is_some(), placed.failure.is_some());
+            view.filtered = is_filtered;
+        })
+    }
+
+    /// Changes what is known of the data path of this node; says so if it is something else then.
+    fn noting_data_path(&mut self, change: impl FnOnce(&mut DataPathView)) -> Option<Event> {
+        let before = self.data_path;
+        change(&mut self.data_path);
+        (self.data_path != before).then_some(Event::DataPath(self.data_path))
+    }
+}
+
+/// The result of the first of these that ends.
+async fn either<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
+    tokio::select! {
+        one = one => one,
+        other = other => other,
     }
 }
 

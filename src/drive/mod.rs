@@ -26,6 +26,15 @@
 //! | `edge.attention` (state) | this task | packet task | latest wins |
 //! | `guard.desired` (state) | this task | guard | latest wins |
 //! | `guard.guarded` (state) | guard | this task, applier | latest wins |
+//! | `forward.wanted` (state) | this task | forward, its gate | latest wins |
+//! | `forward.forwarded` (state) | forward | this task, applier | latest wins |
+//! | `spread.wanted` (state) | this task | spread, its gate | latest wins |
+//! | `spread.placed` (state) | spread | this task, applier | latest wins |
+//! | `spread.filtered` (state) | spread | this task | latest wins |
+//! | `return_paths.returned` (state) | return path | this task, applier | latest wins |
+//! | `down` (state) | this task | the watch of what the cluster asks for | latest wins |
+//! | `detours` (state) | that watch | detour | latest wins |
+//! | `detour.detoured` (state) | detour | this task | latest wins |
 //! | gate (state) | applier | guard | latest wins |
 //! | `listener.watchlist` (state) | this task | listener | latest wins |
 //! | `listener.voices` (state) | listener | this task | latest wins |
@@ -53,13 +62,18 @@ use crate::announce::layer2::confine::restore;
 use crate::api::installed::OwnDaemonSet;
 use crate::api::leases::Leases;
 use crate::clock;
+use crate::datapath::detour::Detour;
+use crate::datapath::forward::Forward;
 use crate::datapath::guard::Guard;
+use crate::datapath::return_path::ReturnPaths;
+use crate::datapath::spread::Spread;
 use crate::detect::listener::Listener;
 use crate::host::{Recorder, StateFolder};
 use crate::net::edge::Edge;
 use crate::proxy::Proxy;
 use crate::report::heartbeat::Heartbeats;
-use leasehold_core::election::{Election, Event, Interface, Serving};
+use leasehold_core::desired::Down;
+use leasehold_core::election::{DataPathView, Election, Event, Interface, Serving};
 use observe::{Counters, Observer};
 use requests::Requests;
 
@@ -89,6 +103,16 @@ pub struct Connections {
     pub announcement: Announcement,
     /// Host protection.
     pub guard: Guard,
+    /// Forwarding of connections that this node does not know.
+    pub forward: Forward,
+    /// Spreading over nodes.
+    pub spread: Spread,
+    /// The nodes that are down.
+    pub down: watch::Sender<Down>,
+    /// Detours around them.
+    pub detour: Detour,
+    /// The interfaces by which answers leave.
+    pub return_paths: ReturnPaths,
     /// The state of the service proxy.
     pub proxy: Proxy,
     /// SIGTERM and SIGINT.
@@ -113,6 +137,11 @@ pub struct Driver {
     serving: watch::Sender<Serving>,
     announcement: Announcement,
     guard: Guard,
+    forward: Forward,
+    spread: Spread,
+    down: watch::Sender<Down>,
+    detour: Detour,
+    return_paths: ReturnPaths,
     proxy: Proxy,
     signals: [Signal; 2],
     record: Recorder,
@@ -121,6 +150,8 @@ pub struct Driver {
     observer: Observer,
     /// The interfaces as the core was last told.
     interfaces: Option<BTreeMap<InterfaceName, Interface>>,
+    /// The state of the spreading on this node, as the core was last told.
+    data_path: DataPathView,
     /// The revision of the core's state from which the kernel edge was last told what to attend to.
     heeds: Option<(u64, u64)>,
     /// Whether the host is set back at the end to the state before Leasehold.
@@ -147,12 +178,18 @@ impl Driver {
             serving: connections.serving,
             announcement: connections.announcement,
             guard: connections.guard,
+            forward: connections.forward,
+            spread: connections.spread,
+            down: connections.down,
+            detour: connections.detour,
+            return_paths: connections.return_paths,
             proxy: connections.proxy,
             signals: connections.signals,
             record: connections.record,
             state: connections.state,
             heartbeats: connections.heartbeats,
             interfaces: None,
+            data_path: DataPathView::default(),
             heeds: None,
             restores: false,
         }
@@ -170,6 +207,9 @@ impl Driver {
         if self.restores {
             let links = self.edge.links.borrow().clone();
             restore(&self.edge.netlink, &self.state, &links).await;
+            self.forward.remove().await;
+            self.spread.remove().await;
+            self.return_paths.remove().await;
         }
         self.announcement.tasks.shutdown().await;
         self.guard.finish().await;

@@ -12,7 +12,11 @@ use tokio::sync::{oneshot, watch};
 
 use crate::announce::AnnouncementCounters;
 use crate::clock;
+use crate::datapath::detour::Detoured;
+use crate::datapath::forward::Forwarded;
 use crate::datapath::guard::Guarded;
+use crate::datapath::return_path::Returned;
+use crate::datapath::spread::Placed;
 use crate::net::edge::EdgeCounters;
 use crate::report::ask::Questions;
 use crate::report::facts::Reports;
@@ -172,6 +176,25 @@ impl Observer {
     pub(super) fn report_guard(&mut self, guarded: Guarded) {
         self.outlets.metrics.observe_guard(&guarded);
         self.outlets.reports.report_exposure(guarded.exposure);
+    }
+
+    /// Reports the state of the forwarding to former owners.
+    pub(super) fn report_forwarding(&self, forwarded: &Forwarded) {
+        self.outlets.metrics.observe_forwarding(forwarded);
+    }
+
+    /// Reports the state of the spreading over nodes.
+    pub(super) fn report_spreading(&self, placed: &Placed, is_filtered: bool) {
+        self.outlets.metrics.observe_spreading(placed, is_filtered);
+    }
+
+    pub(super) fn report_detours(&self, detoured: &Detoured) {
+        self.outlets.metrics.observe_detours(detoured);
+    }
+
+    /// Reports the interfaces by which answers leave.
+    pub(super) fn report_return_paths(&self, returned: &Returned) {
+        self.outlets.metrics.observe_return_paths(returned);
     }
 
     /// Reports the health of the service proxy.

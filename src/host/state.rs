@@ -1,6 +1,6 @@
 //! The state folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -16,6 +16,7 @@ use leasehold_core::election::OwnRecord;
 pub(super) const HOST: &str = "host.json";
 pub(super) const RECORD: &str = "speaker.json";
 const ARP: &str = "arp.json";
+const SOURCE_MARKS: &str = "source-marks.json";
 const LOCK: &str = "speaker.lock";
 
 /// The folder that outlives the process: the identity of the host, the record, ARP settings, the lock.
@@ -83,6 +84,17 @@ impl StateFolder {
         {
             tracing::warn!(%error, "the record of ARP settings cannot be removed");
         }
+    }
+
+    /// The interfaces on which `src_valid_mark` was set, and was not before; none if they cannot be read.
+    pub fn source_marks(&self) -> BTreeSet<InterfaceName> {
+        let text = fs::read_to_string(self.0.join(SOURCE_MARKS)).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    /// Keeps these interfaces.
+    pub fn keep_source_marks(&self, set: &BTreeSet<InterfaceName>) -> Result<(), HostError> {
+        self.replace(SOURCE_MARKS, set)
     }
 
     /// Replaces the record; a reader sees the old one or the new one.

@@ -3,7 +3,7 @@
 //! A node that is cut from a segment with its carrier up notices nothing by itself. So it asks: each
 //! 500 ms, per interface, one host that should be there - the gateways, other speakers' nodes, the
 //! last hosts heard - in turn; as long as nobody answers, three. Any answer to any question of this
-//! node counts, also to those that the core has asked.
+//! node counts, also to those that the core has asked; of each host the first one does.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -54,12 +54,25 @@ struct Segment {
     heard_at: Option<Instant>,
     /// The last hosts heard there, the newest at the end.
     hosts: VecDeque<(IpAddr, MacAddr)>,
-    /// The time of the last question for each address.
-    asked: BTreeMap<IpAddr, Instant>,
+    /// The last question for each address.
+    asked: BTreeMap<IpAddr, Asked>,
     /// The state of the hosts that are asked in turn.
     known: BTreeMap<IpAddr, Known>,
     turn: usize,
     named: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    at: Instant,
+    /// The hosts that have answered: each counts once, since polls of the listener may ask the same host ten times as often.
+    answered: BTreeSet<MacAddr>,
+}
+
+impl Asked {
+    const fn new(at: Instant) -> Self {
+        Self { at, answered: BTreeSet::new() }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +149,7 @@ impl Hearing {
     /// A question that was sent, of this schedule or of somebody else.
     pub fn asked(&mut self, now: Instant, interface: &InterfaceName, ip: IpAddr) {
         if let Some(segment) = self.segments.get_mut(interface) {
-            segment.asked.insert(ip, now);
+            segment.asked.insert(ip, Asked::new(now));
         }
     }
 
@@ -183,7 +196,7 @@ impl Segment {
         most: usize,
     ) -> Vec<Question> {
         let name = &link.name;
-        self.asked.retain(|_, at| now.saturating_since(*at) < ANSWER_WITHIN);
+        self.asked.retain(|_, asked| now.saturating_since(asked.at) < ANSWER_WITHIN);
         let targets = self.targets(link, attention);
         self.known.retain(|ip, _| targets.contains_key(ip));
         if targets.is_empty() {
@@ -212,7 +225,7 @@ impl Segment {
                     told
                 }
             };
-            self.asked.insert(ip, now);
+            self.asked.insert(ip, Asked::new(now));
             questions.push(Question { interface: name.clone(), ip, mac, named: self.named });
         }
         questions
@@ -240,8 +253,10 @@ impl Segment {
         let speaks_up =
             matches!(heard.kind, HeardKind::ArpReply | HeardKind::NeighborAdvertisement);
         let answer = speaks_up
-            && self.asked.get(&heard.sender_ip).is_some_and(|asked| {
-                *asked <= heard.at && heard.at.saturating_since(*asked) <= ANSWER_WITHIN
+            && self.asked.get_mut(&heard.sender_ip).is_some_and(|asked| {
+                asked.at <= heard.at
+                    && heard.at.saturating_since(asked.at) <= ANSWER_WITHIN
+                    && asked.answered.insert(heard.sender_mac)
             });
         if answer {
             self.heard_at = self.heard_at.max(Some(heard.at));
@@ -372,6 +387,22 @@ mod tests {
             assert_eq!(asked(&mut hearing, 0, &links).len(), 1, "{name}");
             assert_eq!(hearing.hear(&heard, &links), expected, "{name}");
             assert_eq!(hearing.heard_at().contains_key(&eth0()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_first_answer_of_each_host_to_a_question_counts() {
+        let links = links(&[254], true);
+        let mut hearing = Hearing::default();
+        hearing.update(at(0), &links, &attention(&[]));
+        let reply = |millis| heard(millis, HeardKind::ArpReply, host(254));
+        let of_another = |millis| Heard { sender_mac: MacAddr(2, 0, 0, 0, 0, 7), ..reply(millis) };
+        for (millis, again) in [(0, false), (500, true)] {
+            assert_eq!(asked(&mut hearing, millis, &links).len(), 1);
+            assert!(hearing.hear(&reply(millis + 1), &links), "the first, again: {again}");
+            assert!(!hearing.hear(&reply(millis + 100), &links), "to a poll of the listener");
+            assert!(hearing.hear(&of_another(millis + 101), &links), "another host has it, too");
+            assert!(!hearing.hear(&of_another(millis + 200), &links));
         }
     }
 

@@ -8,7 +8,7 @@
 //!                    │ Ethernet frames      │ Links
 //!             ┌──────┴───────┐    ┌─────────┴───────────┐    ┌──────────────────┐
 //!             │ frames/      │    │ rtnl/               │    │ nft/             │
-//!             │ ARP, NDP,    │    │ links, addresses,   │    │ transactions,    │──► datapath/guard, proxy/
+//!             │ ARP, NDP,    │    │ links, addresses,   │    │ transactions,    │──► datapath/, proxy/
 //!             │ AF_PACKET    │    │ routes: task, table │    │ news             │
 //!             └──────────────┘    └─────────────────────┘    └──────────────────┘
 //!                                           └──── datagram, buffers ────┘
@@ -22,12 +22,14 @@
 //! | [`frames`] | codecs for ARP and NDP, and the packet socket |
 //! | [`rtnl`] | rtnetlink: links, addresses, routes |
 //! | [`nft`] | nfnetlink: `nf_tables` |
+//! | [`conntrack`] | ctnetlink: tracked connections |
 //! | `datagram` | netlink requests that the kernel answers before their system call ends |
 //! | `buffers` | sizes of socket buffers |
 //!
 //! The three rooms below the task import nothing of each other.
 
 mod buffers;
+pub mod conntrack;
 mod datagram;
 pub mod edge;
 pub mod frames;

@@ -39,7 +39,7 @@ pub(super) async fn run(
     let mut is_mode_known = false;
     loop {
         let sent = clock::now();
-        let check = check(at).await;
+        let (check, is_kube_proxy) = check(at).await;
         match check {
             // It may have another one after a restart.
             Check::Silent => is_mode_known = false,
@@ -58,22 +58,25 @@ pub(super) async fn run(
             if health == ProxyHealth::Unknown {
                 interval = EAGER;
             }
-            let changed = health != view.health;
-            view.health = health;
+            let is_kube_proxy = view.is_kube_proxy || is_kube_proxy;
+            let changed = (health, is_kube_proxy) != (view.health, view.is_kube_proxy);
+            (view.health, view.is_kube_proxy) = (health, is_kube_proxy);
             changed
         });
         sleep_until(sent + interval).await;
     }
 }
 
-async fn check(at: SocketAddr) -> Check {
-    let answer = match get(at, LIVEZ, INTERVAL).await {
-        Answer::Status(NOT_FOUND) => get(at, HEALTHZ, INTERVAL).await,
-        answer => answer,
+/// The result of a check, and whether kube-proxy answered it.
+async fn check(at: SocketAddr) -> (Check, bool) {
+    let (answer, by_kube_proxy) = match get(at, LIVEZ, INTERVAL).await {
+        Answer::Status(NOT_FOUND) => (get(at, HEALTHZ, INTERVAL).await, false),
+        answer => (answer, true),
     };
-    match answer {
+    let check = match answer {
         Answer::Status(200) => Check::Well,
         Answer::Status(503) => Check::Ill,
         Answer::Status(_) | Answer::Refused | Answer::Silent => Check::Silent,
-    }
+    };
+    (check, by_kube_proxy && check != Check::Silent)
 }

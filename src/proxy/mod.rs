@@ -28,11 +28,13 @@
 //! | `health` | the task that asks for them |
 //! | `look` | the task that looks for rules |
 //! | `rules` | whether nf_tables has them |
+//! | [`replacement`] | whether a CNI may have replaced kube-proxy |
 //! | `http` | what is answered to a request |
 
 mod health;
 mod http;
 mod look;
+pub mod replacement;
 pub mod rules;
 mod state;
 

@@ -137,6 +137,10 @@ fn log(fact: &Fact) {
         Fact::RulesLate { claim, waited } => {
             tracing::warn!(%claim, ?waited, "kube-proxy has no rules yet; announcing without them");
         }
+        Fact::NodeDown { node, down: true } => {
+            tracing::warn!(%node, "a node is down; new connections lead to endpoints on other nodes");
+        }
+        Fact::NodeDown { node, down: false } => tracing::info!(%node, "a node is no longer down"),
         Fact::WireBlind { interface, blind: true } => {
             tracing::warn!(%interface, "no witness on the segment; only sessions count there");
         }
@@ -250,6 +254,7 @@ fn notices(fact: Fact, services: &[impl AsRef<str>], here: &NodeName) -> Vec<Not
         | Fact::Serving { .. }
         | Fact::Yielded { .. }
         | Fact::Silent { .. }
+        | Fact::NodeDown { .. }
         | Fact::ClientsUnanswered { unanswered: false, .. }
         | Fact::UnexpectedTransition { .. }
         | Fact::TookProvisionally { .. } => Vec::new(),

@@ -17,7 +17,11 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::gauges::Gauges;
 use crate::announce::AnnouncementCounters;
+use crate::datapath::detour::Detoured;
+use crate::datapath::forward::Forwarded;
 use crate::datapath::guard::Guarded;
+use crate::datapath::return_path::Returned;
+use crate::datapath::spread::Placed;
 use crate::net::edge::EdgeCounters;
 use crate::version;
 use leasehold_core::detect::counters::WireCounters;
@@ -118,6 +122,20 @@ pub struct Metrics {
     api_reachable: Gauge,
     protected: Gauge,
     exposed: Gauge,
+    nodes_down: Gauge,
+    forwarded: Gauge,
+    forwarding_fails: Gauge,
+    forwarded_connections: Gauge,
+    spread: Gauge,
+    spreading_slow: Gauge,
+    spreading_fails: Gauge,
+    spreading_filtered: Gauge,
+    detoured: Gauge,
+    detours_fail: Gauge,
+    returned: Gauge,
+    return_path_fails: Gauge,
+    without_gateway: Gauge,
+    forgotten: Counter,
     proxy_answers: Gauge,
     proxy_silent: Gauge,
     rules_late: Counter,
@@ -163,6 +181,20 @@ impl Default for Metrics {
             api_reachable: Gauge::default(),
             protected: Gauge::default(),
             exposed: Gauge::default(),
+            nodes_down: Gauge::default(),
+            forwarded: Gauge::default(),
+            forwarding_fails: Gauge::default(),
+            forwarded_connections: Gauge::default(),
+            spread: Gauge::default(),
+            spreading_slow: Gauge::default(),
+            spreading_fails: Gauge::default(),
+            spreading_filtered: Gauge::default(),
+            detoured: Gauge::default(),
+            detours_fail: Gauge::default(),
+            returned: Gauge::default(),
+            return_path_fails: Gauge::default(),
+            without_gateway: Gauge::default(),
+            forgotten: Counter::default(),
             proxy_answers: Gauge::default(),
             proxy_silent: Gauge::default(),
             rules_late: Counter::default(),
@@ -291,6 +323,11 @@ impl Metrics {
                 &self.exposed,
             ),
             (
+                "nodes_down",
+                "Nodes that are down: new connections through addresses do not lead to their endpoints",
+                &self.nodes_down,
+            ),
+            (
                 "kube_proxy_answers",
                 "1 while the kube-proxy of this node answers health checks",
                 &self.proxy_answers,
@@ -300,6 +337,74 @@ impl Metrics {
                 "1 after kube-proxy has stopped answering health checks: the node takes only addresses \
                  that no other node can take",
                 &self.proxy_silent,
+            ),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
+        self.register_data_path(registry);
+    }
+
+    fn register_data_path(&self, registry: &mut Registry) {
+        for (name, help, gauge) in [
+            (
+                "forwarded_addresses",
+                "Addresses whose packets of unknown connections this node forwards to their former owner",
+                &self.forwarded,
+            ),
+            (
+                "forwarded_connections",
+                "Open connections through addresses that this node has handed over",
+                &self.forwarded_connections,
+            ),
+            (
+                "forwarding_failing",
+                "1 while the kernel refuses the rules that forward packets to former owners",
+                &self.forwarding_fails,
+            ),
+            (
+                "spread_addresses",
+                "Addresses of this node whose packets it spreads over the nodes of their Services",
+                &self.spread,
+            ),
+            (
+                "spread_slow",
+                "1 while the kernel refuses the rules that spread packets before they are routed",
+                &self.spreading_slow,
+            ),
+            (
+                "spread_failing",
+                "1 while the kernel refuses the rules that spread packets over nodes",
+                &self.spreading_fails,
+            ),
+            (
+                "spread_filtered",
+                "1 while the network drops packets that this node sends with the addresses of clients or of Services",
+                &self.spreading_filtered,
+            ),
+            (
+                "detoured_ports",
+                "Ports of addresses whose new connections lead to endpoints on other nodes",
+                &self.detoured,
+            ),
+            (
+                "detours_failing",
+                "1 while the kernel refuses the rules for detours around nodes that are down",
+                &self.detours_fail,
+            ),
+            (
+                "return_path_addresses",
+                "Addresses whose answers leave by the interface that carries them (returnPath: Symmetric)",
+                &self.returned,
+            ),
+            (
+                "return_path_failing",
+                "1 while rules, routes or marks for return paths cannot be set",
+                &self.return_path_fails,
+            ),
+            (
+                "return_path_without_gateway",
+                "Interfaces, counted per IP family, that carry such addresses and have no route to a gateway",
+                &self.without_gateway,
             ),
         ] {
             registry.register(name, help, gauge.clone());
@@ -360,6 +465,11 @@ impl Metrics {
                 "host_protection_repairs",
                 "Repairs of the nftables table inet leasehold after a change by another program",
                 &self.repairs,
+            ),
+            (
+                "detoured_connections",
+                "Connections to endpoints on nodes that were down that began anew on other nodes",
+                &self.forgotten,
             ),
             (
                 "foreign_announcements",
@@ -440,6 +550,14 @@ impl Metrics {
                 set(&self.proxy_silent, usize::from(*silent));
                 return;
             }
+            Fact::NodeDown { down, .. } => {
+                if *down {
+                    self.nodes_down.inc();
+                } else {
+                    self.nodes_down.dec();
+                }
+                return;
+            }
             Fact::RulesLate { .. } => &self.rules_late,
             Fact::UnexpectedTransition { .. } => &self.unexpected_transitions,
             Fact::SessionAcquired { .. } | Fact::TookProvisionally { .. } => return,
@@ -466,6 +584,36 @@ impl Metrics {
         set(&self.protected, guarded.protected.len());
         set(&self.exposed, exposed);
         catch_up(&self.repairs, guarded.repairs);
+    }
+
+    /// Sets what is known of the forwarding to former owners.
+    pub fn observe_forwarding(&self, forwarded: &Forwarded) {
+        set(&self.forwarded, forwarded.addresses);
+        set(&self.forwarding_fails, usize::from(forwarded.failure.is_some()));
+        let open = forwarded.open.as_ref().map_or(0, |open| open.count);
+        set(&self.forwarded_connections, usize::try_from(open).unwrap_or(usize::MAX));
+    }
+
+    /// Sets what is known of the spreading over nodes.
+    pub fn observe_spreading(&self, placed: &Placed, is_filtered: bool) {
+        set(&self.spread, placed.addresses);
+        set(&self.spreading_slow, usize::from(placed.slow.is_some()));
+        set(&self.spreading_fails, usize::from(placed.failure.is_some()));
+        set(&self.spreading_filtered, usize::from(is_filtered));
+    }
+
+    /// Sets what is known of detours around nodes that are down.
+    pub fn observe_detours(&self, detoured: &Detoured) {
+        set(&self.detoured, detoured.ports);
+        set(&self.detours_fail, usize::from(detoured.failure.is_some()));
+        catch_up(&self.forgotten, detoured.forgotten);
+    }
+
+    /// Sets what is known of the interfaces by which answers leave.
+    pub fn observe_return_paths(&self, returned: &Returned) {
+        set(&self.returned, returned.applied.len());
+        set(&self.return_path_fails, usize::from(returned.failure.is_some()));
+        set(&self.without_gateway, returned.without_gateway.len());
     }
 
     /// These interfaces are there: none is blind until something else is said.

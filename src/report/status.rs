@@ -13,6 +13,7 @@ use crate::version;
 use leasehold_core::clock::Instant;
 use leasehold_core::desired::NodeState;
 use leasehold_core::election::{Election, Fact, KernelView, Remark, Story};
+use leasehold_core::explain::Share;
 
 /// The number of moves that are kept.
 const MOVES: usize = 50;
@@ -90,8 +91,12 @@ pub struct Claim {
     pub took: Option<u64>,
     /// To whom it is being handed over.
     pub successor: Option<NodeName>,
+    /// The former owner to which this node forwards packets of connections that it does not know.
+    pub forwards_to: Option<NodeName>,
     /// Whether this node serves it while the API server does not answer, although another owns it.
     pub provisional: bool,
+    /// The nodes over which its packets are spread, by name; empty if they are not.
+    pub shares: Vec<Share>,
 }
 
 /// An address that the kernel has.
@@ -221,7 +226,9 @@ fn speakers(now: Instant, election: &Election) -> Vec<Speaker> {
             Remark::Drained => "drained by annotation",
             Remark::Restarting => "speaker is restarting",
             Remark::Silent => "does not answer probes",
+            Remark::Down => "down: new connections lead to other nodes",
             Remark::ProxySilent => "kube-proxy does not answer",
+            Remark::CannotSpread => "cannot spread packets over other nodes",
         }));
         let mut without = BTreeMap::new();
         for taker in election.without(&view.node).into_values() {
@@ -258,7 +265,9 @@ fn claims(election: &Election) -> Vec<Claim> {
         cause: view.cause,
         took: view.took.map(millis),
         successor: view.successor,
+        forwards_to: view.forwards_to,
         provisional: view.provisional,
+        shares: Share::of(&view.members),
     });
     views.collect()
 }

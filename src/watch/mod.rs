@@ -4,11 +4,13 @@
 //! Leases (sessions, claims) ───────────────────────────► Event::Session, Event::Claim …
 //!          what claims list ─────────────────────────┐
 //! Services, EndpointSlices, Nodes, Policies, Pools ► Snapshot ► desired::build ► Event::Desired
+//!                        nodes that are down ──────────┴──────► detours ──► the data path
 //! ```
 //!
 //! All tasks send into one bounded channel that the driver of the core reads; a full channel makes
 //! them wait, and the streams with them.
 
+mod around;
 mod leases;
 mod objects;
 mod renewal;
@@ -24,11 +26,14 @@ use crate::report::gauges::Delivered;
 use crate::report::health::Health;
 use leasehold_core::election::Event;
 
+pub use around::Around;
+
 /// Starts all watches. The tasks end only when `events` is closed.
 pub fn start(
     client: &Client,
     leases: &Leases,
     events: &mpsc::Sender<Event>,
+    around: Around,
     health: &watch::Sender<Health>,
     delivered: &Arc<Delivered>,
     ignore_exclude_label: bool,
@@ -43,6 +48,7 @@ pub fn start(
         client.clone(),
         lists,
         events(),
+        around,
         health(),
         delivered(),
         ignore_exclude_label,

@@ -14,7 +14,9 @@ use leasehold_crds::names::NodeName;
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
+use super::around::{Around, Unread};
 use super::leases::Claims;
 use super::renewal::WATCH_SECONDS;
 use crate::api::watched::watched;
@@ -22,7 +24,7 @@ use crate::clock;
 use crate::report::gauges::Delivered;
 use crate::report::health::{Health, Part};
 use leasehold_core::desired::{
-    Desired, NodeObject, ServiceFacts, Slice, SliceFacts, Slices, Snapshot, build,
+    Desired, News, NodeObject, ServiceFacts, Slice, SliceFacts, Slices, Snapshot, build,
 };
 use leasehold_core::election::Event;
 
@@ -45,54 +47,106 @@ enum Change {
 }
 
 /// Keeps the snapshot and sends what the cluster asks for at each change, from when everything has
-/// been listed.
+/// been listed; and tells where addresses lead while nodes are down.
 pub(super) async fn desired(
     client: Client,
     lists: mpsc::Receiver<Claims>,
     events: mpsc::Sender<Event>,
+    mut around: Around,
     health: watch::Sender<Health>,
     delivered: Arc<Delivered>,
     ignore_exclude_label: bool,
 ) {
     let delivered = &*delivered;
+    // Of which slices the endpoints are kept depends on what the Services are.
+    let (services_listed, listed) = watch::channel(false);
+    let slices = observe(Api::all(client.clone()), Part::EndpointSlices, Change::Slice, delivered);
     let mut changes = stream::select_all([
         observe(Api::all(client.clone()), Part::Services, Change::Service, delivered),
-        observe(Api::all(client.clone()), Part::EndpointSlices, Change::Slice, delivered),
+        after(listed, slices),
         observe(Api::all(client.clone()), Part::Nodes, Change::Node, delivered),
         observe(Api::all(client.clone()), Part::Policies, Change::Policy, delivered),
-        observe(Api::all(client), Part::Pools, Change::Pool, delivered),
+        observe(Api::all(client.clone()), Part::Pools, Change::Pool, delivered),
         claims(lists),
     ]);
+    let mut unread = Unread::new(client);
     let mut state = State { ignore_exclude_label, ..State::default() };
     let mut sent: Option<Arc<Desired>> = None;
-    let mut rested = tokio::time::Instant::now();
-    while let Some(change) = changes.next().await {
-        if !state.apply(change, &health) {
+    // What has to be told, and when: what belongs together arrives together.
+    let (mut news, mut due) = (Merged::Nothing, None);
+    let mut rested = Instant::now();
+    loop {
+        let timer = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        let change = tokio::select! {
+            biased;
+            () = around.changed() => {
+                if state.is_complete() {
+                    around.tell(&state.snapshot);
+                }
+                continue;
+            }
+            () = timer => None,
+            Some((service, slices)) = unread.next(), if !unread.is_empty() => {
+                let told = state.snapshot.complete(&service, &slices);
+                Some(if told { Merged::Endpoints } else { Merged::Nothing })
+            }
+            Some(change) = changes.next() => Some(state.apply(change, &health)),
+            else => return,
+        };
+        if let Some(merged) = change {
+            let earliest = Instant::now() + GATHER;
+            let at = if merged.is_computed() { rested.max(earliest) } else { earliest };
+            if merged != Merged::Nothing {
+                due = Some(due.map_or(at, |due: Instant| due.min(at)));
+            }
+            news = news.max(merged);
+            services_listed.send_if_modified(|listed| !std::mem::replace(listed, state.services));
             continue;
         }
-        // What belongs together arrives together.
-        let until = rested.max(tokio::time::Instant::now() + GATHER);
-        while let Ok(Some(change)) = tokio::time::timeout_at(until, changes.next()).await {
-            state.apply(change, &health);
-        }
+        due = None;
         if !state.is_complete() {
             continue;
         }
-        let began = tokio::time::Instant::now();
-        let (desired, errors) = build(&state.snapshot, sent.as_deref());
-        for error in errors {
-            tracing::debug!(%error, "a policy cannot be followed");
+        let began = Instant::now();
+        if news.is_computed() && began < rested {
+            // Only endpoints were to be told so soon.
+            due = Some(rested);
+            around.tell(&state.snapshot);
+            continue;
         }
-        if sent.as_deref() != Some(&desired) {
-            let desired = Arc::new(desired);
-            sent = Some(Arc::clone(&desired));
-            if events.send(Event::Desired(desired)).await.is_err() {
-                return;
+        if std::mem::replace(&mut news, Merged::Nothing).is_computed() {
+            let (desired, errors) = build(&state.snapshot, sent.as_deref());
+            for error in errors {
+                tracing::debug!(%error, "a policy cannot be followed");
             }
+            if sent.as_deref() != Some(&desired) {
+                let desired = Arc::new(desired);
+                sent = Some(Arc::clone(&desired));
+                if events.send(Event::Desired(desired)).await.is_err() {
+                    return;
+                }
+            }
+            unread.ask(&state.snapshot);
+            let ended = Instant::now();
+            rested = ended + (ended - began) * REST;
         }
-        let ended = tokio::time::Instant::now();
-        rested = ended + (ended - began) * REST;
+        around.tell(&state.snapshot);
     }
+}
+
+/// A stream that begins when this is so.
+fn after(mut ready: watch::Receiver<bool>, stream: BoxStream<'_, Change>) -> BoxStream<'_, Change> {
+    let begin = async move {
+        // The sender lives as long as the stream.
+        let _ = ready.wait_for(|ready| *ready).await;
+        stream
+    };
+    stream::once(begin).flatten().boxed()
 }
 
 /// The lists of claims, as a stream of changes.
@@ -145,8 +199,8 @@ impl State {
         objects && self.claims
     }
 
-    /// Whether what the cluster asks for may be something else then.
-    fn apply(&mut self, change: Change, health: &watch::Sender<Health>) -> bool {
+    /// The parts that may be something else then.
+    fn apply(&mut self, change: Change, health: &watch::Sender<Health>) -> Merged {
         let (snapshot, listing) = (&mut self.snapshot, &mut self.listing);
         let (merged, listed, part) = match change {
             Change::Service(event) => {
@@ -181,7 +235,7 @@ impl State {
             }
             Change::Claims(claims) => {
                 let (lists, services) = (&mut snapshot.lists, &snapshot.services);
-                return match claims {
+                let changed = match claims {
                     Claims::All(all) => {
                         lists.replace(all.iter().map(|stored| (&stored.name, &stored.record)));
                         self.claims = true;
@@ -190,29 +244,39 @@ impl State {
                     Claims::One(stored) => lists.note(&stored.name, &stored.record),
                     Claims::Gone(name) => lists.gone(&name, |name| services.contains_key(name)),
                 };
+                return if changed { Merged::Changed } else { Merged::Nothing };
             }
             Change::Failed(part, error) => {
                 Health::failed(health, part, &error);
-                return false;
+                return Merged::Nothing;
             }
         };
         if merged == Merged::Listed {
             Health::listed(health, part);
             *listed = true;
         }
-        merged != Merged::Nothing
+        merged
     }
 }
 
 /// The effect of an event on the snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Merged {
     /// It says what was known.
     Nothing,
+    /// Endpoints are reached elsewhere, on the same nodes.
+    Endpoints,
     /// It may say something else.
     Changed,
     /// A list has become complete with it.
     Listed,
+}
+
+impl Merged {
+    /// Whether what the cluster asks for may be something else.
+    fn is_computed(self) -> bool {
+        self > Self::Endpoints
+    }
 }
 
 fn key(object: &impl ResourceExt) -> String {
@@ -276,14 +340,14 @@ where
 
 /// As [`merge`], for slices, of which it matters what they said before.
 fn merge_slices(event: Watched<Slice>, snapshot: &mut Snapshot, listing: &mut Slices) -> Merged {
-    let changed = match event {
+    let news = match event {
         Watched::Init => {
             listing.clear();
-            false
+            News::None
         }
         Watched::InitApply(object) => {
-            listing.extend(SliceFacts::of(&object));
-            false
+            snapshot.list_slice(listing, &object);
+            News::None
         }
         Watched::InitDone => {
             snapshot.slices = std::mem::take(listing);
@@ -295,7 +359,11 @@ fn merge_slices(event: Watched<Slice>, snapshot: &mut Snapshot, listing: &mut Sl
         }
         Watched::Delete(object) => snapshot.set_slice(&key(&object), None),
     };
-    if changed { Merged::Changed } else { Merged::Nothing }
+    match news {
+        News::None => Merged::Nothing,
+        News::Endpoints => Merged::Endpoints,
+        News::Nodes => Merged::Changed,
+    }
 }
 
 /// As [`merge`], for what is kept under a parsed name.
@@ -431,28 +499,28 @@ mod tests {
         let taint = json!([{ "key": "node.kubernetes.io/not-ready", "effect": "NoExecute" }]);
         let no_taint = json!([]);
         let rows = vec![
-            ("a new Service", service("1", 80), true),
-            ("a write that does not matter", service("2", 80), false),
-            ("another port", service("3", 81), true),
-            ("a new node", node(&none, &no_taint, "1"), true),
-            ("the status of a node", node(&none, &no_taint, "2"), false),
-            ("its labels", node(&some, &no_taint, "3"), true),
-            ("its taints", node(&some, &taint, "4"), true),
-            ("its status again", node(&some, &taint, "5"), false),
-            ("a new slice", slice("shop", "10.0.0.1", "n1", "1"), true),
-            ("the same slice", slice("shop", "10.0.0.1", "n1", "1"), false),
-            ("another pod on the node", slice("shop", "10.0.0.2", "n1", "2"), false),
-            ("a pod on another node", slice("shop", "10.0.0.2", "n2", "3"), true),
-            ("a slice of nobody's", slice("other", "10.0.0.3", "n1", "1"), false),
+            ("a new Service", service("1", 80), Merged::Changed),
+            ("a write that does not matter", service("2", 80), Merged::Nothing),
+            ("another port", service("3", 81), Merged::Changed),
+            ("a new node", node(&none, &no_taint, "1"), Merged::Changed),
+            ("the status of a node", node(&none, &no_taint, "2"), Merged::Nothing),
+            ("its labels", node(&some, &no_taint, "3"), Merged::Changed),
+            ("its taints", node(&some, &taint, "4"), Merged::Changed),
+            ("its status again", node(&some, &taint, "5"), Merged::Nothing),
+            ("a new slice", slice("shop", "10.0.0.1", "n1", "1"), Merged::Changed),
+            ("the same slice", slice("shop", "10.0.0.1", "n1", "1"), Merged::Nothing),
+            ("another pod on the node", slice("shop", "10.0.0.2", "n1", "2"), Merged::Endpoints),
+            ("a pod on another node", slice("shop", "10.0.0.2", "n2", "3"), Merged::Changed),
+            ("a slice of nobody's", slice("other", "10.0.0.3", "n1", "1"), Merged::Nothing),
             (
                 "an unknown node is gone",
                 Change::Node(Watched::Delete(of(json!({ "metadata": { "name": "n9" } })))),
-                false,
+                Merged::Nothing,
             ),
             (
                 "a known one is",
                 Change::Node(Watched::Delete(of(json!({ "metadata": { "name": "n1" } })))),
-                true,
+                Merged::Changed,
             ),
         ];
         for (what, change, expected) in rows {

@@ -190,7 +190,7 @@ pub async fn settings_of_layer_2_are_refused_with_what_to_write_in_both_shapes()
 }
 
 async fn refused_in_both_shapes(lab: &Lab) -> Result<()> {
-    let shape = "is not a duration: write whole milliseconds or seconds, such as";
+    let shape = "is not a duration: write whole milliseconds, seconds or minutes, such as";
     for (detection, says) in [
         (json!({"interval": "soon"}), format!("interval 'soon' {shape} 100ms")),
         (json!({"interval": "100"}), format!("interval '100' {shape} 100ms")),

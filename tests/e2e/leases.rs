@@ -9,7 +9,7 @@ use leasehold_lab::{Node, SESSION_NAMESPACE, SYSTEM_NAMESPACE};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::scene::{Scene, annotation, delete_lease, edit_lease, holder_and_transitions};
+use crate::scene::{Scene, UDP, annotation, delete_lease, edit_lease, holder_and_transitions};
 
 const SESSION: &str = "leasehold.dev/session";
 
@@ -110,7 +110,9 @@ pub async fn a_session_that_is_ended_by_hand_moves_its_claims_once_and_nobody_no
         let holder = (!fence).then(|| node.name());
         let transitions = raised(&scene.session(node).await?);
         let spec = json!({ "leaseTransitions": transitions, "holderIdentity": holder });
-        let probe = scene.watch().await?;
+        // Its open connections end: as far as others know it has failed.
+        let probe = scene.cluster.client().probe(scene.vip).udp(UDP).owners().start()?;
+        sleep(Duration::from_millis(500)).await;
         edit_lease(scene.lab(), SESSION_NAMESPACE, node.name(), json!({ "spec": spec })).await?;
         sleep(Duration::from_secs(3)).await;
         scene.moved_smoothly(what, probe).await?;

@@ -351,12 +351,36 @@ pub async fn with_strict_reverse_path_filtering_the_link_that_answers_carries() 
     for node in cluster.nodes() {
         lead(cluster, node, "eth0")?;
     }
+    let not_answered = async || {
+        let says = silence(&scene.service).await?;
+        Ok(says.is_some_and(|it| {
+            it.reason == "ClientsNotAnswered" && it.message.contains("eth1.rp_filter=2")
+        }))
+    };
+    let unanswered = "the Service says that its clients are not answered";
+    scene.until(unanswered, not_answered).await?;
+
+    // Answers leave by the link that carries, as long as the policy says so.
+    let symmetric = json!({ "layer2": { "interfaces": ["eth1"] }, "returnPath": "Symmetric" });
+    cluster.policy_with(symmetric).await?;
+    scene.until("clients are answered by the return path", async || carries("eth1").await).await?;
     scene
-        .until("the Service says that its clients are not answered", async || {
-            let says = silence(&scene.service).await?;
-            Ok(says.is_some_and(|it| {
-                it.reason == "ClientsNotAnswered" && it.message.contains("eth1.rp_filter=2")
-            }))
+        .until("the Service says that they are", async || {
+            let says = announced(&scene.service).await?;
+            Ok(says.is_some_and(|it| it.status == "True"))
+        })
+        .await?;
+    for round in 0..20 {
+        ensure!(scene.service.answers(cluster, scene.vip)?, "no answer in round {round}");
+    }
+    cluster.policy_with(interfaces(&["eth1"])).await?;
+    scene.until(unanswered, not_answered).await?;
+    scene
+        .until("nothing of the return path is left", async || {
+            let shown = scene.owner().await?.namespace().command("ip").arg("rule").output()?;
+            let rules = String::from_utf8(shown.stdout)?;
+            let left = rules.is_empty() || rules.contains("proto 76");
+            Ok(!left && !scene.service.answers(cluster, scene.vip)?)
         })
         .await?;
     let owner = scene.owner().await?;

@@ -30,7 +30,7 @@ fn arp(node: &Node) -> Result<[String; 2]> {
 
 fn has_table(node: &Node) -> Result<bool> {
     let output = node.namespace().command("nft").args(["list", "tables"]).output()?;
-    Ok(String::from_utf8(output.stdout)?.contains("inet leasehold"))
+    Ok(String::from_utf8(output.stdout)?.contains(" leasehold"))
 }
 
 /// A `DaemonSet` as `deploy/base` has it; nothing in the lab makes pods of it.

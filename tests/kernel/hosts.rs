@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::ping;
+use crate::pods::any;
 use crate::world::Namespace;
 
 /// How long an answer within the machine may take.
@@ -88,8 +89,7 @@ pub fn tcp(host: &Namespace, ip: IpAddr, port: u16) -> Result<Reached> {
 /// that the kernel chooses.
 pub fn udp(host: &Namespace, ip: IpAddr, port: u16, length: usize) -> Result<Reached> {
     host.enter(|| {
-        let any: IpAddr = if ip.is_ipv4() { [0; 4].into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let socket = UdpSocket::bind((any, 0))?;
+        let socket = UdpSocket::bind((any(ip), 0))?;
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.send_to(&vec![7; length], (ip, port))?;
         match socket.recv_from(&mut vec![0; length + 1]) {

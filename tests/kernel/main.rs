@@ -4,18 +4,26 @@
 //! happens to it, the kernel cleans up, and nothing outside is touched. Needs root.
 
 mod addresses;
+mod detour;
 mod edge;
 mod flood;
+mod forward;
 mod guard;
 mod hosts;
 mod listening;
 mod lock;
 mod marks;
+mod moves;
 mod order;
 #[path = "../lab/client/ping.rs"]
 mod ping;
+mod pods;
 mod proxy;
+mod return_path;
 mod segment;
+mod spread;
+mod spread_tables;
+mod spreaders;
 mod world;
 
 use std::os::unix::process::CommandExt;
@@ -53,11 +61,16 @@ fn main() -> Result<ExitCode> {
         marks::TESTS,
         edge::TESTS,
         guard::TESTS,
+        detour::TESTS,
+        forward::TESTS,
+        spread::TESTS,
+        spread_tables::TESTS,
         segment::TESTS,
         listening::TESTS,
         flood::TESTS,
         lock::TESTS,
         proxy::TESTS,
+        return_path::TESTS,
     ];
     let tests = rooms.concat().into_iter().map(|(name, test)| (name.to_owned(), test, None));
     // Once more as on a kernel that has no IFA_PROTO.

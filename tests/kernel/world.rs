@@ -10,7 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use leasehold::announce::{self, Announcement};
 use leasehold::clock;
+use leasehold::datapath::forward::Forward;
+use leasehold::datapath::gates::Gates;
 use leasehold::datapath::guard::Guard;
+use leasehold::datapath::return_path::{ReturnPaths, Sources};
+use leasehold::datapath::spread::Spread;
 use leasehold::host::StateFolder;
 use leasehold::net::MacAddr;
 use leasehold::net::edge::Edge;
@@ -78,12 +82,35 @@ impl World {
         Ok(host)
     }
 
+    /// Another host on the segment, whose `eth0` is the bridge that its interface to it is a port of.
+    pub fn bridged(&self, name: &str, number: u8) -> Result<Namespace> {
+        let host = Namespace::new(format!("{}-{name}", self.prefix))?;
+        self.attach(&host, "port0", name, None)?;
+        host.ip("link add eth0 type bridge")?;
+        host.ip("link set port0 master eth0")?;
+        host.number("eth0", number)?;
+        Ok(host)
+    }
+
+    /// Another host on the segment, whose `eth0` is a macvlan of its interface to it.
+    pub fn macvlan(&self, name: &str, number: u8) -> Result<Namespace> {
+        let host = Namespace::new(format!("{}-{name}", self.prefix))?;
+        self.attach(&host, "port0", name, None)?;
+        host.ip("link add eth0 link port0 type macvlan mode bridge")?;
+        host.number("eth0", number)?;
+        Ok(host)
+    }
+
     /// Another host, whose `eth0` is connected with the interface `link` of the node and nothing else.
     pub fn beside(&self, name: &str, link: &str) -> Result<Namespace> {
+        self.behind(&self.node, name, link)
+    }
+
+    /// Another host, whose `eth0` is connected with the interface `link` of `host` and nothing else.
+    pub fn behind(&self, host: &Namespace, name: &str, link: &str) -> Result<Namespace> {
         let other = Namespace::new(format!("{}-{name}", self.prefix))?;
-        self.node
-            .ip(&format!("link add {link} type veth peer name eth0 netns {}", other.name()))?;
-        self.node.ip(&format!("link set {link} up"))?;
+        host.ip(&format!("link add {link} type veth peer name eth0 netns {}", other.name()))?;
+        host.ip(&format!("link set {link} up"))?;
         other.ip("link set eth0 up")?;
         Ok(other)
     }
@@ -99,12 +126,10 @@ impl World {
         let (lan, name) = (&self.lan, &host.name);
         lan.ip(&format!("link add {port} type veth peer name {interface} netns {name}"))?;
         lan.ip(&format!("link set {port} master br0 up"))?;
-        host.ip(&format!("link set {interface} up"))?;
-        if let Some(number) = number {
-            host.ip(&format!("addr add 192.0.2.{number}/24 dev {interface}"))?;
-            host.ip(&format!("addr add fd00::{number}/64 dev {interface} nodad"))?;
+        match number {
+            Some(number) => host.number(interface, number),
+            None => host.ip(&format!("link set {interface} up")).map(drop),
         }
-        Ok(())
     }
 }
 
@@ -126,6 +151,14 @@ impl Namespace {
             namespace.write(&format!("/proc/sys/net/ipv6/conf/{setting}/accept_dad"), "0")?;
         }
         Ok(namespace)
+    }
+
+    /// Sets an interface up, with the addresses of the host with this number.
+    fn number(&self, interface: &str, number: u8) -> Result<()> {
+        self.ip(&format!("link set {interface} up"))?;
+        self.ip(&format!("addr add 192.0.2.{number}/24 dev {interface}"))?;
+        self.ip(&format!("addr add fd00::{number}/64 dev {interface} nodad"))?;
+        Ok(())
     }
 
     /// What `ip` knows it by.
@@ -235,6 +268,11 @@ pub struct Speaker {
     pub edge: Edge,
     pub announcement: Announcement,
     pub guard: Guard,
+    /// The forwarding to former owners, of which nothing is wanted; its end would end the announcement.
+    pub forward: Forward,
+    /// The spreading over nodes, likewise.
+    pub spread: Spread,
+    pub return_paths: ReturnPaths,
     pub serving: watch::Sender<Serving>,
     pub state: StateFolder,
 }
@@ -249,20 +287,42 @@ impl Speaker {
     pub async fn marking_by(mark: Option<Mark>) -> Result<Self> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
 
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        Self::keeping(StateFolder::open(&Path::new("/mnt").join(number.to_string()))?, mark).await
+    }
+
+    /// Starts them in the namespace of the calling thread, with a mark and what is kept in this folder.
+    pub async fn keeping(state: StateFolder, mark: Option<Mark>) -> Result<Self> {
         let edge = Edge::start(mark).await?;
         let (serving, receiver) = watch::channel(Serving::default());
         let (guard, gate) = Guard::start()?;
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let state = StateFolder::open(&Path::new("/mnt").join(number.to_string()))?;
+        let (forward, forward_gate) = Forward::start(edge.links.clone())?;
+        let (spread, spread_gate) = Spread::start(edge.links.clone())?;
+        let sources = Sources {
+            serving: receiver.clone(),
+            forwarding: forward.wanted.subscribe(),
+            spreading: spread.wanted.subscribe(),
+            links: edge.links.clone(),
+            netlink: edge.netlink.clone(),
+            state: state.clone(),
+        };
+        let (return_paths, return_gate) = ReturnPaths::start(sources)?;
+        let gates = Gates {
+            guard: gate,
+            forward: forward_gate,
+            spread: spread_gate,
+            return_path: return_gate,
+        };
         let announcement = announce::start(
             receiver,
             watch::channel(KernelView::default()).0,
             &edge,
-            gate,
+            gates,
             state.clone(),
         )
         .await;
-        let speaker = Self { edge, announcement, guard, serving, state };
+        let speaker =
+            Self { edge, announcement, guard, forward, spread, return_paths, serving, state };
         speaker.attend(|attention| {
             attention.interfaces.insert(eth0());
         });
@@ -327,13 +387,14 @@ pub fn interface(name: &str) -> InterfaceName {
 }
 
 #[expect(clippy::expect_used, reason = "the name is valid")]
-fn served(interface: &InterfaceName, until: Instant) -> ServedVip {
+pub fn served(interface: &InterfaceName, until: Instant) -> ServedVip {
     ServedVip {
         claim: "default.web".parse().expect("a valid lease name"),
         attachment: Attachment::OnLink { interface: interface.clone() },
         until,
         ownership: 1,
         announcement: desired::Announcement::default(),
+        return_path: desired::ReturnPath::default(),
     }
 }
 

@@ -232,6 +232,14 @@ impl Host {
         self.network.cut(&[&self.clients], &[direction])
     }
 
+    /// Drops packets that it sends to the clients' segment from other addresses than its own and these, as a hypervisor
+    /// with port security does.
+    pub fn bind_sources(&self, others: impl IntoIterator<Item = IpAddr>) -> Result<()> {
+        let (v4, v6) = self.network.plan().node(self.number);
+        let own = [IpAddr::V4(v4), IpAddr::V6(v6)];
+        self.network.bind_sources(&self.clients, others.into_iter().chain(own))
+    }
+
     /// Drops all frames on the link to the API server; the carrier stays.
     pub fn cut_management(&self) -> Result<()> {
         self.network.cut(&[&self.management], &[Direction::FromHost, Direction::ToHost])

@@ -90,12 +90,14 @@ enum Cut {
     All(Direction),
     /// Those that a host with this MAC address sends to the host behind the port.
     FromMac(String),
+    /// Packets that the host behind the port sends from other addresses than these, as a hypervisor drops them.
+    FromOthers(BTreeSet<IpAddr>),
 }
 
 impl Cut {
     const fn hook(&self) -> &'static str {
         match self {
-            Self::All(Direction::FromHost) => "ingress",
+            Self::All(Direction::FromHost) | Self::FromOthers(_) => "ingress",
             Self::All(Direction::ToHost) | Self::FromMac(_) => "egress",
         }
     }
@@ -286,6 +288,17 @@ impl Network {
         self.change(|cuts| cuts.retain(|(_, cut)| matches!(cut, Cut::All(_))))
     }
 
+    /// Drops packets that these hosts send from other addresses than these and link-local ones, as a hypervisor with port
+    /// security does.
+    pub fn bind_sources(
+        &self,
+        port: &Port,
+        allowed: impl IntoIterator<Item = IpAddr>,
+    ) -> Result<()> {
+        let cut = Cut::FromOthers(allowed.into_iter().collect());
+        self.change(|cuts| cuts.extend([(port.clone(), cut)]))
+    }
+
     /// Sets port isolation: isolated ports reach those that are not, and not each other.
     pub fn isolate(&self, ports: &[&Port], on: bool) -> Result<()> {
         let on = if on { "on" } else { "off" };
@@ -319,6 +332,15 @@ impl Network {
                 match cut {
                     Cut::All(_) => rules.push_str("drop; "),
                     Cut::FromMac(mac) => write!(rules, "ether saddr {mac} drop; ")?,
+                    Cut::FromOthers(allowed) => {
+                        for ip in allowed {
+                            let family = if ip.is_ipv4() { "ip" } else { "ip6" };
+                            write!(rules, "{family} saddr {ip} accept; ")?;
+                        }
+                        rules.push_str(
+                            "ip6 saddr { ::, fe80::/10 } accept; meta protocol { ip, ip6 } drop; ",
+                        );
+                    }
                 }
             }
             rules.push_str("}\n");

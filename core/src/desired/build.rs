@@ -7,14 +7,18 @@ use std::sync::Arc;
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfacePattern, NodeName};
-use leasehold_crds::policy::{Governance, Holders, Policies, Policy, PolicyError};
+use leasehold_crds::policy::{
+    DEFAULT_HANDOVER, Governance, Holders, Policies, Policy, PolicyError,
+};
 
 use super::announcement::Announcement;
 use super::endpoints::Endpoints;
 use super::proxied::Proxied;
 use super::reach::Reaches;
 use super::snapshot::{NodeObject, ServiceFacts, Snapshot};
-use super::{Desired, DesiredClaim, Detection, Failback, OnApiOutage, Sharing, Silence, records};
+use super::{
+    Desired, DesiredClaim, Detection, Failback, OnApiOutage, Sharing, Silence, SpreadOver, records,
+};
 
 /// The desired state of the cluster, and the policies that cannot be read. Equal parts are shared with `before`.
 pub fn build(snapshot: &Snapshot, before: Option<&Desired>) -> (Desired, Vec<PolicyError>) {
@@ -49,9 +53,10 @@ pub fn build(snapshot: &Snapshot, before: Option<&Desired>) -> (Desired, Vec<Pol
         let asked = endpoints.narrow(asked, without);
         Some((LeaseName::clone(claim), sharing.claim(claim, asked)))
     });
-    let claims = claims.collect();
+    let claims: BTreeMap<LeaseName, Arc<DesiredClaim>> = claims.collect();
     let reach = reaches.finish(&sharing);
-    (Desired { claims, nodes: snapshot.states(), reach }, errors)
+    let polls = Desired::polls_of(&claims);
+    (Desired { claims, nodes: snapshot.states(), polls, reach }, errors)
 }
 
 /// The request of one Service to a claim.
@@ -81,7 +86,11 @@ fn join(claim: &mut DesiredClaim, other: DesiredClaim) {
     if other.on_api_outage == OnApiOutage::Drop {
         claim.on_api_outage = OnApiOutage::Drop;
     }
+    claim.connection_handover = claim.connection_handover.max(other.connection_handover);
     claim.proxied.join(&other.proxied);
+    let both = claim.spread.take().zip(other.spread);
+    claim.spread = both.map(|(one, other)| one.joined(&other));
+    claim.return_path = claim.return_path.max(other.return_path);
 }
 
 /// The interfaces that two policies name. Where these have none in common no interface can carry the claim,
@@ -186,10 +195,13 @@ impl Allowed<'_> {
             announcement: policy.map(Announcement::of).unwrap_or_default(),
             detection: policy.map(|policy| policy.detection).unwrap_or_default(),
             on_api_outage: policy.map(|policy| policy.on_api_outage).unwrap_or_default(),
+            connection_handover: policy.map_or(DEFAULT_HANDOVER, |it| it.connection_handover),
             proxied: Proxied::of(
                 service,
                 policy.map(|policy| policy.service_proxy).unwrap_or_default(),
             ),
+            spread: SpreadOver::of(service, policy),
+            return_path: policy.map(|policy| policy.return_path).unwrap_or_default(),
         }
     }
 

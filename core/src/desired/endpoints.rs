@@ -45,7 +45,7 @@ impl<'a> Endpoints<'a> {
 
     /// Leaves a claim to nobody while none of its services has an endpoint, unless a policy has it
     /// announced all the same; and one of local services to the nodes that have an endpoint of each of
-    /// them.
+    /// them, unless the owner spreads packets over these.
     ///
     /// Local services that share an address have the same pods. One of which no slice has been seen has
     /// just joined the others, and does not take the address from them.
@@ -65,6 +65,13 @@ impl<'a> Endpoints<'a> {
         }
         let seen: Vec<_> = local.filter_map(|name| self.nodes.get(name.as_str())).collect();
         let serves = |node: &NodeName| seen.iter().all(|nodes| nodes.contains(node));
+        if let Some(spread) = &mut claim.spread {
+            // Its owner need not have an endpoint.
+            let all = seen.iter().flat_map(|nodes| nodes.iter()).copied();
+            let all: BTreeSet<&NodeName> = all.filter(|node| serves(node)).collect();
+            spread.over(self.snapshot, &claim.services, all.into_iter().cloned());
+            return claim;
+        }
         let narrowed = claim.nodes.iter().filter(|node| !seen.is_empty() && serves(node));
         claim.nodes = Arc::new(narrowed.cloned().collect());
         claim

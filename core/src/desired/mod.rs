@@ -5,6 +5,7 @@
 
 mod announcement;
 mod build;
+mod detours;
 mod endpoints;
 mod proxied;
 mod reach;
@@ -12,29 +13,35 @@ mod records;
 mod rules;
 mod slices;
 mod snapshot;
+mod spread;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{LeaseName, MoveReason};
 use leasehold_crds::names::{InterfacePattern, NodeName};
 
 pub use leasehold_crds::policy::{
-    Announcements, Detection, Failback, FailbackMode, OnApiOutage, ServiceProxy,
+    Announcements, Detection, Failback, FailbackMode, OnApiOutage, ReturnPath, ServiceProxy,
 };
 
 pub use announcement::Announcement;
 pub use build::build;
+pub use detours::{Detour, Detours, Down, Port, detours};
 pub use proxied::Proxied;
 pub use reach::{Protocol, Reach, ServicePort};
 pub use records::{Governed, Lists, Record, governed};
 pub use rules::{LeftOut, Rules};
-pub use slices::{KeptSlice, Slice, SliceFacts, Slices};
+pub use slices::{
+    EndpointPort, KeptEndpoint, KeptSlice, News, SERVICE_NAME, Slice, SliceFacts, Slices, Use,
+};
 pub use snapshot::{NodeObject, ServiceFacts, Snapshot};
+pub use spread::SpreadOver;
 
 /// The desired state of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +50,8 @@ pub struct Desired {
     pub claims: BTreeMap<LeaseName, Arc<DesiredClaim>>,
     /// All nodes.
     pub nodes: BTreeMap<NodeName, NodeState>,
+    /// The polling of nodes that own nothing, as quickly as any claim asks for; `None`: the wire is not asked.
+    pub polls: Option<Detection>,
     /// The ports of the node that each address leads to. No claim depends on it.
     pub reach: BTreeMap<IpAddr, Reach>,
 }
@@ -51,6 +60,12 @@ impl Desired {
     /// The desired claim of this name.
     pub fn claim(&self, name: &LeaseName) -> Option<&DesiredClaim> {
         self.claims.get(name).map(|claim| &**claim)
+    }
+
+    /// The polling of nodes that own nothing, where these are the claims.
+    pub fn polls_of(claims: &BTreeMap<LeaseName, Arc<DesiredClaim>>) -> Option<Detection> {
+        let wired = claims.values().map(|claim| claim.detection).filter(|detection| detection.wire);
+        wired.min_by_key(|detection| (detection.rank_step(), *detection))
     }
 
     /// The nodes that are not ready.
@@ -148,8 +163,14 @@ pub struct DesiredClaim {
     pub detection: Detection,
     /// The treatment of its addresses while the API server does not answer.
     pub on_api_outage: OnApiOutage,
+    /// For how long the connections of its former owner are forwarded to it after a planned move.
+    pub connection_handover: Duration,
     /// The service proxy that leads traffic from its addresses to pods.
     pub proxied: Proxied,
+    /// The nodes that its owner is to spread packets over; none: they go to its own pods.
+    pub spread: Option<SpreadOver>,
+    /// The interface by which answers from its addresses leave their owner.
+    pub return_path: ReturnPath,
 }
 
 /// Why nobody announces a claim.

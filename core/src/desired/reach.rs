@@ -5,7 +5,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ServicePort as PortObject;
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::policy::HostProtection;
@@ -60,11 +59,11 @@ pub struct ServicePort {
 
 impl ServicePort {
     /// The port as the API server stores it; `None` for what nobody could serve.
-    pub(super) fn of(object: &PortObject) -> Option<Self> {
+    pub(super) fn of(protocol: Option<&str>, port: i32) -> Option<Self> {
         // The API server writes the default, too.
-        let name = object.protocol.as_deref().unwrap_or("TCP");
+        let name = protocol.unwrap_or("TCP");
         let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.name() == name)?;
-        Some(Self { protocol, port: u16::try_from(object.port).ok()? })
+        Some(Self { protocol, port: u16::try_from(port).ok()? })
     }
 }
 
@@ -202,9 +201,7 @@ mod tests {
     #[test]
     fn ports_are_read_as_the_api_server_stores_them() {
         let read = |protocol: Option<&str>, port| {
-            let protocol = protocol.map(str::to_owned);
-            let object = PortObject { protocol, port, ..PortObject::default() };
-            ServicePort::of(&object).map(|port| port.to_string())
+            ServicePort::of(protocol, port).map(|port| port.to_string())
         };
         for (protocol, port, expected) in [
             (None, 80, Some("80/TCP")),

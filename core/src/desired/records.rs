@@ -49,7 +49,7 @@ impl Record {
         Self { uid: uid.into(), claims: claims.into_iter().collect(), bare }
     }
 
-    fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let claims = self.claims.iter().map(|(_, addresses)| addresses);
         claims.chain([&self.bare]).flatten().copied()
     }

@@ -3,9 +3,10 @@
 //! All slices of the cluster are kept, those of other Services, too: such a Service may be given an address
 //! later, and an endpoint that leaves a cordoned node says that it is drained, whoever it belongs to. There may be
 //! tens of thousands of them with a hundred endpoints each. So nodes are numbered, and a slice keeps their
-//! numbers in a byte or two each.
+//! numbers in a byte or two each; and the endpoints themselves are kept for our own Services alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,8 +14,10 @@ use kube::{Resource, ResourceExt};
 use leasehold_crds::names::NodeName;
 use serde::Deserialize;
 
+use super::ServicePort;
+
 /// The label of an EndpointSlice that names its service.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
+pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// `namespace/name` of an object.
 pub(super) fn key(object: &impl ResourceExt) -> String {
@@ -28,11 +31,23 @@ pub(super) fn key(object: &impl ResourceExt) -> String {
 pub struct Slice {
     metadata: ObjectMeta,
     endpoints: Option<Vec<Endpoint>>,
+    ports: Option<Vec<Port>>,
+}
+
+/// A port of the endpoints. Without a number it means all ports, which kube-proxy ignores, too.
+#[derive(Clone, Debug, Deserialize)]
+struct Port {
+    name: Option<Box<str>>,
+    protocol: Option<Box<str>>,
+    #[serde(rename = "port")]
+    number: Option<i32>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Endpoint {
+    #[serde(default)]
+    addresses: Vec<Box<str>>,
     node_name: Option<String>,
     conditions: Option<Conditions>,
 }
@@ -55,6 +70,27 @@ pub struct SliceFacts {
     leaving: BTreeSet<NodeName>,
     /// Whether any endpoint serves, on a node or elsewhere.
     any: bool,
+    /// Where the endpoints are reached.
+    ports: Vec<EndpointPort>,
+    endpoints: Vec<(IpAddr, Option<NodeName>, Use)>,
+}
+
+/// A port of the endpoints of a slice, by the name that the Service has for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointPort {
+    /// The name; empty where the Service has one port only.
+    pub name: Box<str>,
+    /// The port of the pods.
+    pub port: ServicePort,
+}
+
+/// The use of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Use {
+    /// Serves, and ends.
+    Serving,
+    /// Takes new connections.
+    Ready,
 }
 
 impl SliceFacts {
@@ -63,13 +99,21 @@ impl SliceFacts {
         let name = object.labels().get(SERVICE_NAME)?;
         let service = format!("{}/{name}", object.namespace().unwrap_or_default());
         let (ready, serving, leaving) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        let mut facts = Self { service, ready, serving, leaving, any: false };
+        let ports = object.ports.iter().flatten().filter_map(EndpointPort::of).collect();
+        let endpoints = Vec::new();
+        let mut facts = Self { service, ready, serving, leaving, any: false, ports, endpoints };
         for endpoint in object.endpoints.iter().flatten() {
             let conditions = endpoint.conditions.unwrap_or_default();
             let ready = conditions.ready.unwrap_or(true);
             let serving = conditions.serving.unwrap_or(ready);
             facts.any |= ready || serving;
             let name = endpoint.node_name.as_deref().and_then(|name| name.parse().ok());
+            // kube-proxy takes the first address, too.
+            let ip = endpoint.addresses.first().and_then(|ip| ip.parse().ok());
+            let used = if ready { Some(Use::Ready) } else { serving.then_some(Use::Serving) };
+            if let Some((ip, used)) = ip.zip(used) {
+                facts.endpoints.push((ip, name.clone(), used));
+            }
             let Some(node): Option<NodeName> = name else { continue };
             if ready {
                 facts.ready.insert(node.clone());
@@ -103,6 +147,24 @@ impl SliceFacts {
     }
 }
 
+impl EndpointPort {
+    fn of(object: &Port) -> Option<Self> {
+        let port = ServicePort::of(object.protocol.as_deref(), object.number?)?;
+        Some(Self { name: object.name.clone().unwrap_or_default(), port })
+    }
+}
+
+/// The effect of news of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum News {
+    /// Nothing.
+    None,
+    /// Where its endpoints are reached, and not the nodes that they are on.
+    Endpoints,
+    /// Anything else.
+    Nodes,
+}
+
 /// Slices, by `namespace/name`.
 #[derive(Clone, Debug, Default)]
 pub struct Slices {
@@ -119,6 +181,26 @@ struct Kept {
     serving: Option<Numbers>,
     leaving: Numbers,
     any: bool,
+    /// The endpoints, where anybody needs them; not known of a Service that became ours later.
+    reached: Option<Box<Reached>>,
+}
+
+/// Where the endpoints of a slice are reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Reached {
+    ports: Box<[EndpointPort]>,
+    endpoints: Box<[(IpAddr, Option<u32>, Use)]>,
+}
+
+/// An endpoint, where it is reached, and on which node it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptEndpoint<'a> {
+    /// The address of the pod.
+    pub ip: IpAddr,
+    /// Its node, if it is on one.
+    pub node: Option<&'a NodeName>,
+    /// Its use.
+    pub used: Use,
 }
 
 /// A slice among [`Slices`].
@@ -129,26 +211,51 @@ pub struct KeptSlice<'a> {
 }
 
 impl Slices {
-    /// Takes over what a slice says now; returns whether that is something else than before.
-    pub fn insert(&mut self, key: &str, facts: &SliceFacts) -> bool {
+    /// Takes over what a slice says now; with its endpoints if it is `ours`.
+    pub fn insert(&mut self, key: &str, facts: &SliceFacts, ours: bool) -> News {
         let kept = Kept {
             service: facts.service.as_str().into(),
             ready: self.nodes.numbers(&facts.ready),
             serving: (facts.serving != facts.ready).then(|| self.nodes.numbers(&facts.serving)),
             leaving: self.nodes.numbers(&facts.leaving),
             any: facts.any,
+            reached: ours.then(|| Box::new(self.reached(facts))),
         };
         match self.kept.get_mut(key) {
-            Some(known) if *known == kept => false,
+            Some(known) if *known == kept => News::None,
             Some(known) => {
+                let same = known.says_the_same_of_nodes(&kept);
                 *known = kept;
-                true
+                if same { News::Endpoints } else { News::Nodes }
             }
             None => {
                 self.kept.insert(key.into(), kept);
-                true
+                News::Nodes
             }
         }
+    }
+
+    /// Takes over the endpoints of a slice of which only the nodes were kept: what a list says that was asked for
+    /// after its Service had become ours. What a watch has said since counts, and what it will say if the list
+    /// has something newer.
+    pub fn complete(&mut self, key: &str, facts: &SliceFacts) -> News {
+        let known = self.kept.get(key).is_some_and(|kept| kept.reached.is_none());
+        if !known {
+            return News::None;
+        }
+        let reached = self.reached(facts);
+        if let Some(kept) = self.kept.get_mut(key) {
+            kept.reached = Some(Box::new(reached));
+        }
+        News::Endpoints
+    }
+
+    fn reached(&mut self, facts: &SliceFacts) -> Reached {
+        let mut endpoint = |(ip, node, used): &(IpAddr, Option<NodeName>, Use)| {
+            (*ip, node.as_ref().and_then(|node| self.nodes.number(node)), *used)
+        };
+        let endpoints = facts.endpoints.iter().map(&mut endpoint).collect();
+        Reached { ports: facts.ports.clone().into(), endpoints }
     }
 
     /// Forgets a slice; returns whether there was one.
@@ -172,7 +279,7 @@ impl Slices {
     }
 }
 
-/// Equal content, whatever the numbers of the nodes are.
+/// Equal nodes, whatever their numbers are.
 impl PartialEq for Slices {
     fn eq(&self, other: &Self) -> bool {
         self.kept.len() == other.kept.len()
@@ -182,10 +289,20 @@ impl PartialEq for Slices {
     }
 }
 
+impl Kept {
+    fn says_the_same_of_nodes(&self, other: &Self) -> bool {
+        self.service == other.service
+            && self.ready == other.ready
+            && self.serving == other.serving
+            && self.leaving == other.leaving
+            && self.any == other.any
+    }
+}
+
 impl Extend<(String, SliceFacts)> for Slices {
     fn extend<T: IntoIterator<Item = (String, SliceFacts)>>(&mut self, slices: T) {
         for (key, facts) in slices {
-            self.insert(&key, &facts);
+            self.insert(&key, &facts, false);
         }
     }
 }
@@ -210,12 +327,12 @@ impl<'a> KeptSlice<'a> {
     }
 
     /// The nodes with an endpoint that is ready.
-    pub(super) fn ready(self) -> impl Iterator<Item = &'a NodeName> {
+    pub fn ready(self) -> impl Iterator<Item = &'a NodeName> {
         self.nodes.names(&self.kept.ready)
     }
 
     /// The nodes with an endpoint that serves, be it while it terminates.
-    pub(super) fn serving(self) -> impl Iterator<Item = &'a NodeName> {
+    pub fn serving(self) -> impl Iterator<Item = &'a NodeName> {
         self.nodes.names(self.kept.serving.as_ref().unwrap_or(&self.kept.ready))
     }
 
@@ -224,7 +341,19 @@ impl<'a> KeptSlice<'a> {
         self.nodes.names(&self.kept.leaving)
     }
 
-    /// The same, to be kept elsewhere.
+    /// Its ports and its endpoints; `None` where only the nodes are known.
+    pub fn endpoints(
+        self,
+    ) -> Option<(&'a [EndpointPort], impl Iterator<Item = KeptEndpoint<'a>> + Clone)> {
+        let reached = self.kept.reached.as_deref()?;
+        let endpoint = move |(ip, node, used): &(IpAddr, Option<u32>, Use)| {
+            let node = node.and_then(|number| self.nodes.name(number));
+            KeptEndpoint { ip: *ip, node, used: *used }
+        };
+        Some((&*reached.ports, reached.endpoints.iter().map(endpoint)))
+    }
+
+    /// The same without endpoints, to be kept elsewhere.
     pub fn facts(self) -> SliceFacts {
         SliceFacts {
             service: self.service().to_owned(),
@@ -232,6 +361,8 @@ impl<'a> KeptSlice<'a> {
             serving: self.serving().cloned().collect(),
             leaving: self.leaving().cloned().collect(),
             any: self.kept.any,
+            ports: Vec::new(),
+            endpoints: Vec::new(),
         }
     }
 }
@@ -260,9 +391,12 @@ impl Numbered {
         Some(number)
     }
 
+    fn name(&self, number: u32) -> Option<&NodeName> {
+        self.names.get(usize::try_from(number).ok()?)
+    }
+
     fn names<'a>(&'a self, numbers: &'a Numbers) -> impl Iterator<Item = &'a NodeName> {
-        let name = move |number| self.names.get(usize::try_from(number).ok()?);
-        numbers.iter().filter_map(name)
+        numbers.iter().filter_map(|number| self.name(number))
     }
 }
 
@@ -361,10 +495,14 @@ mod tests {
             "endpoints": endpoints,
         });
         let (key, facts) = SliceFacts::of(&serde_json::from_value(object).unwrap()).unwrap();
-        assert!(slices.insert(&key, &facts));
-        assert!(!slices.insert(&key, &facts), "it says the same again");
+        assert_eq!(slices.insert(&key, &facts, false), News::Nodes);
+        assert_eq!(slices.insert(&key, &facts, false), News::None, "it says the same again");
         let kept = slices.get("web/a-1").unwrap();
-        assert_eq!(kept.facts(), facts);
+        assert!(kept.endpoints().is_none());
+        assert_eq!(
+            kept.facts(),
+            SliceFacts { ports: Vec::new(), endpoints: Vec::new(), ..facts.clone() }
+        );
         assert_eq!(kept.service(), "web/a");
         let names =
             |nodes: BTreeSet<&NodeName>| nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -372,6 +510,51 @@ mod tests {
         assert_eq!(names(kept.serving().collect()), ["n0", "n1", "n3"]);
         assert_eq!(names(kept.leaving().collect()), ["n1"]);
         assert!(slices.remove(&key) && slices.get(&key).is_none());
+    }
+
+    /// The endpoints of a slice: their ports, and address, node and use of each.
+    fn endpoints(slices: &Slices, key: &str) -> Option<Vec<String>> {
+        let (ports, endpoints) = slices.get(key)?.endpoints()?;
+        let ports = ports.iter().map(|it| format!("{} {}", it.name, it.port));
+        let endpoints = endpoints.map(|it| {
+            let node = it.node.map(NodeName::as_str).unwrap_or_default();
+            format!("{} {node} {:?}", it.ip, it.used)
+        });
+        Some(ports.chain(endpoints).collect())
+    }
+
+    #[test]
+    fn endpoints_are_kept_of_our_own_services_and_come_later_where_a_service_becomes_ours() {
+        let facts = |pods: &[(&str, &str, bool, bool)]| {
+            let endpoint = |(ip, node, ready, serving): &(&str, &str, bool, bool)| {
+                json!({ "addresses": [ip], "nodeName": node,
+                    "conditions": { "ready": ready, "serving": serving } })
+            };
+            let object = json!({
+                "metadata": { "namespace": "web", "name": "a-1", "labels": { "kubernetes.io/service-name": "a" } },
+                "ports": [{ "name": "http", "port": 8080, "protocol": "TCP" }, { "name": "all" }],
+                "endpoints": pods.iter().map(endpoint).collect::<Vec<_>>(),
+            });
+            SliceFacts::of(&serde_json::from_value(object).unwrap()).unwrap().1
+        };
+        let mut slices = Slices::default();
+        let first = facts(&[("10.0.0.1", "n1", true, true), ("10.0.0.2", "n2", false, true)]);
+        let other_pod = facts(&[("10.0.0.9", "n1", true, true), ("10.0.0.2", "n2", false, true)]);
+        let listed = ["http 8080/TCP", "10.0.0.1 n1 Ready", "10.0.0.2 n2 Serving"];
+        let listed: Vec<String> = listed.map(str::to_owned).to_vec();
+
+        assert_eq!(slices.complete("web/a-1", &first), News::None, "a slice that is gone");
+        slices.insert("web/a-1", &first, false);
+        assert_eq!(endpoints(&slices, "web/a-1"), None);
+        assert_eq!(slices.complete("web/a-1", &first), News::Endpoints);
+        assert_eq!(endpoints(&slices, "web/a-1"), Some(listed.clone()));
+        assert_eq!(slices.complete("web/a-1", &other_pod), News::None, "the watch has said it");
+        assert_eq!(endpoints(&slices, "web/a-1"), Some(listed));
+
+        assert_eq!(slices.insert("web/a-1", &other_pod, true), News::Endpoints);
+        assert_eq!(slices.insert("web/a-1", &other_pod, true), News::None);
+        let fewer = facts(&[("10.0.0.9", "n1", true, true)]);
+        assert_eq!(slices.insert("web/a-1", &fewer, true), News::Nodes);
     }
 
     /// Twenty thousand of them are to cost a speaker no more than a few MiB.

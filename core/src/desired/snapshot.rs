@@ -1,20 +1,22 @@
 //! The snapshot of the cluster's objects: only the parts that decisions need.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Service};
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{Node, Service, ServiceSpec};
 use kube::ResourceExt;
 use leasehold_crds::AnnouncementPolicy;
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::label::EXCLUDE;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::NodeName;
-use leasehold_crds::policy::PoolLabels;
+use leasehold_crds::policy::{MemberWeights, PoolLabels};
 use leasehold_crds::service;
 
 use super::records::{Lists, Record};
-use super::slices::{KeptSlice, SliceFacts, Slices, key};
+use super::slices::{KeptSlice, News, SliceFacts, Slices, key};
 use super::{NodeState, ServicePort};
 
 /// The taint of a node that is known to be down for good (Kubernetes, non-graceful node shutdown).
@@ -54,6 +56,12 @@ pub struct ServiceFacts {
     pub(super) local: bool,
     /// `healthCheckNodePort`, which goes with it.
     pub(super) health_check: Option<u16>,
+    /// The names of its ports, where it has several.
+    names: Box<[(ServicePort, Box<str>)]>,
+    /// Whether a client stays with its pod (`sessionAffinity: ClientIP`).
+    pub(super) affine: bool,
+    /// `loadBalancerSourceRanges`: the only clients that kube-proxy lets in; none: all.
+    pub(super) sources: Box<[IpNet]>,
 }
 
 impl AsRef<Record> for ServiceFacts {
@@ -74,9 +82,15 @@ pub struct NodeObject {
 }
 
 impl Snapshot {
+    /// Whether a policy has the number of endpoints on a node count.
+    fn weighs_endpoints(&self) -> bool {
+        let mut policies = self.policies.values();
+        policies.any(|policy| policy.spec.member_weights == MemberWeights::Endpoints)
+    }
+
     /// Replaces what is kept of a slice. A cordoned node that an endpoint leaves is being drained. Returns
-    /// whether anything may follow from it.
-    pub fn set_slice(&mut self, key: &str, slice: Option<&SliceFacts>) -> bool {
+    /// what may follow from it.
+    pub fn set_slice(&mut self, key: &str, slice: Option<&SliceFacts>) -> News {
         let cordoned = |node: &NodeName| {
             self.nodes.get(node).is_some_and(|it| it.state == NodeState::Cordoned)
         };
@@ -89,11 +103,44 @@ impl Snapshot {
         let known = self.draining.len();
         self.draining.extend(drained);
         ours |= slice.is_some_and(|slice| self.services.contains_key(slice.service()));
-        let changed = match slice {
-            Some(slice) => self.slices.insert(key, slice),
-            None => self.slices.remove(key),
+        let news = match slice {
+            Some(slice) => self.slices.insert(key, slice, ours),
+            None if self.slices.remove(key) => News::Nodes,
+            None => News::None,
         };
-        (changed && ours) || self.draining.len() > known
+        if self.draining.len() > known {
+            return News::Nodes;
+        }
+        match news {
+            _ if !ours => News::None,
+            News::Endpoints if self.weighs_endpoints() => News::Nodes,
+            news => news,
+        }
+    }
+
+    /// Adds a slice to a list that is to replace those that are kept.
+    pub fn list_slice(&self, listing: &mut Slices, slice: &super::Slice) {
+        if let Some((key, facts)) = SliceFacts::of(slice) {
+            let ours = self.services.contains_key(facts.service());
+            listing.insert(&key, &facts, ours);
+        }
+    }
+
+    /// Takes over the endpoints of slices of a Service that has become ours; whether any were missing.
+    pub fn complete(&mut self, service: &str, slices: &[super::Slice]) -> bool {
+        let mut any = false;
+        for (key, facts) in slices.iter().filter_map(SliceFacts::of) {
+            let its = self.services.contains_key(service) && facts.service() == service;
+            any |= its && self.slices.complete(&key, &facts) != News::None;
+        }
+        any
+    }
+
+    /// Our Services with slices of which only the nodes are known.
+    pub fn unread(&self) -> BTreeSet<&str> {
+        let unread = self.slices.iter().filter(|(_, slice)| slice.endpoints().is_none());
+        let services = unread.map(|(_, slice)| slice.service());
+        services.filter(|service| self.services.contains_key(*service)).collect()
     }
 
     /// To be called when nodes have changed: what is not cordoned any more is not drained, and a node
@@ -130,7 +177,17 @@ impl ServiceFacts {
         local: bool,
     ) -> Self {
         let record = Record::new("", claims, AddressSet::default());
-        Self { record, pool, labels, ports: Arc::default(), local, health_check: None }
+        Self {
+            record,
+            pool,
+            labels,
+            ports: Arc::default(),
+            local,
+            health_check: None,
+            names: Box::default(),
+            affine: false,
+            sources: Box::default(),
+        }
     }
 
     /// The facts of a living Service of `type: LoadBalancer` that is of our class or of none; `None` for
@@ -150,11 +207,27 @@ impl ServiceFacts {
             record: Record::new(uid, claims, bare),
             pool: service::allocated_from(object).map(str::to_owned),
             labels: object.labels().clone(),
-            ports: Arc::new(spec.ports.iter().flatten().filter_map(ServicePort::of).collect()),
+            ports: Arc::new(named_ports(spec).map(|(port, _)| port).collect()),
             local: spec.external_traffic_policy.as_deref() == Some("Local"),
             health_check: spec.health_check_node_port.and_then(|port| u16::try_from(port).ok()),
+            names: named_ports(spec)
+                .filter(|(_, name)| !name.is_empty())
+                .map(|(port, name)| (port, name.into()))
+                .collect(),
+            affine: spec.session_affinity.as_deref() == Some("ClientIP"),
+            sources: sources(spec),
         };
         Some((key(object), facts))
+    }
+
+    /// Its addresses, as kube-proxy knows them.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.record.addresses()
+    }
+
+    /// The name of one of its ports: that by which EndpointSlices say where it leads.
+    pub(super) fn name(&self, port: ServicePort) -> &str {
+        self.names.iter().find(|(it, _)| *it == port).map_or("", |(_, name)| name)
     }
 
     /// The pool that its addresses are from. Its claims say it as soon as they are listed, and what somebody
@@ -166,6 +239,19 @@ impl ServiceFacts {
     ) -> Option<&'a str> {
         claims.iter().find_map(|(claim, _)| lists.pool(claim)).or(self.pool.as_deref())
     }
+}
+
+fn named_ports(spec: &ServiceSpec) -> impl Iterator<Item = (ServicePort, &str)> {
+    spec.ports.iter().flatten().filter_map(|port| {
+        let name = port.name.as_deref().unwrap_or_default();
+        Some((ServicePort::of(port.protocol.as_deref(), port.port)?, name))
+    })
+}
+
+/// As kube-proxy reads them: with spaces around, and not at all where one is none.
+fn sources(spec: &ServiceSpec) -> Box<[IpNet]> {
+    let ranges = spec.load_balancer_source_ranges.iter().flatten();
+    ranges.filter_map(|range| range.trim().parse().ok()).collect()
 }
 
 impl NodeObject {

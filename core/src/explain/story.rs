@@ -10,6 +10,7 @@ use leasehold_crds::policy::{AnnouncementMode, Governance};
 use leasehold_crds::service::{ALLOCATED, ANNOUNCED, LOAD_BALANCER_CLASS};
 use serde::Serialize;
 
+use super::share::Share;
 use super::verdict::Verdict;
 use super::view::{Obstacle, View};
 use super::words;
@@ -80,6 +81,8 @@ pub struct ClaimStory {
     pub owner: Option<Ownership>,
     /// To which node people want it to move.
     pub moving_to: Option<String>,
+    /// The nodes over which its packets are spread (`dataPath: Spread`), by name; empty if they are not.
+    pub shares: Vec<Share>,
     /// The verdict on each node: first the owner, then the candidates in their order.
     pub nodes: Vec<NodeStory>,
 }
@@ -235,6 +238,7 @@ fn claim(view: &View<'_>, row: &ServiceRow, name: &LeaseName, in_full: bool) -> 
         summary,
         owner: owner.map(|(claim, node)| ownership(claim, node)),
         moving_to: stored.and_then(|it| it.stored.record.move_to.as_ref()).map(ToString::to_string),
+        shares: stored.map(|it| Share::of(&it.stored.record.members)).unwrap_or_default(),
         nodes,
     }
 }

@@ -264,6 +264,28 @@ fn each_node_has_a_verdict_with_its_reason() {
 }
 
 #[test]
+fn the_nodes_of_a_spread_claim_are_told_with_their_shares() {
+    let mut objects = cluster();
+    let mut spread = claim("shop", "192.0.2.7", Some("n1"));
+    spread["metadata"]["annotations"][annotation::MEMBERS] = json!("n2=3,n3");
+    objects.claims = vec![of(spread)];
+    let story = story(&objects);
+    assert_eq!(
+        serde_json::to_value(&story.claims[0].shares).unwrap(),
+        json!([
+            { "node": "n2", "weight": 3, "buckets": 766, "percent": 75 },
+            { "node": "n3", "weight": 1, "buckets": 255, "percent": 25 },
+        ])
+    );
+    assert_eq!(verdict_of(&story, "n1").0, Verdict::Owns, "it need not be one of them");
+}
+
+#[test]
+fn a_claim_that_is_not_spread_has_no_shares() {
+    assert_eq!(story(&cluster()).claims[0].shares, []);
+}
+
+#[test]
 fn an_owner_that_would_not_take_it_says_why_it_has_it() {
     let mut objects = cluster();
     objects.nodes[0] = of(node("n1", json!({ "unschedulable": true }), json!({})));

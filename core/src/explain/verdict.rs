@@ -38,6 +38,8 @@ pub enum Verdict {
     Drained,
     /// Its speaker restarts.
     Restarting,
+    /// It has no endpoint, and cannot spread packets over nodes with endpoints.
+    CannotSpread,
     /// None of its interfaces can carry the addresses.
     NoInterface,
 }

@@ -8,7 +8,7 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use super::world::{ClaimRow, SessionRow, World};
-use crate::desired::{Desired, DesiredClaim, LeftOut, NodeState, Rules, build};
+use crate::desired::{Desired, DesiredClaim, LeftOut, NodeState, ReturnPath, Rules, build};
 use crate::election::{
     Bar, Late, UNSTEADY, Unowned, answers, bar, has_subnet_of, prefer_answering, rank,
 };
@@ -35,6 +35,8 @@ pub enum Obstacle {
     Drained,
     /// Its speaker restarts.
     Restarting,
+    /// It has no endpoint, and cannot spread packets over nodes with endpoints.
+    CannotSpread,
     /// No interface with a carrier can carry the addresses.
     NoInterface,
 }
@@ -119,6 +121,7 @@ impl<'a> View<'a> {
             Bar::NotAllowed | Bar::NoNode => Obstacle::LeftOut(LeftOut::NoNode),
             Bar::State(state) => Obstacle::State(state),
             Bar::Restarting => Obstacle::Restarting,
+            Bar::CannotSpread => Obstacle::CannotSpread,
             Bar::NoInterface => Obstacle::NoInterface,
         })
     }
@@ -130,6 +133,9 @@ impl<'a> View<'a> {
         node: &NodeName,
         interface: &InterfaceName,
     ) -> Option<IpNet> {
+        if claim.return_path == ReturnPath::Symmetric {
+            return None;
+        }
         let listed = &self.live(node)?.stored.record.interfaces;
         let interface = listed.iter().find(|listed| listed.name == *interface)?;
         claim.addresses.iter().find_map(|ip| interface.leaves_unanswered(*ip))

@@ -1,8 +1,10 @@
-//! Obstacles in words.
+//! Obstacles and shares in words.
 
 use ipnet::IpNet;
+use leasehold_crds::lease::{DataPathState, Members};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
+use super::share::Share;
 use super::verdict::Verdict;
 use super::view::{Obstacle, View};
 use crate::desired::{DesiredClaim, LeftOut, NodeState};
@@ -15,6 +17,11 @@ pub fn first_of(items: &[impl ToString], most: usize, separator: &str) -> String
         0 => shown,
         more => format!("{shown}{separator}and {more} more"),
     }
+}
+
+/// The shares of the nodes of a set: `node-1 34 %, node-2 33 %, node-3 33 %`; empty without nodes.
+pub fn shares(members: &Members) -> String {
+    Share::listed(&Share::of(members))
 }
 
 /// The verdict and the reason that an obstacle leads to.
@@ -56,6 +63,7 @@ pub fn obstacle(
             text("drained by annotation: end it with `kubectl leasehold undrain`"),
         ),
         Obstacle::Restarting => (Verdict::Restarting, text("its speaker is restarting")),
+        Obstacle::CannotSpread => (Verdict::CannotSpread, cannot_spread(view, node)),
         Obstacle::NoInterface => (Verdict::NoInterface, no_interface(view, claim, node)),
     }
 }
@@ -120,8 +128,39 @@ pub fn no_answer(subnet: IpNet, interface: &InterfaceName) -> String {
 /// The remedy that makes a node answer hosts of a subnet on `interface`.
 pub fn answer(interface: &InterfaceName) -> String {
     format!(
-        "change the route to use {interface}, or set net.ipv4.conf.{interface}.rp_filter=2 on the node"
+        "set returnPath: Symmetric in the policy, change the route to use {interface}, or set \
+         net.ipv4.conf.{interface}.rp_filter=2 on the node"
     )
+}
+
+fn cannot_spread(view: &View<'_>, node: &NodeName) -> String {
+    let state = view.live(node).and_then(|session| session.stored.record.data_path);
+    let why = state.map(|state| format!(": {}", data_path(state))).unwrap_or_default();
+    format!("no endpoint on the node, and it cannot spread packets over others{why}")
+}
+
+/// That packets are not spread over a node although nothing that is known keeps the owner from it.
+pub(super) const NOT_REACHED: &str = "the owner has not reached it yet";
+
+/// The state of a data path, and what to do.
+pub fn data_path(state: DataPathState) -> &'static str {
+    match state {
+        DataPathState::Slow => {
+            "packets take the slow path, because its kernel has no netdev family in nf_tables, or no fwd"
+        }
+        DataPathState::Filtered => {
+            "the network drops packets that it sends with the addresses of clients or of the Service; allow these \
+             where switches or hypervisors filter source addresses"
+        }
+        DataPathState::Failing => {
+            "its kernel refuses the rules (see the log of its speaker and \
+             leasehold_speaker_spread_failing)"
+        }
+        DataPathState::Replaced => {
+            "a CNI has replaced kube-proxy, and handles packets before the rules do; use dataPath: Owner \
+             with it"
+        }
+    }
 }
 
 fn no_session(view: &View<'_>, node: &NodeName) -> String {

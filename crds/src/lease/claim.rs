@@ -9,6 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use pnet_base::MacAddr;
 
+use super::members::{MemberChange, Members, Weighted};
 use super::text::{Reader, Writer, joined};
 use super::{Record, SessionId, Spec, annotation, millis, read_holder, read_millis};
 use crate::addresses::AddressSet;
@@ -43,6 +44,12 @@ pub struct Claim {
     pub cause: String,
     /// The duration of that change, from its first sign until the addresses were announced, if known.
     pub took: Option<Duration>,
+    /// The owners before, the last one first, to which packets of their connections are forwarded.
+    pub former: Box<[NodeName]>,
+    /// The nodes that the holder spreads packets over; none: they go to its own pods.
+    pub members: Members,
+    /// The last changes of that, the last one first.
+    pub former_members: Box<[MemberChange]>,
     /// The node to which the holder hands over.
     pub successor: Option<Successor>,
     /// The node to which the holder is asked to hand over (`kubectl leasehold move`).
@@ -117,6 +124,13 @@ impl Record for Claim {
             session: read.value(annotation::SESSION),
             cause: read.text(annotation::CAUSE).unwrap_or_default().to_owned(),
             took: read.text(annotation::TOOK).and_then(read_millis),
+            former: read.list(annotation::FORMER_OWNERS),
+            members: read
+                .list::<Weighted, Vec<_>>(annotation::MEMBERS)
+                .into_iter()
+                .map(|Weighted(node, weight)| (node, weight))
+                .collect(),
+            former_members: read.list(annotation::FORMER_MEMBERS),
             successor: read.value(annotation::SUCCESSOR),
             move_to: read.value(annotation::MOVE_TO),
         }
@@ -144,6 +158,10 @@ impl Record for Claim {
         write.text(annotation::CAUSE, self.cause.as_str());
         write.value(annotation::TOOK, self.took.map(millis));
         write.value(annotation::MOVE_TO, self.move_to.as_ref());
+        write.list(annotation::FORMER_OWNERS, self.former.iter());
+        let members = self.members.iter();
+        write.list(annotation::MEMBERS, members.map(|(node, it)| Weighted(node.clone(), it)));
+        write.list(annotation::FORMER_MEMBERS, self.former_members.iter());
         write.value(annotation::SUCCESSOR, self.successor.as_ref());
         write.finish()
     }

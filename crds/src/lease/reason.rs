@@ -109,6 +109,11 @@ impl Reason {
         text == LEFT || text == CARRIER_LOST
     }
 
+    /// Whether the text says that a speaker terminated and ended its session in order.
+    pub fn has_left(text: &str) -> bool {
+        text == LEFT
+    }
+
     /// Whether the text says that the session Lease was edited.
     pub fn is_edit(text: &str) -> bool {
         text == EDITED
@@ -158,6 +163,8 @@ pub enum MoveReason {
     NotAllowed,
     /// The kube-proxy of the node does not answer.
     ProxySilent,
+    /// The node has no endpoint, and cannot spread packets over others.
+    CannotSpread,
     /// Another node has the subnet of the addresses.
     Misplaced,
     /// The node does not answer the clients on the segment, and another node does.
@@ -193,6 +200,7 @@ impl MoveReason {
             Self::NoEndpoint => "its Services have no endpoint",
             Self::NotAllowed => "node may not announce it any more",
             Self::ProxySilent => "kube-proxy of the node does not answer",
+            Self::CannotSpread => "the node cannot spread packets over others, and has no endpoint",
             Self::Misplaced => "another node has the subnet of its addresses",
             Self::OutOfReach => "the node does not answer the clients there, and another does",
             Self::Uncarried => "no interface of the node can carry it",

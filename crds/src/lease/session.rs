@@ -41,6 +41,11 @@ pub struct Session {
     /// The node's service proxy, which answered before, does not: what changes of Services and endpoints is
     /// not followed there.
     pub proxy_silent: bool,
+    /// The state of the spreading of packets on the node, where something is wrong.
+    pub data_path: Option<DataPathState>,
+    /// The number of open connections through addresses that the node has handed over; none: there are no such
+    /// addresses, or nobody has counted yet.
+    pub forwarded_connections: Option<u64>,
     /// The number of recent fences of the node: each fence adds one, and time without a fence takes one off after
     /// the other.
     pub fences: u32,
@@ -60,6 +65,52 @@ pub struct Session {
     pub silence: Option<Silenced>,
     /// The cause of the last change of the holder, for people.
     pub cause: String,
+}
+
+/// The state of the spreading of packets on a node where something is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DataPathState {
+    /// Packets take the slow path.
+    Slow,
+    /// The network drops packets that the node sends with the addresses of others.
+    Filtered,
+    /// The kernel refuses the rules.
+    Failing,
+    /// A CNI has replaced kube-proxy, and handles packets before the rules do.
+    Replaced,
+}
+
+impl DataPathState {
+    const ALL: [Self; 4] = [Self::Slow, Self::Filtered, Self::Failing, Self::Replaced];
+
+    /// Whether packets can be spread by the node, and over it.
+    pub const fn spreads(self) -> bool {
+        matches!(self, Self::Slow)
+    }
+
+    /// The value of the annotation.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Slow => "slow",
+            Self::Filtered => "filtered",
+            Self::Failing => "failing",
+            Self::Replaced => "replaced",
+        }
+    }
+}
+
+impl fmt::Display for DataPathState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for DataPathState {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text).ok_or(())
+    }
 }
 
 /// The sign of life that the holder of a session lacked when it was fenced, and the time without it.
@@ -111,6 +162,11 @@ impl Session {
         let networks = self.interfaces.iter().flat_map(|interface| &interface.addresses);
         networks.map(IpNet::addr)
     }
+
+    /// Whether packets can be spread by the node, and over it.
+    pub fn spreads(&self) -> bool {
+        self.data_path.is_none_or(DataPathState::spreads)
+    }
 }
 
 impl Record for Session {
@@ -132,6 +188,8 @@ impl Record for Session {
             links_down: read.list(annotation::LINKS_DOWN),
             restarting: read.flag(annotation::RESTARTING),
             proxy_silent: read.text(annotation::SERVICE_PROXY) == Some(SILENT),
+            data_path: read.value(annotation::DATA_PATH),
+            forwarded_connections: read.value(annotation::FORWARDED_CONNECTIONS),
             fences: read.value(annotation::FENCES).unwrap_or(0),
             drain: read.flag(annotation::DRAIN),
             ignores_exclude_label: read.flag(annotation::IGNORES_EXCLUDE_LABEL),
@@ -141,6 +199,12 @@ impl Record for Session {
             silence: read.value(annotation::SILENCE),
             cause: read.text(annotation::CAUSE).unwrap_or_default().to_owned(),
         }
+    }
+
+    fn decides_as(&self, other: &Self) -> bool {
+        let but_for_people =
+            || Self { forwarded_connections: other.forwarded_connections, ..self.clone() };
+        self == other || but_for_people() == *other
     }
 
     fn spec(&self) -> Spec<'_> {
@@ -162,6 +226,8 @@ impl Record for Session {
         write.list(annotation::LINKS_DOWN, &self.links_down);
         write.flag(annotation::RESTARTING, self.restarting);
         write.value(annotation::SERVICE_PROXY, self.proxy_silent.then_some(SILENT));
+        write.value(annotation::DATA_PATH, self.data_path);
+        write.value(annotation::FORWARDED_CONNECTIONS, self.forwarded_connections);
         write.value(annotation::FENCES, Some(self.fences).filter(|fences| *fences > 0));
         write.flag(annotation::DRAIN, self.drain);
         write.flag(annotation::IGNORES_EXCLUDE_LABEL, self.ignores_exclude_label);

@@ -127,7 +127,7 @@ mod tests {
             (json!({"refreshInterval": "0s"}), out("refreshInterval", "0s", "1s to 86400s")),
             (
                 json!({"refreshInterval": "soon"}),
-                Err("refreshInterval 'soon' is not a duration: write whole milliseconds or seconds, \
+                Err("refreshInterval 'soon' is not a duration: write whole milliseconds, seconds or minutes, \
                      such as 60s"
                     .to_owned()),
             ),

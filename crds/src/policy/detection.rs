@@ -81,7 +81,7 @@ pub enum DetectionMode {
     LeaseOnly,
 }
 
-/// A duration as it was written: whole milliseconds or seconds, such as `100ms` or `1s`.
+/// A duration as it was written: whole milliseconds, seconds or minutes, such as `100ms`, `1s` or `10m`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DurationText(pub String);
@@ -95,21 +95,20 @@ impl From<&str> for DurationText {
 impl DurationText {
     /// Reads the duration; `None` where it is none.
     pub(super) fn parse(&self) -> Option<Duration> {
-        let (number, unit): (_, fn(u64) -> Duration) = match self.0.strip_suffix("ms") {
-            Some(number) => (number, Duration::from_millis),
-            None => (self.0.strip_suffix('s')?, Duration::from_secs),
-        };
+        let millis = [("ms", 1), ("s", 1_000), ("m", 60_000)];
+        let of = |(suffix, millis)| Some((self.0.strip_suffix(suffix)?, millis));
+        let (number, millis): (&str, u64) = millis.into_iter().find_map(of)?;
         let digits = number.bytes().all(|byte| byte.is_ascii_digit());
         if !digits || !(1..=6).contains(&number.len()) {
             return None;
         }
-        number.parse().ok().map(unit)
+        number.parse().ok().map(|number: u64| Duration::from_millis(number * millis))
     }
 }
 
 /// The shape that [`DurationText::parse`] reads, in CEL.
 fn is_duration(text: &str) -> String {
-    format!("{text}.matches('^[0-9]{{1,6}}(ms|s)$')")
+    format!("{text}.matches('^[0-9]{{1,6}}(ms|s|m)$')")
 }
 
 /// A rule and the message of its failure, in CEL.
@@ -159,8 +158,8 @@ impl Bounds {
                 {
                     "rule": is_duration,
                     "messageExpression": format!(
-                        "\"{field} '\" + self + \"' is not a duration: write whole milliseconds or \
-                         seconds, such as {default}\""
+                        "\"{field} '\" + self + \"' is not a duration: write whole milliseconds, \
+                         seconds or minutes, such as {default}\""
                     ),
                 },
                 {
@@ -242,7 +241,7 @@ fn mode_schema(generator: &mut SchemaGenerator) -> Schema {
 pub enum DetectionError {
     /// A text is not a duration.
     #[error(
-        "{field} '{text}' is not a duration: write whole milliseconds or seconds, such as {example}"
+        "{field} '{text}' is not a duration: write whole milliseconds, seconds or minutes, such as {example}"
     )]
     NotADuration {
         /// The field.
@@ -401,7 +400,7 @@ mod tests {
 
     #[test]
     fn the_rules_and_the_reader_refuse_the_same_and_say_what_to_write() {
-        let shape = "is not a duration: write whole milliseconds or seconds, such as";
+        let shape = "is not a duration: write whole milliseconds, seconds or minutes, such as";
         for (detection, message) in [
             (json!({"interval": "100"}), format!("interval '100' {shape} 100ms")),
             (json!({"interval": ""}), format!("interval '' {shape} 100ms")),
@@ -411,7 +410,7 @@ mod tests {
             (json!({"interval": "0.1s"}), format!("interval '0.1s' {shape} 100ms")),
             (json!({"interval": "100 ms"}), format!("interval '100 ms' {shape} 100ms")),
             (json!({"interval": "1s100ms"}), format!("interval '1s100ms' {shape} 100ms")),
-            (json!({"interval": "1m"}), format!("interval '1m' {shape} 100ms")),
+            (json!({"interval": "1h"}), format!("interval '1h' {shape} 100ms")),
             (json!({"interval": "0000100ms"}), format!("interval '0000100ms' {shape} 100ms")),
             (json!({"retryInterval": "20us"}), format!("retryInterval '20us' {shape} 20ms")),
             (

@@ -1,14 +1,17 @@
 //! Which policy governs a service, and what it says.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 
+use super::connections;
 use super::{
-    AnnouncementMode, AnnouncementPolicy, Announcements, Detection, DetectionError, Failback,
-    Holders, HostProtection, InvalidSettings, Layer2, OnApiOutage, ServiceProxy, Spread,
+    AnnouncementMode, AnnouncementPolicy, Announcements, DEFAULT_HANDOVER, DataPath, DeadEndpoints,
+    Detection, DetectionError, Failback, Holders, HostProtection, InvalidSettings, Layer2,
+    MemberWeights, OnApiOutage, ReturnPath, ServiceProxy, Spread,
 };
 use crate::names::InterfacePattern;
 use crate::selector::{self, SelectorError};
@@ -51,6 +54,14 @@ pub enum PolicyError {
         /// What is wrong with them.
         source: DetectionError,
     },
+    /// The time for which connections are forwarded cannot be followed.
+    #[error("policy `{policy}`: {source}")]
+    Handover {
+        /// The name of the policy.
+        policy: String,
+        /// The error.
+        source: DetectionError,
+    },
     /// The settings of announcements cannot be followed.
     #[error("policy `{policy}`: {source}")]
     Announcements {
@@ -76,6 +87,7 @@ impl PolicyError {
             Self::Selector { .. } => "InvalidSelector",
             Self::Weight { .. } => "InvalidWeight",
             Self::Failback { .. } => "InvalidFailback",
+            Self::Handover { .. } => "InvalidConnectionHandover",
             Self::Announcements { .. } => "InvalidAnnouncements",
             Self::Detection { .. } => "InvalidDetection",
         }
@@ -109,6 +121,16 @@ pub struct Policy {
     pub host_protection: HostProtection,
     /// By which signs it is told that a node can lead traffic from them to pods.
     pub service_proxy: ServiceProxy,
+    /// The treatment of connections to endpoints on nodes that are down.
+    pub dead_endpoints: DeadEndpoints,
+    /// For how long the connections of a former owner are forwarded to it after a planned move.
+    pub connection_handover: Duration,
+    /// The nodes whose endpoints clients reach, of Services with endpoints on some nodes only.
+    pub data_path: DataPath,
+    /// The shares of those nodes.
+    pub member_weights: MemberWeights,
+    /// The interface by which answers from them leave their owner.
+    pub return_path: ReturnPath,
     /// Its rank: of those that match a service, the one with the smallest governs it.
     pub priority: i32,
     /// Whether some of it cannot be read.
@@ -171,6 +193,11 @@ impl Policy {
             wrong(PolicyError::Failback { policy: name.clone(), source });
             Failback::default()
         });
+        let connection_handover =
+            connections::handover(&spec.connection_handover).unwrap_or_else(|source| {
+                wrong(PolicyError::Handover { policy: name.clone(), source });
+                DEFAULT_HANDOVER
+            });
         let Layer2 { interfaces, announcements, detection } = spec.layer2();
         let announcements = announcements.unwrap_or_else(|source| {
             wrong(PolicyError::Announcements { policy: name.clone(), source });
@@ -192,6 +219,11 @@ impl Policy {
             on_api_outage: spec.on_api_outage,
             host_protection: spec.host_protection,
             service_proxy: spec.service_proxy,
+            dead_endpoints: spec.dead_endpoints,
+            connection_handover,
+            data_path: spec.data_path,
+            member_weights: spec.member_weights,
+            return_path: spec.return_path,
             interfaces,
             priority: spec.priority,
             unreadable: first.is_some(),

@@ -65,7 +65,7 @@ pub fn page() -> String {
             }),
         ),
     );
-    let conditions = [service::CONDITIONS, pool::CONDITIONS, policy::CONDITIONS];
+    let conditions: [&[_]; 3] = [&service::CONDITIONS, &pool::CONDITIONS, &policy::CONDITIONS];
     section(
         "Conditions",
         "The operator writes all conditions. Reasons are in [Services](../configuration/services.md#status), \
@@ -73,7 +73,7 @@ pub fn page() -> String {
          [Announcement policies](../configuration/policies.md).",
         table(
             ["Type", "Object", "Meaning of `True`"],
-            conditions.iter().flatten().map(|condition| {
+            conditions.into_iter().flatten().map(|condition| {
                 [code(condition.type_), condition.object.to_owned(), cell(condition.meaning)]
             }),
         ),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
-use leasehold_core::desired::{Slice, SliceFacts, Slices};
+use leasehold_core::desired::{News, Slice, SliceFacts, Slices};
 
 use crate::allocate::ServiceKey;
 use crate::clock::Instant;
@@ -30,8 +30,8 @@ pub struct Endpoints {
 pub(super) enum Concerned {
     /// All of them: the slices were listed anew.
     All,
-    /// Those that gained or lost their endpoints.
-    These(BTreeSet<ServiceKey>),
+    /// Those that gained or lost their endpoints, and one whose endpoints may be on other nodes than before.
+    These(BTreeSet<ServiceKey>, Option<ServiceKey>),
 }
 
 impl Endpoints {
@@ -45,7 +45,7 @@ impl Endpoints {
         self.listed
     }
 
-    /// Takes in a change; returns the Services that gained or lost their endpoints.
+    /// Takes in a change; returns the Services that it concerns.
     pub(super) fn apply(&mut self, event: Event<Slice>) -> Concerned {
         match event {
             Event::Init => self.listing.clear(),
@@ -53,7 +53,7 @@ impl Endpoints {
             Event::InitDone => {
                 let before = std::mem::replace(&mut self.slices, std::mem::take(&mut self.listing));
                 if std::mem::replace(&mut self.listed, true) && before == self.slices {
-                    return Concerned::These(BTreeSet::new());
+                    return Concerned::These(BTreeSet::new(), None);
                 }
                 self.serving = BTreeMap::new();
                 for (_, slice) in self.slices.iter().filter(|(_, slice)| slice.serves()) {
@@ -65,21 +65,21 @@ impl Endpoints {
             }
             Event::Apply(slice) => {
                 let facts = SliceFacts::of(&slice).map(|(_, facts)| facts);
-                return Concerned::These(self.replace(&slice, facts.as_ref()));
+                return self.replace(&slice, facts.as_ref());
             }
-            Event::Delete(slice) => return Concerned::These(self.replace(&slice, None)),
+            Event::Delete(slice) => return self.replace(&slice, None),
         }
-        Concerned::These(BTreeSet::new())
+        Concerned::These(BTreeSet::new(), None)
     }
 
-    /// Replaces the facts of a slice; returns the Services that gained or lost their endpoints by that.
-    fn replace(&mut self, slice: &Slice, facts: Option<&SliceFacts>) -> BTreeSet<ServiceKey> {
+    /// Replaces the facts of a slice; returns the Services that this concerns.
+    fn replace(&mut self, slice: &Slice, facts: Option<&SliceFacts>) -> Concerned {
         let key = format!("{}/{}", slice.namespace().unwrap_or_default(), slice.name_any());
         let before = self.slices.get(&key).map(|slice| (slice.service(), slice.serves()));
         let before = before.and_then(|(service, serves)| Some((service_of(service)?, serves)));
         let now = facts.and_then(|it| Some((service_of(it.service())?, it.serves())));
-        match facts {
-            Some(facts) => self.slices.insert(&key, facts),
+        let moved = match facts {
+            Some(facts) => self.slices.insert(&key, facts, false) == News::Nodes,
             None => self.slices.remove(&key),
         };
         let services = before.iter().chain(&now).map(|(service, _)| service.clone());
@@ -96,8 +96,9 @@ impl Endpoints {
         for (service, _) in now.into_iter().filter(|(_, serves)| *serves) {
             *self.serving.entry(service).or_default() += 1;
         }
+        let moved = concerned.first().filter(|_| moved).map(|(_, service)| service.clone());
         concerned.retain(|(served, service)| *served != self.serves(service));
-        concerned.into_iter().map(|(_, service)| service).collect()
+        Concerned::These(concerned.into_iter().map(|(_, service)| service).collect(), moved)
     }
 
     /// Whether a Service has an endpoint that serves.

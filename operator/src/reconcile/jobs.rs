@@ -9,7 +9,7 @@ use super::index::Index;
 use super::job::{Job, Revision};
 use super::leases::ClaimRow;
 use super::lists::lists;
-use super::service::conditions::Report;
+use super::service::conditions::Reports;
 use super::service::write::Supplement;
 use crate::allocate::{Decision, Plan};
 use crate::clock::Instant;
@@ -32,12 +32,12 @@ pub fn jobs(index: &Index, plan: &Plan, now: Instant, time: Timestamp) -> Vec<Jo
             }
             decision => decision,
         };
-        let announced = reports.remove(key).unwrap_or(Report::Nothing);
+        let reports = reports.remove(key).unwrap_or(Reports::NOTHING);
         let by_address =
             decision.map(|decision| index.by_address(row, decision)).unwrap_or_default();
         let contest = index.rivals().contest(key);
         let had = index.had(key, row);
-        let supplement = Supplement { by_address, announced, contest, had };
+        let supplement = Supplement { by_address, reports, contest, had };
         let write = row.write(key, version, decision, supplement, time);
         if let Some(write) = write.filter(|it| !index.rivals().holds_back(key, &it.given(), now)) {
             let queue = if write.only_reports { &mut reporting } else { &mut jobs };

@@ -36,6 +36,7 @@ use crate::elect::Tenure;
 use crate::report::events::{EventSink, Notice};
 use crate::report::health::{HealthBoard, Role};
 use crate::report::metrics::{Metrics, ReasonLabel, WriteLabels};
+use crate::report::quota::Quota;
 use crate::report::status::{ClusterStatus, Moves};
 
 /// Calls at a time.
@@ -44,10 +45,6 @@ const MAX_IN_FLIGHT: usize = 16;
 const MAX_REPORTING: usize = 4;
 /// Events that wait to be published; more are dropped, the conditions say the same.
 const MAX_NOTICES: usize = 512;
-/// The number of events within [`SILENT_TIME`] that report a Service that no node announces: a policy, or the
-/// end of all speakers, silences thousands at once. The condition of each reports it.
-const MAX_SILENT: usize = 10;
-const SILENT_TIME: Duration = Duration::from_secs(60);
 /// The least time from a change to the plan that takes it into account.
 const DEBOUNCE: Duration = Duration::from_millis(5);
 /// The longest time between two plans.
@@ -112,8 +109,8 @@ struct Leader<'a> {
     /// The usage of each pool in the last plan.
     usage: BTreeMap<String, Usage>,
     moves: Moves,
-    /// The times of the last events about Services that no node announces.
-    silent: VecDeque<Instant>,
+    /// The limit on events about Services that no node announces.
+    silent: Quota,
 }
 
 /// Does the work of the active replica until `end`, and then waits for the calls under way; returns
@@ -146,7 +143,7 @@ pub async fn lead(
         plan_cost: Duration::ZERO,
         usage: BTreeMap::new(),
         moves: Moves::default(),
-        silent: VecDeque::new(),
+        silent: Quota::default(),
     };
     let mut questions = context.questions.lock().await;
     loop {
@@ -540,7 +537,7 @@ impl Leader<'_> {
     ) {
         for notice in notices {
             let silent = matches!(notice.reason, Reason::NotAnnounced | Reason::NotToBeAnnounced);
-            if silent && !self.may_report_silence() {
+            if silent && !self.silent.take(&notice.note, clock::now()) {
                 continue;
             }
             tracing::info!(object, reason = notice.reason.as_str(), "{}", notice.note);
@@ -550,18 +547,6 @@ impl Leader<'_> {
                 self.notices.push(async move { events.publish(&notice, &reference).await }.boxed());
             }
         }
-    }
-
-    fn may_report_silence(&mut self) -> bool {
-        let now = clock::now();
-        while self.silent.front().is_some_and(|at| *at + SILENT_TIME <= now) {
-            self.silent.pop_front();
-        }
-        let may = self.silent.len() < MAX_SILENT;
-        if may {
-            self.silent.push_back(now);
-        }
-        may
     }
 
     /// Waits for the calls under way; returns whether the outcome of each write to a Service or a list is

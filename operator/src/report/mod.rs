@@ -4,4 +4,5 @@ pub mod events;
 pub mod health;
 pub mod metrics;
 mod page;
+pub mod quota;
 pub mod status;

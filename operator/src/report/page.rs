@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use leasehold::report::page::picture::{Life, Place, picture};
-use leasehold::report::page::view::{Tone, at, badge, lines, or_dash, span_of, table};
+use leasehold::report::page::view::{Tone, at, badge, lines, or_dash, span_of, spread, table};
 use leasehold::report::page::{Section, Snapshot};
 use maud::{Markup, html};
 
@@ -112,10 +112,14 @@ fn services(status: &ClusterStatus) -> Markup {
                 html! { (service.service) },
                 lines(&owner.addresses),
                 or_dash(service.pool.as_ref()),
-                owner
-                    .node
-                    .as_ref()
-                    .map_or_else(|| badge(Tone::Bad, "no owner"), |node| html! { (node) }),
+                html! {
+                    @if let Some(node) = &owner.node {
+                        (node)
+                    } @else {
+                        (badge(Tone::Bad, "no owner"))
+                    }
+                    (spread(&owner.shares))
+                },
                 or_dash(owner.interface.as_ref()),
                 owner.since.map_or_else(|| or_dash(None::<&str>), at),
                 html! { (owner.cause) },

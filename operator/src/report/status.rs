@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::jiff::Timestamp;
 use leasehold::version;
+use leasehold_core::explain::Share;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::{InterfaceName, NodeName};
 use serde::Serialize;
@@ -80,6 +81,8 @@ pub struct Owner {
     pub cause: String,
     /// The duration of the change of owner.
     pub took: Option<u64>,
+    /// The nodes over which packets for the addresses are spread, by name; empty if they are not.
+    pub shares: Vec<Share>,
 }
 
 /// The usage of a pool, in addresses.
@@ -220,6 +223,7 @@ fn services(index: &Index) -> Vec<Service> {
                 since: claim.acquired.filter(|_| valid),
                 cause: claim.record.cause.clone(),
                 took: claim.record.took.map(millis),
+                shares: Share::of(&claim.record.members),
             }
         });
         Service {

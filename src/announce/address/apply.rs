@@ -20,7 +20,7 @@ use crate::announce::counters::AnnouncementCounters;
 use crate::announce::layer2::confine::Confinement;
 use crate::clock;
 use crate::clock::{rest_after, sleep_until};
-use crate::datapath::guard::gate::Gate;
+use crate::datapath::gates::Gates;
 use crate::net::rtnl::addresses::{AddressChange, Place, full_prefix};
 use crate::net::rtnl::error::NetlinkError;
 use crate::net::rtnl::links::Links;
@@ -54,7 +54,7 @@ pub struct Applier {
     serving: watch::Receiver<Serving>,
     links: watch::Receiver<Links>,
     disturbed: watch::Receiver<u64>,
-    gate: Gate,
+    gates: Gates,
     view: watch::Sender<KernelView>,
     /// The addresses in the kernel: the last dump, and the changes of this process since.
     known: Option<(Instant, Kernel)>,
@@ -77,7 +77,7 @@ impl Applier {
         netlink: Netlink,
         serving: watch::Receiver<Serving>,
         (links, disturbed): (watch::Receiver<Links>, watch::Receiver<u64>),
-        gate: Gate,
+        gates: Gates,
         confinement: Confinement,
         view: watch::Sender<KernelView>,
         counters: Arc<AnnouncementCounters>,
@@ -87,7 +87,7 @@ impl Applier {
             serving,
             links,
             disturbed,
-            gate,
+            gates,
             view,
             known: None,
             records: BTreeMap::new(),
@@ -127,7 +127,7 @@ impl Applier {
                 }
                 changed = self.disturbed.changed() => (changed.is_ok(), true),
                 changed = self.serving.changed() => (changed.is_ok(), false),
-                changed = self.gate.changed() => (changed.is_ok(), false),
+                changed = self.gates.changed() => (changed.is_ok(), false),
                 () = timer => (true, true),
             };
             if !open {
@@ -152,7 +152,7 @@ impl Applier {
                     (clock::now(), self.observe().await?)
                 }
             };
-            self.gate.guard(exposing(&serving, &links, &kernel));
+            self.gates.guard(exposing(&serving, &links, &kernel));
             let now = clock::now();
             self.refused
                 .retain(|ip, refusal| serving.vips.contains_key(ip) || now < refusal.retry_at);
@@ -172,7 +172,7 @@ impl Applier {
             let carrying =
                 serving.vips.values().filter_map(|vip| vip.attachment.interface()).collect();
             self.confinement.confine(&links, &carrying).await;
-            let held = self.gate.hold(now, &mut plan.ops);
+            let held = self.gates.hold(now, &mut plan.ops);
             if plan.ops.is_empty() {
                 self.known = Some((seen_at, kernel));
                 return Ok([plan.wake, held].into_iter().flatten().min());

@@ -10,31 +10,25 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netlink_packet_core::NLM_F_APPEND;
 use netlink_packet_netfilter::nftables::NfTablesMessage;
 use tokio::sync::watch;
 
 use crate::clock;
-use crate::clock::sleep_until;
 use crate::datapath::guard::elements;
 use crate::datapath::guard::plan::{Change, Elements, Table, plan, wanted};
-use crate::datapath::guard::ruleset::{self, Family, TABLE};
+use crate::datapath::guard::ruleset::{self, TABLE};
 use crate::datapath::guard::state::{Exposure, Guarded, Wanted};
+use crate::datapath::upkeep::{self, Connection, Due, PASSES, RETRY, Repairs, causes};
 use crate::net::nft::connection::{self, Nfnetlink};
+use crate::net::nft::elements as nft_elements;
 use crate::net::nft::error::NfnetlinkError;
-use crate::net::nft::news::News;
+use crate::net::nft::family::Family;
+use crate::net::nft::rules as nft;
 use leasehold_core::clock::Instant;
 use leasehold_core::desired::Desired;
 
-/// Interval between attempts after a failure.
-const RETRY: Duration = Duration::from_secs(1);
 /// The table is read at least this often, whatever the news have said.
 const RESYNC: Duration = Duration::from_secs(60);
-/// At most once in this time the table is read because of somebody else's change: it may be one of
-/// many.
-const REPAIR_PAUSE: Duration = Duration::from_secs(1);
-/// Number of attempts of a transaction in a row: the table may have changed since it was read.
-const PASSES: usize = 2;
 
 /// The thread's state.
 #[derive(Debug)]
@@ -50,31 +44,6 @@ pub(super) struct Applier {
     known: Option<Known>,
 }
 
-/// Reads of the table because of changes by other processes.
-#[derive(Debug, Default)]
-struct Repairs {
-    /// Another process has changed it since it was last read.
-    changed: bool,
-    /// The earliest time of the next read because of that.
-    next: Instant,
-}
-
-impl Repairs {
-    /// Notes a change by another process and returns the time of the read. Any number of changes before it lead
-    /// to one read.
-    fn changed(&mut self, now: Instant) -> Instant {
-        self.changed = true;
-        self.next.max(now)
-    }
-
-    /// It is read now.
-    fn read(&mut self, now: Instant) {
-        if std::mem::take(&mut self.changed) {
-            self.next = now + REPAIR_PAUSE;
-        }
-    }
-}
-
 /// The table as it was read, and as this process has changed it since.
 #[derive(Debug)]
 struct Known {
@@ -82,20 +51,6 @@ struct Known {
     /// The time from which the lifetimes are counted.
     since: Instant,
     table: Option<Table>,
-}
-
-#[derive(Debug)]
-struct Connection {
-    requests: Nfnetlink,
-    news: News,
-}
-
-impl Connection {
-    fn open() -> Result<Self, NfnetlinkError> {
-        let requests = Nfnetlink::open()?;
-        let news = News::open(requests.port())?;
-        Ok(Self { requests, news })
-    }
 }
 
 impl Applier {
@@ -117,30 +72,19 @@ impl Applier {
                 repairs.read(now);
                 look = self.settle();
             }
-            let news = async {
-                match &self.connection {
-                    Some(connection) => connection.news.changed(TABLE).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let timer = async {
-                match look {
-                    Some(look) => sleep_until(look).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let due = upkeep::due(self.connection.as_ref(), TABLE, look);
             look = tokio::select! {
                 changed = self.wanted.changed() => match changed {
                     Ok(()) => Some(Instant::default()),
                     Err(_) => return,
                 },
                 Ok(()) = self.desired.changed() => Some(Instant::default()),
-                () = news => {
-                    self.known = None;
-                    let at = repairs.changed(clock::now());
-                    Some(look.map_or(at, |look| look.min(at)))
+                due = due => {
+                    if due == Due::Changed {
+                        self.known = None;
+                    }
+                    Some(due.at(look, &mut repairs))
                 }
-                () = timer => Some(Instant::default()),
             };
         }
     }
@@ -183,11 +127,7 @@ impl Applier {
     }
 
     fn publish(&self, change: impl FnOnce(&mut Guarded)) {
-        self.guarded.send_if_modified(|guarded| {
-            let before = guarded.clone();
-            change(guarded);
-            *guarded != before
-        });
+        upkeep::publish(&self.guarded, change);
     }
 
     /// Plans and acts; what is protected then, and for how long nothing has to be renewed.
@@ -281,17 +221,19 @@ struct Failure {
 
 /// The table as the kernel has it.
 fn read(requests: &mut Nfnetlink) -> Result<Option<Table>, NfnetlinkError> {
-    let Some(table) = requests.get("tables of the family inet", ruleset::table_question())? else {
+    let Some(table) = requests.get("tables of the family inet", nft::table_question(TABLE))? else {
         return Ok(None);
     };
     let chain = requests.get("a chain", ruleset::chain_question())?;
-    let rules = requests.dump("rules", ruleset::rules_question())?;
+    let rules = requests.dump("rules", nft::rules_question(TABLE))?;
     let intact = ruleset::is_intact(&table, chain.as_ref(), &rules);
     let mut table = Table { intact, ..Table::default() };
     for family in Family::ALL {
-        let rows = requests.dump_attributes("a set", elements::question(family.addresses()))?;
+        let rows = requests
+            .dump_attributes("a set", nft_elements::question(TABLE, ruleset::addresses(family)))?;
         elements::read_addresses(family, &rows, &mut table);
-        let rows = requests.dump_attributes("a set", elements::question(family.ports()))?;
+        let rows = requests
+            .dump_attributes("a set", nft_elements::question(TABLE, ruleset::ports(family)))?;
         elements::read_ports(family, &rows, &mut table);
     }
     Ok(Some(table))
@@ -299,67 +241,23 @@ fn read(requests: &mut Nfnetlink) -> Result<Option<Table>, NfnetlinkError> {
 
 /// A change as a transaction.
 fn messages(change: &Change) -> Vec<connection::Change> {
-    let table = |make: fn(_) -> NfTablesMessage| make(ruleset::table());
-    let delete = || connection::Change::delete("the table", table(NfTablesMessage::DeleteTable));
-    let create = || connection::Change::add("the table", table(NfTablesMessage::NewTable));
     let add = |elements: &Elements| {
         let add =
             |message| connection::Change::add("elements", NfTablesMessage::NewSetElement(message));
         elements::messages(elements).into_iter().map(add)
     };
-    let mut messages = Vec::new();
     match change {
-        Change::Delete => messages.push(delete()),
+        Change::Delete => vec![upkeep::delete(TABLE)],
         Change::Replace(elements) => {
-            // To be deleted whether it is there or not.
-            messages.extend([create(), delete(), create()]);
-            for (what, message) in ruleset::skeleton() {
-                let mut change = connection::Change::add(what, message);
-                if matches!(change.message, NfTablesMessage::NewRule(_)) {
-                    change.flags |= NLM_F_APPEND;
-                }
-                messages.push(change);
-            }
-            messages.extend(add(elements));
+            let skeleton = ruleset::skeleton().into_iter();
+            let made = skeleton.map(|(what, message)| connection::Change::add(what, message));
+            upkeep::anew(TABLE).into_iter().chain(made).chain(add(elements)).collect()
         }
         Change::Update { remove, add: added } => {
-            messages.extend(elements::messages(remove).into_iter().map(|message| {
+            let removed = elements::messages(remove).into_iter().map(|message| {
                 connection::Change::delete("elements", NfTablesMessage::DeleteSetElement(message))
-            }));
-            messages.extend(add(added));
+            });
+            removed.chain(add(added)).collect()
         }
-    }
-    messages
-}
-
-fn causes(error: &NfnetlinkError) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(millis: u64) -> Instant {
-        Instant::from_boot(Duration::from_secs(100) + Duration::from_millis(millis))
-    }
-
-    #[test]
-    fn many_changes_at_once_delay_the_repair_of_the_next_by_one_pause() {
-        let mut repairs = Repairs::default();
-        assert_eq!(repairs.changed(at(0)), at(0));
-        repairs.read(at(0));
-        for change in 1..100 {
-            assert_eq!(repairs.changed(at(change)), at(1_000));
-        }
-        // Read meanwhile for something else, it is read again no sooner.
-        repairs.read(at(500));
-        assert_eq!(repairs.changed(at(600)), at(1_500));
-        repairs.read(at(1_500));
-        repairs.read(at(2_000));
-        assert_eq!(repairs.changed(at(5_000)), at(5_000));
     }
 }

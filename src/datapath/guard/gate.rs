@@ -3,17 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::datapath::gate::Waiting;
 use crate::datapath::guard::state::{Guarded, Wanted};
 use crate::net::rtnl::addresses::AddressChange;
 use leasehold_core::clock::Instant;
-
-/// The longest wait of an addition: an address that no node answers for is worse than one that leads to more than
-/// it should for a moment.
-const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The gate that additions pass.
 #[derive(Debug)]
@@ -67,39 +63,10 @@ impl Gate {
     }
 }
 
-/// The addresses whose addition waits, and until when at the latest.
-#[derive(Debug, Default)]
-struct Waiting(BTreeMap<IpAddr, Instant>);
-
-impl Waiting {
-    fn hold(
-        &mut self,
-        now: Instant,
-        is_settled: impl Fn(&IpAddr) -> bool,
-        ops: &mut Vec<AddressChange>,
-    ) -> Option<Instant> {
-        let mut before = std::mem::take(&mut self.0);
-        let mut wake: Option<Instant> = None;
-        ops.retain(|op| {
-            let AddressChange::Add { place: (_, ip), .. } = op else { return true };
-            if is_settled(ip) {
-                return true;
-            }
-            let until = before.remove(ip).unwrap_or(now + PATIENCE);
-            self.0.insert(*ip, until);
-            if now >= until {
-                return true;
-            }
-            wake = Some(wake.map_or(until, |wake| wake.min(until)));
-            false
-        });
-        wake
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
+    use std::time::Duration;
 
     use super::*;
 
@@ -113,38 +80,6 @@ mod tests {
 
     fn add(last: u8) -> AddressChange {
         AddressChange::Add { place: (2, ip(last)), seconds: NonZeroU32::MIN }
-    }
-
-    /// The additions of two addresses that pass, and the time of the next look.
-    fn held(
-        waiting: &mut Waiting,
-        millis: u64,
-        settled: &[u8],
-    ) -> (Vec<AddressChange>, Option<Instant>) {
-        let mut ops = vec![add(1), add(2)];
-        let is_settled = |ip: &IpAddr| settled.iter().any(|last| self::ip(*last) == *ip);
-        let wake = waiting.hold(at(millis), is_settled, &mut ops);
-        (ops, wake)
-    }
-
-    #[test]
-    fn an_addition_waits_until_its_address_is_settled_and_not_for_long() {
-        let mut waiting = Waiting::default();
-        assert_eq!(held(&mut waiting, 0, &[]), (vec![], Some(at(50))));
-        assert_eq!(held(&mut waiting, 10, &[1]), (vec![add(1)], Some(at(50))));
-        assert_eq!(held(&mut waiting, 50, &[1]), (vec![add(1), add(2)], None));
-        // Refused by the kernel, it is tried again without another pause.
-        assert_eq!(held(&mut waiting, 1_050, &[1]), (vec![add(1), add(2)], None));
-    }
-
-    #[test]
-    fn only_additions_wait_and_each_time_anew() {
-        let mut waiting = Waiting::default();
-        let mut others = vec![AddressChange::Delete { place: (2, ip(1)) }, add(2)];
-        assert_eq!(waiting.hold(at(0), |_| false, &mut others), Some(at(50)));
-        assert_eq!(others, [AddressChange::Delete { place: (2, ip(1)) }]);
-        assert_eq!(waiting.hold(at(60), |_| false, &mut Vec::new()), None);
-        assert_eq!(waiting.hold(at(70), |_| false, &mut vec![add(2)]), Some(at(120)));
     }
 
     #[test]

@@ -35,17 +35,17 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::datapath::guard::apply::Applier;
 use crate::datapath::guard::gate::Gate;
+use crate::datapath::upkeep;
 use leasehold_core::desired::Desired;
 
 pub use ruleset::TABLE;
 pub use state::{Exposure, Guarded};
 
-const STACK: usize = 512 * 1024;
 /// The longest wait for the last change of the table when the process ends.
 const LAST: Duration = Duration::from_millis(500);
 
@@ -63,22 +63,12 @@ pub struct Guard {
 impl Guard {
     /// Starts the thread, in the network namespace of the calling one; and its gate for the
     /// announcement. The table stays as it is until the gate says which addresses there are.
-    ///
-    /// It is a thread of its own because the kernel may let a transaction wait for those of others.
     pub fn start() -> io::Result<(Self, Gate)> {
         let (wanted, wanted_receiver) = watch::channel(None);
         let (desired, desired_receiver) = watch::channel(None);
         let (sender, guarded) = watch::channel(Guarded::default());
         let applier = Applier::new(wanted_receiver, desired_receiver, sender);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (end, ended) = oneshot::channel::<()>();
-        let work = move || {
-            runtime.block_on(applier.run());
-            drop(end);
-        };
-        std::thread::Builder::new().name("guard".to_owned()).stack_size(STACK).spawn(work)?;
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async { drop(ended.await) });
+        let tasks = upkeep::start("guard", applier.run())?;
         Ok((Self { desired, guarded: guarded.clone(), tasks }, Gate::new(wanted, guarded)))
     }
 

@@ -118,7 +118,7 @@ impl PacketSocket {
         socket.set_nonblocking(true).map_err(PacketError::Open)?;
         socket.attach_filter(&filter(kind, sought, &[])).map_err(PacketError::Open)?;
         set_receive_buffer(&socket, RECEIVE_BUFFER).map_err(PacketError::Open)?;
-        socket.bind(&link_address(kind, 0, None)).map_err(PacketError::Open)?;
+        socket.bind(&link_address(kind.ether_type(), 0, None)).map_err(PacketError::Open)?;
         // SAFETY: a Socket owns its descriptor and keeps it open, and the same, until it is dropped.
         let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }
             .map_err(|error| PacketError::Open(error.into()))?;
@@ -159,7 +159,7 @@ impl PacketSocket {
     /// Sends a frame, from its Ethernet header on, at once; a full queue is an error.
     pub fn send(&self, index: u32, frame: &[u8]) -> Result<(), PacketError> {
         let destination = frame.first_chunk::<6>().copied();
-        let address = link_address(self.kind, index, destination);
+        let address = link_address(self.kind.ether_type(), index, destination);
         self.socket.get_ref().send_to(frame, &address).map(drop).map_err(PacketError::Send)
     }
 
@@ -245,6 +245,28 @@ impl PacketSocket {
     }
 }
 
+/// A packet socket that only sends.
+#[derive(Debug)]
+pub struct FrameSender(Socket);
+
+impl FrameSender {
+    /// Opens it in the network namespace of the calling thread.
+    pub fn open() -> io::Result<Self> {
+        // Protocol 0 receives nothing.
+        let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?;
+        socket.set_nonblocking(true)?;
+        Ok(Self(socket))
+    }
+
+    /// Sends a frame, from its Ethernet header on, at once; a full queue is an error.
+    pub fn send(&self, index: u32, frame: &[u8]) -> io::Result<()> {
+        let destination = frame.first_chunk::<6>().copied();
+        let ether_type = frame.get(12..).and_then(|rest| rest.first_chunk()).copied();
+        let ether_type = u16::from_be_bytes(ether_type.unwrap_or_default());
+        self.0.send_to(frame, &link_address(ether_type, index, destination)).map(drop)
+    }
+}
+
 /// Buffer for one frame.
 #[derive(Debug)]
 pub struct FrameBuffer(Room);
@@ -263,12 +285,12 @@ pub(crate) fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(Into::into)
 }
 
-fn link_address(kind: PacketKind, index: u32, destination: Option<[u8; 6]>) -> SockAddr {
+fn link_address(ether_type: u16, index: u32, destination: Option<[u8; 6]>) -> SockAddr {
     let mut storage = SockAddrStorage::zeroed();
     // SAFETY: sockaddr_ll is one of the platform's sockaddr types.
     let address = unsafe { storage.view_as::<libc::sockaddr_ll>() };
     address.sll_family = u16::try_from(libc::AF_PACKET).unwrap_or_default();
-    address.sll_protocol = kind.ether_type().to_be();
+    address.sll_protocol = ether_type.to_be();
     // The kernel's indices are positive ints.
     address.sll_ifindex = i32::try_from(index).unwrap_or_default();
     if let Some(mac) = destination {

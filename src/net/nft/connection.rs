@@ -8,8 +8,8 @@ use std::convert::Infallible;
 use std::io;
 
 use netlink_packet_core::{
-    ErrorMessage, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable,
-    NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    ErrorMessage, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST,
+    NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_netfilter::nftables::NfTablesMessage;
 use netlink_packet_netfilter::none::ControlMessage;
@@ -31,6 +31,33 @@ const RECEIVE_BUFFER: usize = 64 << 10;
 /// `struct nfgenmsg`.
 pub(super) const HEADER_LENGTH: usize = 4;
 
+/// A message, with the family of the tables that it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    family: NetfilterProtoFamily,
+    content: NfTablesMessage,
+}
+
+impl Message {
+    /// A message about tables of this family.
+    pub const fn of(family: NetfilterProtoFamily, content: NfTablesMessage) -> Self {
+        Self { family, content }
+    }
+}
+
+/// Of the family `inet`, unless another is named.
+impl From<NfTablesMessage> for Message {
+    fn from(content: NfTablesMessage) -> Self {
+        Self::of(NetfilterProtoFamily::Inet, content)
+    }
+}
+
+impl From<Message> for NetfilterMessage {
+    fn from(Message { family, content }: Message) -> Self {
+        Self::new(NetfilterHeader::new(family, 0, 0), content)
+    }
+}
+
 /// One change of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -39,22 +66,32 @@ pub struct Change {
     /// `NLM_F_*` beside those of each request.
     pub flags: u16,
     /// The message.
-    pub message: NfTablesMessage,
+    pub message: Message,
 }
 
 impl Change {
-    /// Adds, in addition to what is there.
-    pub fn add(what: &'static str, message: NfTablesMessage) -> Self {
-        Self { what, flags: NLM_F_CREATE, message }
+    /// Adds, in addition to what is there: a rule at the end of its chain.
+    pub fn add(what: &'static str, message: impl Into<Message>) -> Self {
+        let message = message.into();
+        let is_rule = matches!(message.content, NfTablesMessage::NewRule(_));
+        let flags = if is_rule { NLM_F_CREATE | NLM_F_APPEND } else { NLM_F_CREATE };
+        Self { what, flags, message }
     }
 
     /// Deletes: refused where it is not there.
-    pub fn delete(what: &'static str, message: NfTablesMessage) -> Self {
-        Self { what, flags: 0, message }
+    pub fn delete(what: &'static str, message: impl Into<Message>) -> Self {
+        Self { what, flags: 0, message: message.into() }
+    }
+
+    /// The same change of a table of this family.
+    #[must_use]
+    pub fn of(mut self, family: NetfilterProtoFamily) -> Self {
+        self.message.family = family;
+        self
     }
 }
 
-/// A connection for requests, about tables of the family `inet` unless another is named.
+/// A connection for requests.
 #[derive(Debug)]
 pub struct Nfnetlink {
     socket: Socket,
@@ -83,19 +120,9 @@ impl Nfnetlink {
     pub fn get(
         &mut self,
         what: &'static str,
-        message: NfTablesMessage,
+        message: impl Into<Message>,
     ) -> Result<Option<NfTablesMessage>, NfnetlinkError> {
-        let sequence = self.number(1);
-        self.send(&[encode(inet(message), NLM_F_REQUEST, sequence)])?;
-        loop {
-            let Some((_, payload)) = self.answers(sequence, 1)?.pop() else { continue };
-            return match payload {
-                NetlinkPayload::Error(error) if is_missing(&error) => Ok(None),
-                NetlinkPayload::Error(error) => Err(NfnetlinkError::refused(what, &error)),
-                NetlinkPayload::InnerMessage(message) => message.decode().map(Some),
-                other => Err(unexpected(&other)),
-            };
-        }
+        self.row(what, message.into())?.map(|row| row.decode()).transpose()
     }
 
     /// Checks whether the object that `message` asks for exists in a table of the family `family`; `what` names it in errors.
@@ -105,15 +132,18 @@ impl Nfnetlink {
         what: &'static str,
         message: NfTablesMessage,
     ) -> Result<bool, NfnetlinkError> {
+        Ok(self.row(what, Message::of(family, message))?.is_some())
+    }
+
+    fn row(&mut self, what: &'static str, message: Message) -> Result<Option<Raw>, NfnetlinkError> {
         let sequence = self.number(1);
-        let message = NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), message);
-        self.send(&[encode(message, NLM_F_REQUEST, sequence)])?;
+        self.send(&[encode(NetfilterMessage::from(message), NLM_F_REQUEST, sequence)])?;
         loop {
             let Some((_, payload)) = self.answers(sequence, 1)?.pop() else { continue };
             return match payload {
-                NetlinkPayload::Error(error) if is_missing(&error) => Ok(false),
+                NetlinkPayload::Error(error) if is_missing(&error) => Ok(None),
                 NetlinkPayload::Error(error) => Err(NfnetlinkError::refused(what, &error)),
-                NetlinkPayload::InnerMessage(_) => Ok(true),
+                NetlinkPayload::InnerMessage(row) => Ok(Some(row)),
                 other => Err(unexpected(&other)),
             };
         }
@@ -123,41 +153,79 @@ impl Nfnetlink {
     pub fn dump(
         &mut self,
         what: &'static str,
-        message: NfTablesMessage,
+        message: impl Into<Message>,
     ) -> Result<Vec<NfTablesMessage>, NfnetlinkError> {
-        self.rows(what, message)?.iter().map(Raw::decode).collect()
+        self.rows(what, message.into())?.iter().map(Raw::decode).collect()
     }
 
     /// Reads all of a kind, and leaves the attributes of each message to the caller.
     pub fn dump_attributes(
         &mut self,
         what: &'static str,
-        message: NfTablesMessage,
+        message: impl Into<Message>,
     ) -> Result<Vec<Vec<u8>>, NfnetlinkError> {
         let attributes = |mut row: Raw| row.payload.split_off(HEADER_LENGTH.min(row.payload.len()));
-        Ok(self.rows(what, message)?.into_iter().map(attributes).collect())
+        Ok(self.rows(what, message.into())?.into_iter().map(attributes).collect())
     }
 
-    fn rows(
+    fn rows(&mut self, what: &'static str, message: Message) -> Result<Vec<Raw>, NfnetlinkError> {
+        let mut rows = Vec::new();
+        self.each_row(what, message.into(), |row| rows.push(row))?;
+        Ok(rows)
+    }
+
+    fn each_row(
         &mut self,
         what: &'static str,
-        message: NfTablesMessage,
-    ) -> Result<Vec<Raw>, NfnetlinkError> {
+        message: NetfilterMessage,
+        mut row: impl FnMut(Raw),
+    ) -> Result<(), NfnetlinkError> {
         let sequence = self.number(1);
-        self.send(&[encode(inet(message), NLM_F_REQUEST | NLM_F_DUMP, sequence)])?;
-        let mut rows = Vec::new();
+        self.send(&[encode(message, NLM_F_REQUEST | NLM_F_DUMP, sequence)])?;
         loop {
             for (_, payload) in self.answers(sequence, 1)? {
                 match payload {
-                    NetlinkPayload::Done(_) => return Ok(rows),
-                    NetlinkPayload::Error(error) if is_missing(&error) => return Ok(rows),
+                    NetlinkPayload::Done(_) => return Ok(()),
+                    NetlinkPayload::Error(error) if is_missing(&error) => return Ok(()),
                     NetlinkPayload::Error(error) => {
                         return Err(NfnetlinkError::refused(what, &error));
                     }
-                    NetlinkPayload::InnerMessage(message) => rows.push(message),
+                    NetlinkPayload::InnerMessage(message) => row(message),
                     other => return Err(unexpected(&other)),
                 }
             }
+        }
+    }
+
+    /// Reads all of a kind of another subsystem, and calls `row` with the attributes of each: there may be a million
+    /// connections.
+    pub fn each(
+        &mut self,
+        what: &'static str,
+        message: NetfilterMessage,
+        mut row: impl FnMut(&[u8]),
+    ) -> Result<(), NfnetlinkError> {
+        self.each_row(what, message, |raw| {
+            row(raw.payload.get(HEADER_LENGTH..).unwrap_or_default());
+        })
+    }
+
+    /// Asks for something of another subsystem to be done; returns whether what it is about was there.
+    pub fn request(
+        &mut self,
+        what: &'static str,
+        message: NetfilterMessage,
+    ) -> Result<bool, NfnetlinkError> {
+        let sequence = self.number(1);
+        self.send(&[encode(message, NLM_F_REQUEST | NLM_F_ACK, sequence)])?;
+        loop {
+            let Some((_, payload)) = self.answers(sequence, 1)?.pop() else { continue };
+            return match payload {
+                NetlinkPayload::Error(error) if error.code.is_none() => Ok(true),
+                NetlinkPayload::Error(error) if is_missing(&error) => Ok(false),
+                NetlinkPayload::Error(error) => Err(NfnetlinkError::refused(what, &error)),
+                other => Err(unexpected(&other)),
+            };
         }
     }
 
@@ -177,7 +245,7 @@ impl Nfnetlink {
             let ack = if number == count { NLM_F_ACK } else { 0 };
             whats.push(change.what);
             let flags = NLM_F_REQUEST | change.flags | ack;
-            batch.push(encode(inet(change.message), flags, sequence));
+            batch.push(encode(NetfilterMessage::from(change.message), flags, sequence));
         }
         let end = sequence.wrapping_add(1);
         batch.push(encode(control(ControlMessage::BatchEnd), NLM_F_REQUEST, end));
@@ -267,10 +335,6 @@ impl Raw {
             other => Err(NfnetlinkError::Unexpected(format!("{other:?}"))),
         }
     }
-}
-
-fn inet(message: NfTablesMessage) -> NetfilterMessage {
-    NetfilterMessage::new(NetfilterHeader::new(NetfilterProtoFamily::Inet, 0, 0), message)
 }
 
 /// The begin or the end of a batch, which says for which subsystem it is.

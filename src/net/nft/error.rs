@@ -14,7 +14,9 @@ pub enum NfnetlinkError {
     #[error("no permission to change nf_tables: the speaker needs CAP_NET_ADMIN")]
     NoPermission,
     /// The kernel does not know what it was asked for.
-    #[error("the kernel has no nf_tables for {0} (CONFIG_NF_TABLES_INET, or its modules)")]
+    #[error(
+        "the kernel has no nf_tables for {0} (an option CONFIG_NF_TABLES_* or CONFIG_NFT_*, or its module)"
+    )]
     Unsupported(&'static str, #[source] io::Error),
     /// Another refusal.
     #[error("the kernel refused to change nf_tables ({0})")]

@@ -95,3 +95,41 @@ impl LinkAddress {
         ipnet::IpNet::new(self.ip, self.prefix_len).is_ok_and(|subnet| subnet.contains(&ip))
     }
 }
+
+/// Links for tests.
+#[cfg(test)]
+pub(crate) mod testing {
+    use leasehold_crds::lease::{DefaultRoutes, Detours};
+    use leasehold_crds::names::InterfaceName;
+    use pnet_base::MacAddr;
+
+    use super::{Link, Links};
+
+    /// A link with a carrier and without addresses.
+    pub fn link(index: u32, name: InterfaceName) -> Link {
+        Link {
+            index,
+            name,
+            mac: MacAddr::new(2, 0, 0, 0, 0, 1),
+            mtu: 1_500,
+            carrier: true,
+            kind: None,
+            master: None,
+            lower: None,
+            loopback: false,
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+            default_routes: DefaultRoutes::default(),
+            detours: Detours::default(),
+        }
+    }
+
+    /// Links `eth1`, `eth2`, … of these numbers, whose index is ten times as high.
+    pub fn links(numbers: impl IntoIterator<Item = u32>) -> Links {
+        let link = |number: u32| {
+            let name: InterfaceName = format!("eth{number}").parse().unwrap();
+            (name.clone(), link(number * 10, name))
+        };
+        Links(numbers.into_iter().map(link).collect())
+    }
+}

@@ -18,7 +18,8 @@
 //! | [`kept`] | which mark this kernel keeps |
 //! | `ways` | by which link the kernel reaches the hosts of a subnet |
 //! | `follow` | the task that keeps the links current |
-//! | [`sysctl`] | ARP settings of an interface that carries VIPs |
+//! | [`sysctl`] | settings of an interface that carries VIPs |
+//! | [`routing`] | routing rules, and routes of all tables |
 //! | [`error`] | refusals of the kernel |
 
 pub mod addresses;
@@ -28,6 +29,7 @@ pub mod kept;
 pub mod links;
 pub mod mark;
 pub mod netlink;
+pub mod routing;
 pub mod row;
 pub mod sysctl;
 pub mod table;

@@ -40,7 +40,7 @@ pub(crate) type Events = UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>,
 /// A connection for requests to the kernel; clones share it.
 #[derive(Clone, Debug)]
 pub struct Netlink {
-    handle: Handle,
+    pub(super) handle: Handle,
     addresses: Arc<std::sync::Mutex<AddressSocket>>,
     /// Held while something is dumped: a second dump on the same socket is refused (`EBUSY`,
     /// `__netlink_dump_start` in the kernel's `net/netlink/af_netlink.c`).
@@ -88,7 +88,7 @@ impl Netlink {
 
     /// The rows of a dump, and whether they are as they were at one moment: the kernel reads them in parts, and
     /// goes on by number where it ended, whatever has come or gone before that.
-    async fn dump(
+    pub(super) async fn dump(
         &self,
         request: RouteNetlinkMessage,
     ) -> Result<(Vec<RouteNetlinkMessage>, bool), NetlinkError> {
@@ -140,14 +140,25 @@ impl Netlink {
     /// Sets how an interface answers and asks by ARP. Other than a write to `/proc/sys`, which is
     /// read-only in most containers, this needs `CAP_NET_ADMIN` alone.
     pub async fn set_arp(&self, index: u32, settings: ArpSettings) -> Result<(), NetlinkError> {
-        // IFLA_AF_SPEC, AF_INET, IFLA_INET_CONF: one attribute per setting (`inet_set_link_af` in the
-        // kernel's `net/ipv4/devinet.c`), numbered as in `linux/ip.h`.
-        const IFLA_INET_CONF: u16 = 1;
         const ARP_ANNOUNCE: u16 = 18;
         const ARP_IGNORE: u16 = 19;
         let values = [(ARP_ANNOUNCE, settings.announce), (ARP_IGNORE, settings.ignore)];
-        let values =
-            values.map(|(kind, value)| DefaultNla::new(kind, value.to_ne_bytes().to_vec()));
+        self.set_ipv4(index, &values).await
+    }
+
+    /// Sets whether an interface looks up the sources of packets with their mark (`src_valid_mark`).
+    pub async fn set_source_marks(&self, index: u32, on: bool) -> Result<(), NetlinkError> {
+        const SRC_VMARK: u16 = 24;
+        self.set_ipv4(index, &[(SRC_VMARK, u32::from(on))]).await
+    }
+
+    /// Sets settings of IPv4 of an interface.
+    async fn set_ipv4(&self, index: u32, values: &[(u16, u32)]) -> Result<(), NetlinkError> {
+        // IFLA_AF_SPEC, AF_INET, IFLA_INET_CONF: one attribute per setting (`inet_set_link_af` in the
+        // kernel's `net/ipv4/devinet.c`), numbered as in `linux/ip.h`.
+        const IFLA_INET_CONF: u16 = 1;
+        let nla = |(kind, value): &(u16, u32)| DefaultNla::new(*kind, value.to_ne_bytes().to_vec());
+        let values: Vec<DefaultNla> = values.iter().map(nla).collect();
         let mut bytes = vec![0; values.as_slice().buffer_len()];
         values.as_slice().emit(&mut bytes);
         let conf = AfSpecInet::Other(DefaultNla::new(IFLA_INET_CONF | NLA_F_NESTED, bytes));
@@ -242,7 +253,7 @@ impl Netlink {
         Ok(())
     }
 
-    async fn route_messages(&self) -> Result<(Vec<RouteMessage>, bool), NetlinkError> {
+    pub(super) async fn route_messages(&self) -> Result<(Vec<RouteMessage>, bool), NetlinkError> {
         let (mut routes, mut all) = (Vec::new(), true);
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut request = RouteMessage::default();

@@ -22,12 +22,7 @@ pub struct ArpSettings {
 impl ArpSettings {
     /// Reads the settings of an interface, which any process may.
     pub fn of(interface: &InterfaceName) -> io::Result<Self> {
-        // A name is one component of a path: it has no `/`; the kernel allows neither `.` nor `..`.
-        let read = |setting| {
-            let path = format!("/proc/sys/net/ipv4/conf/{interface}/{setting}");
-            let value = std::fs::read_to_string(&path)?.trim().parse();
-            value.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
-        };
+        let read = |setting| read(interface, setting);
         Ok(Self { ignore: read("arp_ignore")?, announce: read("arp_announce")? })
     }
 
@@ -36,4 +31,17 @@ impl ArpSettings {
     pub fn confined(self) -> Self {
         Self { ignore: self.ignore.max(1), announce: self.announce.max(2) }
     }
+}
+
+/// Reads whether an interface looks up the sources of packets with their mark (`src_valid_mark`): then what is marked
+/// passes reverse path filtering where a rule for the mark leads back by that interface.
+pub fn source_marks(interface: &InterfaceName) -> io::Result<bool> {
+    Ok(read(interface, "src_valid_mark")? != 0)
+}
+
+fn read(interface: &InterfaceName, setting: &str) -> io::Result<u32> {
+    // A name is one component of a path: it has no `/`; the kernel allows neither `.` nor `..`.
+    let path = format!("/proc/sys/net/ipv4/conf/{interface}/{setting}");
+    let value = std::fs::read_to_string(&path)?.trim().parse();
+    value.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::picture::{Life, Place, picture};
-use super::view::{Tone, at, badge, lines, or_dash, span_of, table};
+use super::view::{Tone, at, badge, lines, or_dash, span_of, spread, table};
 use super::{Section, Snapshot};
 use crate::report::status::{Claim, Speaker, Status};
 
@@ -95,6 +95,13 @@ fn addresses(status: &Status) -> Markup {
             (Some(owner), Some(next), _) => html! { (owner) " → " (next) },
             (Some(owner), None, _) => html! { (owner) },
             (None, ..) => badge(Tone::Bad, "no owner"),
+        };
+        let owner = html! {
+            (owner)
+            @if let Some(former) = &claim.forwards_to {
+                br; small { "unknown connections: to " (former) }
+            }
+            (spread(&claim.shares))
         };
         vec![
             lines(&claim.services),

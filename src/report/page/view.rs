@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use leasehold_core::explain::Share;
 use maud::{DOCTYPE, Markup, html};
 
 /// A whole page.
@@ -117,9 +118,29 @@ pub fn lines(items: impl IntoIterator<Item = impl ToString>) -> Markup {
     html! { @for item in items { span.line { (item.to_string()) } } }
 }
 
+/// A line below an owner: the nodes over which it spreads packets; nothing without any.
+pub fn spread(shares: &[Share]) -> Markup {
+    html! {
+        @if !shares.is_empty() {
+            br; small { "spread over: " (Share::listed(shares)) }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_shown_only_of_what_is_spread() {
+        assert_eq!(spread(&[]).into_string(), "");
+        let share = |node: &str, percent| {
+            let node = node.parse().unwrap();
+            Share { node, weight: 1, buckets: percent * 10, percent }
+        };
+        let shown = spread(&[share("node-1", 51), share("node-2", 49)]).into_string();
+        assert_eq!(shown, "<br><small>spread over: node-1 51 %, node-2 49 %</small>");
+    }
 
     #[test]
     fn spans_are_told_in_the_unit_that_fits() {

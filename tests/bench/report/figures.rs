@@ -203,7 +203,9 @@ fn service(trials: &[Trial]) -> Result<String> {
             .x_desc("seconds after the cut")
             .label_style(text(12, BLACK))
             .draw()?;
-        for (system, color) in systems.iter().zip([OURS, THEIRS, STEPS[3], STEPS[6], STEPS[4]]) {
+        for (system, color) in
+            systems.iter().zip([GREY, THEIRS, STEPS[3], STEPS[6], STEPS[4], OURS])
+        {
             let points = (0..70_u32).filter_map(|second| {
                 let at = usize::try_from(second).ok()?;
                 let shares = cut.iter().filter(|it| it.system == *system).filter_map(|it| {

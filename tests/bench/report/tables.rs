@@ -234,19 +234,26 @@ pub(super) fn origins<'a>(machines: impl Iterator<Item = &'a Machine>) -> String
 
 /// Medians of the trials of each fault on each system.
 fn service(trials: &[Trial]) -> Result<String> {
-    let mut text = "| fault | system | n | new connections that failed, of | seconds until the first answer | \
-                    seconds until the last failure | lasting connections lost, of |\n\
-                    |---|---|---|---|---|---|---|\n"
-        .to_owned();
+    let mut text =
+        "| fault | system | n | new connections without an answer in 0.9 s, of | in 3.5 s | \
+                    seconds until the first answer | seconds until the last failure | \
+                    lasting connections lost, of | those to pods on other nodes |\n\
+                    |---|---|---|---|---|---|---|---|---|\n"
+            .to_owned();
     for (fault, system) in service::pairs(trials) {
         let these = || trials.iter().filter(move |it| (&*it.fault, &*it.system) == (fault, system));
         let median = |value: fn(&Trial) -> f64| {
             let spread = Spread::of(these().map(value)).context("no trials")?;
             anyhow::Ok(spread.median)
         };
+        let given_up = Spread::of(these().filter_map(|it| it.given_up).map(number));
+        let given_up = given_up.map_or("not counted".to_owned(), |it| format!("{:.0}", it.median));
+        let elsewhere = Spread::of(these().filter_map(|it| it.lost_elsewhere).map(number));
+        let elsewhere =
+            elsewhere.map_or("not counted".to_owned(), |it| format!("{:.0}", it.median));
         writeln!(
             text,
-            "| {} | {} | {} | {:.0}, {:.0} | {:.2} | {:.2} | {:.0}, {:.0} |",
+            "| {} | {} | {} | {:.0}, {:.0} | {given_up} | {:.2} | {:.2} | {:.0}, {:.0} | {elsewhere} |",
             service::fault_title(fault),
             service::system_title(system),
             these().count(),

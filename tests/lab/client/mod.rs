@@ -159,6 +159,7 @@ impl Client {
             lasting: None,
             owners: false,
             many: false,
+            patience: streams::PATIENCE,
         }
     }
 
@@ -186,6 +187,7 @@ pub struct ProbePlan<'a> {
     lasting: Option<(u16, usize, Duration)>,
     owners: bool,
     many: bool,
+    patience: Duration,
 }
 
 impl ProbePlan<'_> {
@@ -200,6 +202,13 @@ impl ProbePlan<'_> {
     #[must_use]
     pub fn tcp(mut self, port: u16, every: Duration) -> Self {
         self.tcp = Some((port, every));
+        self
+    }
+
+    /// Waits as long as this for each new connection and its answer.
+    #[must_use]
+    pub fn patient(mut self, patience: Duration) -> Self {
+        self.patience = patience;
         self
     }
 
@@ -253,7 +262,8 @@ impl ProbePlan<'_> {
             let many = self.many.then(|| self.client.sources(server.is_ipv4()));
             let sources = many.unwrap_or(Ok(own))?;
             let (host, stop) = (Arc::clone(host), Arc::clone(&stop));
-            probe.tcp = Some(streams::connects(host, sources, server, every, stop));
+            probe.tcp =
+                Some(streams::connects(host, sources, server, (every, self.patience), stop));
         }
         if let Some(port) = self.connection {
             let server = SocketAddr::new(self.vip, port);

@@ -18,8 +18,9 @@ use tokio::time::{interval, sleep, timeout};
 use super::{Answer, Track};
 use crate::namespace::Namespace;
 
-/// The timeout of a new connection and its answer: less than the first retransmission of a SYN.
-const PATIENCE: Duration = Duration::from_millis(900);
+/// The timeout of a new connection and its answer, unless a probe has another: less than the first retransmission of a
+/// SYN.
+pub(super) const PATIENCE: Duration = Duration::from_millis(900);
 /// The ports of new connections: below those that the kernel chooses.
 const PORTS: Range<u16> = 12_000..32_000;
 /// The timeout of the lasting connection: a SYN that is lost, and sent again.
@@ -50,7 +51,7 @@ pub(super) fn connects(
     host: Arc<Namespace>,
     sources: Vec<IpAddr>,
     server: SocketAddr,
-    period: Duration,
+    (period, patience): (Duration, Duration),
     stop: Arc<AtomicBool>,
 ) -> JoinHandle<Result<Track>> {
     within(host, async move || {
@@ -66,7 +67,7 @@ pub(super) fn connects(
             let number = track.borrow_mut().sent(Instant::now());
             let track = Rc::clone(&track);
             attempts.spawn_local(async move {
-                if let Ok(Ok(answer)) = timeout(PATIENCE, fetch(source, server)).await {
+                if let Ok(Ok(answer)) = timeout(patience, fetch(source, server)).await {
                     track.borrow_mut().answered(number, Instant::now(), answer);
                 }
             });

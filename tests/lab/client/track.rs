@@ -1,5 +1,6 @@
 //! A series of requests and their answers, and what they say about outages.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -92,6 +93,19 @@ impl Track {
         self.requests.first().map(|request| request.sent)
     }
 
+    /// The same requests, of which those that were answered later than this count as never answered.
+    #[must_use]
+    pub fn within(&self, patience: Duration) -> Self {
+        let in_time = |request: &Request| {
+            let late = |(at, _): &(Instant, Answer)| at.duration_since(request.sent) > patience;
+            Request {
+                answered: request.answered.clone().filter(|answer| !late(answer)),
+                ..*request
+            }
+        };
+        Self { requests: self.requests.iter().map(in_time).collect(), broken: self.broken.clone() }
+    }
+
     /// The number of requests.
     pub fn count(&self) -> usize {
         self.requests.len()
@@ -150,6 +164,17 @@ impl Track {
     /// Why the connection ended, for a track of one connection that did.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_ref().map(|(_, why)| why.as_str())
+    }
+
+    /// When it ended.
+    pub fn broken_at(&self) -> Option<Instant> {
+        self.broken.as_ref().map(|(at, _)| *at)
+    }
+
+    /// The pods that have answered.
+    pub fn pods(&self) -> BTreeSet<&str> {
+        let answers = self.requests.iter().filter_map(|request| request.answered.as_ref());
+        answers.map(|(_, answer)| answer.pod.as_str()).collect()
     }
 
     /// The outages, in order.
@@ -262,6 +287,12 @@ mod tests {
         let track = track(&[Some(1), Some(400), Some(1)]);
         assert_eq!(track.lost(), 0);
         assert_eq!(track.longest_outage(), Duration::from_millis(5));
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_counts_as_none() {
+        let track = track(&[Some(1), Some(1_100), None]);
+        assert_eq!((track.lost(), track.within(Duration::from_secs(1)).lost()), (1, 2));
     }
 
     #[test]

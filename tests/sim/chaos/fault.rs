@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::desired::NodeState;
-use leasehold_core::election::Follower;
+use leasehold_core::desired::{NodeState, SpreadOver};
+use leasehold_core::election::{DataPathView, Follower};
 
 use crate::dice::Dice;
 use crate::world::{Cuts, Down, Lost, ROUTER, Troubles, World};
@@ -51,8 +51,12 @@ pub(super) enum Fault {
     RecordGoneForLong(u8, Lost),
     NoOperator,
     ProxySilent(usize),
+    /// The data path of this host is in this state.
+    DataPath(usize, DataPathView),
     RulesLate(usize),
     Excluded(u8, usize),
+    /// Pods come and go.
+    Endpoints(u8, Box<SpreadOver>),
     ClaimDeleted(u8),
     SessionDeleted(usize),
     ClaimEdited(u8),
@@ -64,7 +68,7 @@ impl Fault {
     pub(super) fn any(dice: &mut Dice, world: &World) -> Self {
         let host = dice.below(world.hosts.len());
         let number = u8::try_from(1 + dice.below(world.desired.claims.len())).unwrap();
-        match dice.below(49) {
+        match dice.below(52) {
             0 | 1 => Self::Killed(host),
             2 | 3 => Self::PowerOff(host),
             4 => Self::Terminated(host, dice.pick(&FOLLOWERS)),
@@ -102,10 +106,22 @@ impl Fault {
             44 | 45 => Self::ProxySilent(host),
             46 => Self::RulesLate(host),
             47 => Self::Overflows(host),
+            48 => {
+                let mut is = || dice.percent(50);
+                let [slow, failing, filtered, has_replacement] = [is(), is(), is(), is()];
+                let view = DataPathView { slow, failing, filtered, has_replacement };
+                Self::DataPath(host, view)
+            }
+            49..=51 => Self::endpoints(dice, world, number),
             _ => Self::AnswersLate(
                 dice.between(Duration::from_millis(50), Duration::from_millis(1400)),
             ),
         }
+    }
+
+    /// Some of the hosts have endpoints of this Service.
+    fn endpoints(dice: &mut Dice, world: &World, number: u8) -> Self {
+        Self::Endpoints(number, Box::new(super::endpoints(dice, world.hosts.len())))
     }
 
     /// The API server is of no use to anybody.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use leasehold_core::clock::Instant;
-use leasehold_core::desired::{Detection, Failback, FailbackMode, OnApiOutage};
+use leasehold_core::desired::{Detection, Failback, FailbackMode, OnApiOutage, SpreadOver};
 use leasehold_crds::names::NodeName;
 
 use self::fault::Fault;
@@ -106,6 +106,7 @@ fn cluster(dice: &mut Dice, kind: Kind) -> World {
     let drain_on_cordon = dice.percent(30);
     // What moves by itself is no fault: a run in which nothing may move does without.
     let failback = (kind == Kind::Storm && dice.percent(30)).then(|| failback(dice, hosts));
+    let spreads = dice.percent(30);
     for number in 1..=u8::try_from(1 + dice.below(8)).unwrap() {
         let segment = u8::try_from(dice.below(usize::from(segments))).unwrap();
         let address = IpAddr::from([10, segment, 0, number]);
@@ -115,6 +116,7 @@ fn cluster(dice: &mut Dice, kind: Kind) -> World {
             claimed.failback = *failback;
             claimed.preference = Arc::clone(preference);
         }
+        claimed.spread = spreads.then(|| endpoints(dice, hosts));
         world.desired.claims.insert(claim(number), claimed.into());
     }
     world.publish_desired();
@@ -132,6 +134,16 @@ fn start(dice: &mut Dice, world: &mut World) {
         let pause = dice.between(Duration::ZERO, Duration::from_millis(300));
         world.run(pause);
     }
+}
+
+/// Some of the hosts have endpoints.
+fn endpoints(dice: &mut Dice, hosts: usize) -> SpreadOver {
+    let one = dice.below(hosts);
+    let weights = (0..hosts).map(|host| {
+        let weight = if host == one || dice.percent(60) { 1 + dice.below(3) } else { 0 };
+        (NAMES[host].parse().unwrap(), u16::try_from(weight).unwrap())
+    });
+    SpreadOver { members: Arc::new(weights.collect()), ..SpreadOver::default() }
 }
 
 /// When claims go to better nodes, and which is preferred.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use std::time::Duration;
 
-use leasehold_core::desired::NodeState;
-use leasehold_core::election::Target;
+use leasehold_core::desired::{NodeState, SpreadOver};
+use leasehold_core::election::{DataPathView, Target};
 use leasehold_crds::addresses::AddressSet;
 
 use super::fault::Fault;
@@ -90,12 +90,20 @@ impl Sickness {
             Fault::NoOperator => world.set_operator(false),
             Fault::ProxySilent(host) => world.set_proxy_silent(*host, true),
             Fault::RulesLate(host) => world.set_rules_late(*host, true),
+            Fault::DataPath(host, view) => world.set_data_path(*host, *view),
             Fault::Excluded(number, host) => {
                 let node = world.hosts[*host].node.clone();
                 let asked = world.desired.claims.get_mut(&claim(*number));
                 if let Some(claim) = asked.map(Arc::make_mut) {
                     let nodes = claim.nodes.iter().filter(|other| **other != node).cloned();
                     claim.nodes = std::sync::Arc::new(nodes.collect());
+                    world.publish_desired();
+                }
+            }
+            Fault::Endpoints(number, over) => {
+                let asked = world.desired.claims.get_mut(&claim(*number)).map(Arc::make_mut);
+                if let Some(spread) = asked.and_then(|claim| claim.spread.as_mut()) {
+                    *spread = SpreadOver::clone(over);
                     world.publish_desired();
                 }
             }
@@ -225,10 +233,12 @@ impl Sickness {
             Fault::NoOperator | Fault::RecordGoneForLong(..) => world.set_operator(true),
             Fault::ProxySilent(host) => world.set_proxy_silent(*host, false),
             Fault::RulesLate(host) => world.set_rules_late(*host, false),
+            Fault::DataPath(host, _) => world.set_data_path(*host, DataPathView::default()),
             Fault::PowerOff(_)
             | Fault::Reset(_)
             | Fault::Reassigned(_)
             | Fault::RecordGone(..)
+            | Fault::Endpoints(..)
             | Fault::ClaimDeleted(_)
             | Fault::SessionDeleted(_)
             | Fault::ClaimEdited(_)
@@ -296,6 +306,7 @@ impl Sickness {
         world.hosts[host].overflows = 0;
         world.set_proxy_silent(host, false);
         world.set_rules_late(host, false);
+        world.set_data_path(host, DataPathView::default());
         if world.hosts[host].watch_hung {
             self.end(world, &Fault::Hung(host));
         }

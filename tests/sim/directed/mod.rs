@@ -7,7 +7,9 @@ mod carrier;
 mod claims;
 mod cold;
 mod conflict;
+mod down;
 mod failback;
+mod forwarding;
 mod handover;
 mod ipv6;
 mod lease_path;
@@ -21,6 +23,7 @@ mod records;
 mod restart;
 mod segments;
 mod session;
+mod spread;
 mod steadiness;
 
 use std::collections::BTreeMap;
@@ -57,7 +60,9 @@ pub fn all() -> impl Iterator<Item = Run> {
         claims::RUNS,
         cold::RUNS,
         conflict::RUNS,
+        down::RUNS,
         failback::RUNS,
+        forwarding::RUNS,
         handover::RUNS,
         ipv6::RUNS,
         lease_path::RUNS,
@@ -71,6 +76,7 @@ pub fn all() -> impl Iterator<Item = Run> {
         restart::RUNS,
         segments::RUNS,
         session::RUNS,
+        spread::RUNS,
         steadiness::RUNS,
     ]
     .into_iter()

@@ -56,8 +56,10 @@ impl Cluster {
             let claim = asked_for(name.to_string(), Self::address(number), Arc::clone(&all));
             (name.clone(), Arc::new(claim))
         });
+        let asked = asked.collect();
         let desired = Desired {
-            claims: asked.collect(),
+            polls: Desired::polls_of(&asked),
+            claims: asked,
             nodes: nodes.iter().map(|node| (node.clone(), NodeState::Ready)).collect(),
             reach: BTreeMap::new(),
         };

@@ -360,7 +360,13 @@ impl<'a> World<'a> {
             Action::Transmit { frame: Frame::AskAround, .. } => self.ask_around(node),
             // The dead answer nothing, and nobody else is asked for what was theirs.
             Action::Transmit { frame: Frame::Ask(..), .. } => self.counts.asked += 1,
-            Action::Transmit { .. } | Action::Persist(_) | Action::Report(_) | Action::Look(_) => {}
+            Action::Transmit { .. }
+            | Action::Persist(_)
+            | Action::Report(_)
+            | Action::Look(_)
+            | Action::Forward(_)
+            | Action::Spread(_)
+            | Action::Down(_) => {}
             Action::Exit => panic!("{} ends", self.cluster.nodes[node]),
         }
     }

@@ -12,6 +12,7 @@ use leasehold_core::desired::{
 use leasehold_core::election::{Event, Follower, Target, Write};
 use leasehold_crds::lease::{Claim, LeaseName, Session};
 use leasehold_crds::names::NodeName;
+use leasehold_crds::policy::{DEFAULT_HANDOVER, ReturnPath};
 use pnet_base::MacAddr;
 
 use super::api::Fault;
@@ -145,6 +146,7 @@ impl World {
         self.feed(id, Event::Interfaces(links));
         self.settle(id);
         self.tell_proxy(id);
+        self.tell_data_path(id);
         self.reset_watches(id, LATENCY);
     }
 
@@ -275,6 +277,16 @@ impl World {
 
     pub(crate) fn set_carrier(&mut self, name: &str, carrier: bool) {
         self.set_carrier_of(self.hosts.id(name), 0, carrier);
+    }
+
+    /// Packets of another size fit the link of a host.
+    pub(crate) fn set_mtu(&mut self, id: usize, mtu: u32) {
+        let host = &mut self.hosts[id];
+        host.nics[0].mtu = mtu;
+        host.link_up();
+        let links = host.interfaces();
+        self.schedule(id);
+        self.feed(id, Event::Interfaces(links));
     }
 
     pub(crate) fn set_carrier_of(&mut self, id: usize, segment: usize, carrier: bool) {
@@ -494,6 +506,9 @@ pub(crate) fn asked_for(
         announcement: Announcement::default(),
         detection: Detection::default(),
         on_api_outage: OnApiOutage::Hold,
+        connection_handover: DEFAULT_HANDOVER,
         proxied: Proxied::default(),
+        spread: None,
+        return_path: ReturnPath::default(),
     }
 }

@@ -8,8 +8,9 @@ use ipnet::IpNet;
 use leasehold::announce::layer2::schedule::Schedule;
 use leasehold::net::rtnl::links::{Link, LinkAddress, Links};
 use leasehold_core::clock::Instant;
+use leasehold_core::desired::Down;
 use leasehold_core::election::{
-    Config, Election, Event, Interface, OwnRecord, RequestId, RulesWatch,
+    Config, DataPathView, Election, Event, Interface, OwnRecord, RequestId, RulesWatch,
 };
 use leasehold_crds::lease::{DefaultRoutes, Detours, Incarnation};
 use leasehold_crds::names::{InterfaceName, NodeName};
@@ -41,6 +42,7 @@ pub(crate) struct Nic {
     pub(crate) address: IpAddr,
     pub(crate) own: Own,
     pub(crate) carrier: bool,
+    pub(crate) mtu: u32,
     pub(crate) default_routes: DefaultRoutes,
     pub(crate) detours: Detours,
     pub(crate) only_if_named: bool,
@@ -142,6 +144,10 @@ pub(crate) struct Host {
     pub(super) known: Known,
     pub(crate) record: Option<OwnRecord>,
     pub(crate) proxy: Option<KubeProxy>,
+    /// The state of its data path.
+    pub(crate) data_path: DataPathView,
+    /// The nodes that its speaker sees down.
+    pub(crate) down: Down,
     pub(crate) exited: bool,
     /// Its process was asked to end.
     pub(crate) ending: bool,
@@ -167,6 +173,7 @@ impl Host {
                 address: IpAddr::from([10, segment, 255, number]),
                 own: Own::OfSubnet,
                 carrier: true,
+                mtu: 1_500,
                 default_routes: DefaultRoutes::NONE,
                 detours: Detours::default(),
                 only_if_named: false,
@@ -205,6 +212,8 @@ impl Host {
             known: Known::default(),
             record: None,
             proxy: None,
+            data_path: DataPathView::default(),
+            down: Down::default(),
             exited: false,
             ending: false,
             left_until: None,
@@ -248,6 +257,7 @@ impl Host {
         self.hearing.clear();
         self.schedule = Schedule::default();
         self.listener = Listener::default();
+        self.down = Down::default();
         if let Some(proxy) = &mut self.proxy {
             proxy.asked = RulesWatch::default();
         }
@@ -278,7 +288,7 @@ impl Host {
                 index: nic.index,
                 name: nic.name.clone(),
                 mac: nic.mac,
-                mtu: 1500,
+                mtu: nic.mtu,
                 carrier: nic.carrier,
                 kind: None,
                 master: None,
@@ -302,7 +312,7 @@ impl Host {
             let link_local = if let Own::OfLink(address) = nic.own { Some(address) } else { None };
             let interface = Interface {
                 mac: nic.mac,
-                mtu: 1500,
+                mtu: nic.mtu,
                 carrier: nic.carrier,
                 addresses,
                 link_local,

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::announce::address::plan::{Kernel as Seen, Lifetime, Ours, Refusal, plan, view};
 use leasehold::net::rtnl::addresses::AddressChange;
 use leasehold::net::rtnl::links::Links;
 use leasehold_core::clock::Instant;
-use leasehold_core::election::{KernelView, Serving};
+use leasehold_core::election::{Forwarding, KernelView, Serving, Spreading};
 
 /// How often what could not be done is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -38,6 +39,10 @@ pub(crate) struct Kernel {
     pub(crate) foreign: BTreeSet<IpAddr>,
     /// Whether additions fail.
     pub(crate) refuses: bool,
+    /// Where packets of unknown connections go.
+    pub(crate) forwarding: Arc<Forwarding>,
+    /// How packets are spread.
+    pub(crate) spreading: Arc<Spreading>,
     pub(crate) serving: Serving,
     pub(crate) view: KernelView,
     /// When to plan again, by the node's clock.

@@ -13,6 +13,8 @@
 //! | L2 | nothing moves without a cause |
 //! | L3 | after every fault heals: one owner, claim and address agree |
 //! | L4 | no address stays unanswered while a node that clients reach could serve it, with the API server and without |
+//! | down | who could know sees a node down soon after it died, and none that is well; and nobody sees one lost that answers |
+//! | forward | no node forwards a packet twice, whichever it is sent to |
 //! | state | the state of a claim changes by the table of transitions |
 //! | busy | nobody asks or wakes in a hot loop |
 
@@ -46,6 +48,8 @@ pub(super) enum Law {
     Dark,
     Unasked,
     Unheard,
+    Feigned,
+    Overlooked,
 }
 
 pub(super) type Key = (Law, IpAddr, usize, usize);
@@ -270,6 +274,7 @@ impl World {
         if self.laws.listening {
             self.unheard_owners(&mut active);
         }
+        self.downs(&mut active);
         let mut due: Option<Instant> = None;
         let mut timers = BTreeMap::new();
         for (key, limit) in active {
@@ -358,6 +363,14 @@ impl World {
                     name(one),
                     name(other)
                 ),
+            ),
+            Law::Feigned => (
+                "down",
+                format!("{} has seen {} down for {limit:?}, which is well", name(one), name(other)),
+            ),
+            Law::Overlooked => (
+                "down",
+                format!("{} has not seen for {limit:?} that {} is down", name(one), name(other)),
             ),
             Law::Fence => {
                 ("fence", format!("{} has {ip}, {limit:?} after its process stopped", name(one)))

@@ -7,6 +7,8 @@ mod api;
 mod bounds;
 mod clock;
 pub(crate) mod controls;
+mod down;
+mod forwarding;
 pub(crate) mod host;
 mod kernel;
 pub(crate) mod laws;
@@ -17,6 +19,7 @@ mod proxy;
 mod questions;
 pub(crate) mod records;
 pub(crate) mod spells;
+pub(crate) mod spread;
 pub(crate) mod store;
 pub(crate) mod trace;
 mod wire;
@@ -379,6 +382,13 @@ impl World {
                 self.send(delay, id, Happening::Apply(serving));
             }
             Action::Transmit { interface, frame } => self.transmit(id, &interface, &frame),
+            Action::Forward(forwarding) => self.forward(id, forwarding),
+            Action::Spread(spreading) => self.spread(id, spreading),
+            Action::Down(down) => {
+                self.check_lost(id, &down);
+                self.hosts[id].down = down;
+                self.laws.dirty = true;
+            }
             Action::Persist(record) => self.hosts[id].record = Some(record),
             Action::Report(Fact::UnexpectedTransition { claim, from, to }) => {
                 let what = format!("on host {id} {claim} went from {from} to {to}");

@@ -1,7 +1,7 @@
-//! The kube-proxies of the hosts.
+//! The kube-proxies of the hosts, and the state of their data paths.
 
 use leasehold_core::clock::Instant;
-use leasehold_core::election::{Event, ProxyHealth, ProxyView, Rules, RulesWatch};
+use leasehold_core::election::{DataPathView, Event, ProxyHealth, ProxyView, Rules, RulesWatch};
 
 use super::{Happening, WIRE, World};
 
@@ -21,6 +21,7 @@ impl KubeProxy {
         let rules = if self.late { Rules::Absent } else { Rules::Present };
         ProxyView {
             health: self.silent.map_or(ProxyHealth::Answers, |since| ProxyHealth::Silent { since }),
+            is_kube_proxy: true,
             rules: self
                 .asked
                 .iter()
@@ -56,6 +57,21 @@ impl World {
             proxy.late = late;
         }
         self.tell_proxy(id);
+    }
+
+    /// The data path of a host is in this state.
+    pub(crate) fn set_data_path(&mut self, id: usize, view: DataPathView) {
+        if self.hosts[id].data_path != view {
+            self.tell_all(&format!("data path of {}: {view:?}", self.hosts[id].name));
+            self.hosts[id].data_path = view;
+            self.tell_data_path(id);
+        }
+    }
+
+    /// Tells the process of a host so.
+    pub(super) fn tell_data_path(&mut self, id: usize) {
+        let event = Event::DataPath(self.hosts[id].data_path);
+        self.send(WIRE, id, Happening::Event(event));
     }
 
     /// Tells the process of a host what is to be known of its kube-proxy, if it has one.

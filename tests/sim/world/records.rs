@@ -105,7 +105,9 @@ impl Objects {
             let same = self.desired.claims.get(&name).filter(|same| ***same == claim);
             (name, same.cloned().unwrap_or_else(|| claim.into()))
         };
-        Desired { claims: claims.into_iter().map(shared).collect(), ..self.desired.clone() }
+        let claims = claims.into_iter().map(shared).collect();
+        let polls = Desired::polls_of(&claims);
+        Desired { claims, polls, ..self.desired.clone() }
     }
 }
 

@@ -136,6 +136,11 @@ impl Store {
     }
 
     /// The session that lives under this name.
+    /// The record of a session.
+    pub(crate) fn session(&self, name: &LeaseName) -> Option<&Session> {
+        self.sessions.get(name).map(|stored| &stored.record)
+    }
+
     pub(crate) fn live(&self, name: &LeaseName) -> Option<SessionId> {
         let stored = self.sessions.get(name)?;
         stored.record.holder.as_ref()?;

@@ -92,7 +92,7 @@ impl World {
 
     pub(super) fn tell_event(&self, id: usize, event: &Event) {
         let text = match event {
-            Event::Tick | Event::Hearing(_) => return,
+            Event::Tick | Event::Hearing(_) | Event::Connections(_) => return,
             Event::Sessions(all) => {
                 format!(
                     "lists: {}",
@@ -148,6 +148,7 @@ impl World {
                 format!("kernel {}: {ours} {:?}", view.applied, view.refused)
             }
             Event::Proxy(view) => format!("kube-proxy: {view:?}"),
+            Event::DataPath(view) => format!("data path: {view:?}"),
             Event::Answered { request, answer: said } => {
                 format!("answer {}: {}", request.0, answer(said))
             }
@@ -186,6 +187,17 @@ impl World {
             }
             Action::Look(watched) => {
                 format!("looks for the rules of {:?}", watched.keys().collect::<Vec<_>>())
+            }
+            Action::Spread(spreading) => format!("spreads {:?}", spreading.addresses.keys()),
+            Action::Forward(forwarding) => {
+                let ways = forwarding.onward.iter().map(|(ip, onward)| {
+                    let to = onward.to.as_ref().map(|hop| hop.to);
+                    format!("{ip} to {to:?} for {:?} (owned: {})", onward.later, onward.owned)
+                });
+                format!("forwards {}", ways.collect::<Vec<_>>().join(", "))
+            }
+            Action::Down(down) => {
+                format!("sees {:?} down, {:?} lost", down.nodes, down.lost)
             }
             Action::Transmit { frame, .. } => format!("sends {frame:?}"),
             Action::Persist(_) => return,

@@ -15,6 +15,9 @@ use crate::election::context::state::requests::Purpose;
 use crate::election::io::event::Action;
 use crate::election::io::transition::{Cause, Story};
 
+/// The most former owners that a claim names.
+pub(in crate::election) const FORMER_OWNERS: usize = 8;
+
 /// Why a claim is taken.
 #[derive(Debug)]
 pub(in crate::election) struct Why {
@@ -161,7 +164,10 @@ impl Claims {
         if base.is_some() && list.addresses.is_empty() {
             return;
         }
-        let record = Claim {
+        let former = Self::former_owners(cx, claim, base.as_deref(), &reason);
+        let spread = base.as_ref().map(|base| (&base.record.members, &base.record.former_members));
+        let (members, former_members) = spread.unzip();
+        let mut record = Claim {
             holder: Some(cx.config().node.clone()),
             transitions: Self::next_claim_transitions(cx, name),
             duration_seconds: cx.claim_duration(),
@@ -177,7 +183,13 @@ impl Claims {
             took: None,
             successor: None,
             move_to: None,
+            former,
+            members: members.cloned().unwrap_or_default(),
+            former_members: former_members.cloned().unwrap_or_default(),
         };
+        if claim.spread.is_none() && !claim.held && !record.members.is_empty() {
+            Self::unspread(cx.node(), claim, &mut record);
+        }
         let from = self.former_owner(cx, name);
         let released = base.as_ref().filter(|base| base.record.holder.is_none());
         let mut vacant = false;
@@ -195,6 +207,32 @@ impl Claims {
             cx.await_rules(now, name);
         }
         Self::put_claim(cx, now, name, base, record, Purpose::Take, actions);
+    }
+
+    /// The owners before this node, the last one first, to which packets of their connections are forwarded. The last one
+    /// is among them if it lives: it has handed the claim over, or has left in order.
+    fn former_owners(
+        cx: &Context,
+        claim: &DesiredClaim,
+        base: Option<&Stored<Claim>>,
+        reason: &Reason,
+    ) -> Box<[NodeName]> {
+        let Some(record) = base.map(|base| &base.record) else { return Box::default() };
+        let own = cx.node();
+        if !record.members.is_empty() {
+            // Connections do not depend on its owner.
+            return record.former.clone();
+        }
+        if claim.connection_handover.is_zero() {
+            return Box::default();
+        }
+        let serves = |node: &NodeName| !matches!(reason, Reason::TakenBack(it) if it == node);
+        let last = record.holder.as_ref().zip(record.session.as_ref());
+        let last = last.filter(|(node, session)| serves(node) && cx.is_there(node, session));
+        let last = last.map(|(node, _)| node);
+        let before = record.former.iter().filter(|node| Some(*node) != last && serves(node));
+        let others = last.into_iter().chain(before).filter(|node| *node != own);
+        others.take(FORMER_OWNERS).cloned().collect()
     }
 
     pub(in crate::election) fn next_claim_transitions(cx: &Context, name: &LeaseName) -> i32 {

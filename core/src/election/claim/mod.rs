@@ -5,6 +5,7 @@ pub(in crate::election) mod addresses;
 pub(in crate::election) mod cold_start;
 pub(in crate::election) mod interface;
 pub(in crate::election) mod manual;
+pub(in crate::election) mod members;
 pub(in crate::election) mod preflight;
 pub(in crate::election) mod probe;
 pub(in crate::election) mod provisional;

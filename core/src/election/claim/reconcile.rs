@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_crds::lease::{Claim, LeaseName, MoveReason, Reason, Stored};
+use leasehold_crds::names::NodeName;
 
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
@@ -288,6 +289,7 @@ impl Claims {
         }
         if self.check_kernel(cx, now, name, claim, &stored, actions)
             || self.tell_interface(cx, now, name, &stored, actions)
+            || self.tell_members(cx, now, name, &stored, actions)
         {
             return;
         }
@@ -344,6 +346,7 @@ impl Claims {
             successor: None,
             interface: None,
             mac: None,
+            former: Self::with_own_first(cx, name, &stored.record),
             transitions: Self::next_claim_transitions(cx, name),
             cause: Reason::ReleasedBy(cx.config().node.clone(), leaving.cause.clone()).to_string(),
             ..stored.record.clone()
@@ -351,17 +354,33 @@ impl Claims {
         Self::put_claim(cx, now, name, Some(Arc::clone(stored)), record, Purpose::Release, actions);
     }
 
+    /// The former owners that a claim names when this node has released it: this one first.
+    fn with_own_first(cx: &Context, name: &LeaseName, record: &Claim) -> Box<[NodeName]> {
+        if !record.members.is_empty() {
+            return record.former.clone();
+        }
+        let lasts = cx.desired_claim(name).is_some_and(|it| !it.connection_handover.is_zero());
+        let own = lasts.then_some(cx.node()).into_iter();
+        own.chain(record.former.iter().filter(|node| *node != cx.node())).cloned().collect()
+    }
+
     /// The record of a claim of ours, as it is now.
     pub(in crate::election) fn held_record(&self, cx: &Context, stored: &Stored<Claim>) -> Claim {
         let tenure = self.tenures.get(&stored.name);
         let (interface, mac) = self.carried_by(cx, &stored.name).unzip();
-        Claim {
+        let mut record = Claim {
             duration_seconds: cx.claim_duration(),
             mac: mac.flatten(),
             interface: interface.cloned(),
             took: tenure.and_then(super::state::tenure::Tenure::took).or(stored.record.took),
             ..stored.record.clone()
+        };
+        if tenure.is_some_and(Tenure::forgets_former_owners) {
+            record.former = Box::default();
+            record.former_members = Box::default();
         }
+        self.note_members(cx, &stored.name, &mut record);
+        record
     }
 
     pub(in crate::election) fn put_claim(

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use ipnet::IpNet;
+use leasehold_crds::lease::Members;
 use leasehold_crds::names::{InterfacePattern, NodeName};
 
 use crate::desired::{Desired, DesiredClaim};
@@ -18,6 +19,8 @@ pub(in crate::election) struct Asked<'a> {
     sieve: usize,
     nodes: *const BTreeSet<NodeName>,
     interfaces: &'a [InterfacePattern],
+    /// The nodes with endpoints, where one that cannot spread packets has to have one.
+    spread: Option<*const Members>,
     /// Of each address the subnets that hold it, by their numbers.
     subnets: BTreeSet<Vec<usize>>,
 }
@@ -59,6 +62,7 @@ impl<'a> Candidates<'a> {
             sieve,
             nodes: std::ptr::from_ref(&*claim.nodes),
             interfaces: &claim.interfaces,
+            spread: claim.spread.as_ref().map(|spread| std::ptr::from_ref(&*spread.members)),
             subnets: claim.addresses.iter().map(holding).collect(),
         };
         let (cx, desired) = (self.cx, self.desired);

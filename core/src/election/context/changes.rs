@@ -48,6 +48,27 @@ impl Context {
         self.heard_speakers.insert(mac);
     }
 
+    /// Packets are forwarded to these nodes: whether they answer matters as long as that lasts.
+    pub(in crate::election) fn keep_polling(&mut self, nodes: BTreeSet<NodeName>) {
+        self.forwarded_to = nodes;
+    }
+
+    /// So many connections are open through addresses that this node has handed over.
+    pub(in crate::election) const fn set_forwarded_connections(&mut self, count: Option<u64>) {
+        self.forwarded_connections = count;
+    }
+
+    /// The number of connections that are open through addresses that this node has handed over, once they are
+    /// counted.
+    pub(in crate::election) const fn forwarded_connections(&self) -> Option<u64> {
+        self.forwarded_connections
+    }
+
+    /// Whether what is forwarded goes to this node.
+    pub(in crate::election) fn is_forwarded_to(&self, node: &NodeName) -> bool {
+        self.forwarded_to.contains(node)
+    }
+
     /// The state of the cluster is known: the record of the former process counts no longer.
     pub(in crate::election) fn forget_adopted(&mut self) {
         self.adopted = None;

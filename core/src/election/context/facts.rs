@@ -10,7 +10,7 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 use crate::clock::Instant;
 use crate::desired::DesiredClaim;
 use crate::election::context::Context;
-use crate::election::context::state::facts::is_under;
+use crate::election::context::state::facts::{former_id_of, is_under};
 use crate::election::io::config::KERNEL_GRACE;
 use crate::election::io::event::{Action, Fact, Frame};
 use crate::election::io::serving::Serving;
@@ -123,6 +123,15 @@ impl Context {
     /// Whether `session` is the one that `node` holds now.
     pub(in crate::election) fn is_live(&self, node: &NodeName, session: &SessionId) -> bool {
         self.live_session(node).is_some_and(|stored| is_under(stored, session))
+    }
+
+    /// Whether a node is there that has, or had last, this session: it lives, or its speaker has ended it in order.
+    pub(in crate::election) fn is_there(&self, node: &NodeName, session: &SessionId) -> bool {
+        let stored = self.sessions.get(node.as_str());
+        let left = stored.is_some_and(|stored| {
+            Reason::has_left(&stored.record.cause) && former_id_of(stored) == *session
+        });
+        left || self.is_live(node, session)
     }
 
     /// Whether a renewal that was sent a short time ago was answered: what the API says is current.

@@ -56,6 +56,7 @@ impl Evidence {
             fences: record.fences.saturating_add(1).min(MOST_FENCES),
             silence: Some(Silenced { evidence: self.kind, lasted }),
             cause: Reason::Fenced { node, by, finding }.to_string(),
+            forwarded_connections: None,
             ..record.clone()
         }
     }

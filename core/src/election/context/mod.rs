@@ -3,6 +3,7 @@
 pub(in crate::election) mod api;
 pub(in crate::election) mod candidates;
 mod changes;
+pub(in crate::election) mod data_path;
 pub(in crate::election) mod eligibility;
 pub(in crate::election) mod facts;
 pub(in crate::election) mod fence;
@@ -32,6 +33,7 @@ use pnet_base::MacAddr;
 use crate::clock::Instant;
 use crate::desired::Desired;
 use crate::election::context::state::api::Api;
+use crate::election::context::state::data_path::DataPath;
 use crate::election::context::state::proxy::Proxy;
 use crate::election::context::state::readiness::NotReady;
 use crate::election::context::state::requests::Pending;
@@ -92,8 +94,11 @@ pub(in crate::election) struct Context {
     requests: BTreeMap<RequestId, Pending>,
     not_ready: NotReady,
     proxy: Proxy,
+    data_path: DataPath,
     /// What a former process left; obeyed until the cluster's state is known.
     adopted: Option<OwnRecord>,
+    forwarded_to: BTreeSet<NodeName>,
+    forwarded_connections: Option<u64>,
     serving: Serving,
     published: Published,
     next_request: u64,
@@ -146,11 +151,14 @@ impl Context {
             requests: BTreeMap::new(),
             not_ready: NotReady::default(),
             proxy: Proxy::default(),
+            data_path: DataPath::new(now),
             serving: Serving::default(),
             published: Published::new(adopted.clone()),
             next_request: 0,
             seen: now,
             adopted,
+            forwarded_to: BTreeSet::new(),
+            forwarded_connections: None,
             config,
         }
     }

@@ -102,8 +102,14 @@ impl Context {
     }
 
     pub(in crate::election) fn minds_rules(&self, name: &LeaseName) -> bool {
+        // An owner that only spreads needs none.
+        let has_endpoints = |claim: &DesiredClaim| {
+            let spread = claim.spread.as_ref();
+            spread.is_none_or(|spread| spread.members.weight(self.node()) > 0)
+        };
+        let minds = |claim: &DesiredClaim| claim.proxied.asks() && has_endpoints(claim);
         self.proxy.view.health != ProxyHealth::Unknown
-            && self.desired_claim(name).is_some_and(|claim| claim.proxied.asks())
+            && self.desired_claim(name).is_some_and(minds)
     }
 
     /// Whether what another node hands over can be taken, as far as the rules of its Services go.

@@ -1,22 +1,30 @@
 //! Segments: the interface of this node on which another one is met, and the speakers that probe an owner there.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use leasehold_crds::lease::{Claim, Session, SessionInterface, Stored};
 use leasehold_crds::names::{InterfaceName, InterfacePattern, NodeName};
+use pnet_base::MacAddr;
 
 use crate::election::context::Context;
 use crate::election::context::state::facts::is_under;
 use crate::election::context::state::segments::{Crews, Place};
 use crate::election::io::event::Interface;
+use crate::election::io::forwarding::Hop;
 use crate::election::io::probes::VoiceId;
 use crate::election::placement::rank::{combined, name_hash, weight};
 
-/// How many speakers poll an owner.
+/// The number of speakers that poll an owner, and fence it if it falls silent.
 pub(in crate::election) const POLLERS: usize = 3;
 
-pub(in crate::election) fn share_a_subnet(ours: &[IpNet], theirs: &[IpNet]) -> bool {
+/// On a segment with so many speakers or fewer each polls all others: each knows by itself who is down, also without
+/// the API server.
+pub(in crate::election) const ALL_POLL: usize = 16;
+
+/// Whether two interfaces with these addresses are on one segment.
+pub fn share_a_subnet(ours: &[IpNet], theirs: &[IpNet]) -> bool {
     let mut ours = ours.iter().filter(|net| !is_host(net));
     ours.any(|ours| theirs.iter().any(|theirs| theirs.trunc() == ours.trunc()))
 }
@@ -53,6 +61,64 @@ impl Context {
         let interface = self.meets(theirs)?.clone();
         let own = theirs.own_addresses().collect();
         Some(Place { interface, mac: theirs.mac, own })
+    }
+
+    /// The interface of this node on which it meets another, and that of the other.
+    pub(in crate::election) fn met(
+        &self,
+        node: &NodeName,
+    ) -> Option<(&InterfaceName, &SessionInterface)> {
+        let links = &self.sessions.get(node.as_str())?.record.interfaces;
+        links.iter().find_map(|link| Some((self.meets(link)?, link)))
+    }
+
+    /// The MAC addresses of a node's interfaces.
+    pub(in crate::election) fn macs(&self, node: &NodeName) -> impl Iterator<Item = MacAddr> + '_ {
+        let session = self.sessions.get(node.as_str());
+        session.into_iter().flat_map(|stored| &stored.record.interfaces).map(|link| link.mac)
+    }
+
+    /// The MAC addresses of the interfaces of all other speakers.
+    pub(in crate::election) fn macs_of_others(&self) -> impl Iterator<Item = MacAddr> + '_ {
+        let others = self.sessions.stored().filter(|stored| stored.name != *self.own_name());
+        others.flat_map(|stored| &stored.record.interfaces).map(|link| link.mac)
+    }
+
+    /// The way to another node's link, on the segment of this node's `interface`, of packets for an address of the
+    /// family of `address`.
+    pub(in crate::election) fn hop(
+        &self,
+        interface: &InterfaceName,
+        link: &SessionInterface,
+        address: IpAddr,
+    ) -> Option<Hop> {
+        let nets = &self.interfaces.get(interface)?.addresses;
+        let on_link = |ip: &IpAddr| nets.iter().any(|net| !is_host(net) && net.contains(ip));
+        let link_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        let own = || link.own_addresses().filter(|ip| ip.is_ipv4() == address.is_ipv4());
+        let to = own().find(on_link).or_else(|| own().find(link_local))?;
+        Some(Hop { to, interface: interface.clone() })
+    }
+
+    /// Whether two interfaces of this node are one, or on one segment.
+    pub(in crate::election) fn share_a_segment(
+        &self,
+        one: &InterfaceName,
+        other: &InterfaceName,
+    ) -> bool {
+        let nets = |name| self.interfaces.get(name).map(|link| link.addresses.as_slice());
+        one == other
+            || nets(one).zip(nets(other)).is_some_and(|(one, other)| share_a_subnet(one, other))
+    }
+
+    /// Whether this node's `interface` and another node's link carry packets of the same size, as far as is known.
+    pub(in crate::election) fn has_same_mtu(
+        &self,
+        interface: &InterfaceName,
+        link: &SessionInterface,
+    ) -> bool {
+        let own = self.interfaces.get(interface).map(|own| own.mtu);
+        own.zip(link.mtu).is_none_or(|(own, its)| own == its)
     }
 
     /// The interface of this node on the segment of an interface of another.
@@ -130,6 +196,19 @@ impl Context {
         // Most find three that come before them among the first few.
         let before = crew.iter().filter(|it| it.1 != owner && rank(it) < here);
         own != owner && before.take(POLLERS).count() < POLLERS && crew.iter().any(|it| it.1 == own)
+    }
+
+    /// Whether this node polls `node` on the segment of its `interface`, be it only to know whether it is down.
+    pub(in crate::election) fn watches<'a>(
+        &'a self,
+        node: &NodeName,
+        interface: &InterfaceName,
+        crews: &mut Crews<'a>,
+    ) -> bool {
+        let own = &self.config.node;
+        let crew = self.crew(interface, crews);
+        let few = crew.len() <= ALL_POLL && crew.iter().any(|it| it.1 == own);
+        own != node && few || self.polls(node, interface, crews)
     }
 
     /// The speakers on the segment of this node's `interface` that could poll, as far as it hears.

@@ -84,8 +84,12 @@ impl Election {
             Event::Desired(desired) => {
                 let before = self.cx.desired();
                 let changed: Vec<LeaseName> = desired.changed(before).cloned().collect();
+                let repolled = before.is_none_or(|before| before.polls != desired.polls);
                 self.claims.open_mut().note_desired(before, &desired, &changed);
                 self.cx.note_asked_of_proxy(&changed, &desired);
+                if repolled {
+                    self.cx.watch_mut().note_all();
+                }
                 self.cx.watch_mut().note_asked(changed);
                 self.transfer.improving_mut().note_desired(&desired);
                 let own = desired.nodes.get(&self.cx.config().node).copied();
@@ -107,7 +111,9 @@ impl Election {
                 self.wire.old_owners_mut().note_all();
                 self.cx.set_kernel(view);
             }
+            Event::Connections(open) => self.handovers.count(&mut self.cx, &open),
             Event::Proxy(view) => self.cx.note_proxy(view),
+            Event::DataPath(view) => self.cx.note_data_path(view),
             Event::Answered { request, answer } => self.answered(now, request, &answer, actions),
             Event::Terminate(follower) => self.cx.own_mut().terminate(now, follower),
             Event::Tick => {}
@@ -121,14 +127,18 @@ impl Election {
             self.session.peers_deadline(&self.cx),
             self.wire.silences_deadline(&self.cx),
             self.wire.listening_deadline(&self.cx),
+            self.wire.falls_deadline(&self.cx),
             self.outage.provisional_deadline(&self.cx, &self.claims),
             self.claims.claims_deadline(&self.cx),
             self.transfer.moves_deadline(&self.cx, &self.claims),
             self.wire.conflicts_deadline(&self.cx, &self.claims),
             self.cx.not_ready_deadline(),
             self.cx.proxy_deadline(),
+            self.cx.data_path_deadline(),
             self.cx.readdressed_deadline(),
             self.wire.yields_deadline(&self.cx),
+            self.handovers.deadline(&self.cx),
+            self.spreads.deadline(&self.cx),
             self.cx.first_ahead(self.cx.published().deadline()),
         ]
         .into_iter()
@@ -174,6 +184,10 @@ impl Election {
     pub(in crate::election) fn advance(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.cx.note_speakers();
         self.claims.advance_proxy(&mut self.cx, now, actions);
+        if self.cx.advance_data_path(now) {
+            self.claims.open_mut().note_all();
+            self.spreads.note_state();
+        }
         Sessions::advance_session(&mut self.cx, &mut self.claims, &self.wire, now, actions);
         if self.cx.is_informed() {
             self.session.advance_peers(&mut self.cx, now, actions);
@@ -183,11 +197,18 @@ impl Election {
             self.claims.advance_not_ready(&mut self.cx, now);
             self.claims.settle_readdressed(&mut self.cx, now);
             self.advance_claims(now, actions);
+            self.handovers.advance(&mut self.cx, &mut self.claims, &self.wire, now, actions);
+            self.spreads.advance(&mut self.cx, &mut self.claims, &self.wire, now, actions);
         }
         self.advance_conflicts(now, actions);
         self.claims.advance_rules(&mut self.cx, now, actions);
         self.output.publish(&mut self.cx, &mut self.claims, &self.wire, now, actions);
-        self.wire.listen(&mut self.cx, actions);
+        self.wire.listen(&mut self.cx, now, actions);
+        if self.cx.is_informed() {
+            self.wire.tell_down(&self.cx, now, actions);
+            self.handovers.advance(&mut self.cx, &mut self.claims, &self.wire, now, actions);
+            self.spreads.advance(&mut self.cx, &mut self.claims, &self.wire, now, actions);
+        }
         self.wire.report_blindness(now, actions);
         Output::finish(&mut self.cx, &self.claims, now, actions);
     }

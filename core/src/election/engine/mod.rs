@@ -9,11 +9,13 @@ pub(in crate::election) mod view;
 use crate::clock::Instant;
 use crate::election::claim::Claims;
 use crate::election::context::Context;
+use crate::election::forwarding::Handovers;
 use crate::election::io::checkpoint::OwnRecord;
 use crate::election::io::config::Config;
 use crate::election::outage::state::turn::Outage;
 use crate::election::output::state::publication::Output;
 use crate::election::session::Sessions;
+use crate::election::spread::Spreads;
 use crate::election::transfer::Transfer;
 use crate::election::wire::Wire;
 
@@ -23,6 +25,8 @@ pub struct Election {
     cx: Context,
     claims: Claims,
     transfer: Transfer,
+    handovers: Handovers,
+    spreads: Spreads,
     wire: Wire,
     outage: Outage,
     session: Sessions,
@@ -35,6 +39,8 @@ impl Election {
     pub fn new(now: Instant, config: Config, record: Option<OwnRecord>) -> Self {
         Self {
             cx: Context::new(now, config, record),
+            handovers: Handovers::default(),
+            spreads: Spreads::default(),
             claims: Claims::default(),
             transfer: Transfer::default(),
             wire: Wire::default(),

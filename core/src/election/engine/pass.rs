@@ -24,6 +24,7 @@ impl Election {
         }
         self.claims.touch_counting(&mut self.cx, &names, actions);
         for name in &names {
+            self.handovers.note_holder(&self.cx, &self.claims, now, name);
             self.wire.note_holder(&mut self.cx, &mut self.claims, name);
             let given_out = self.claims.settle_owner(&mut self.cx, now, name, actions);
             if given_out.seen {
@@ -32,6 +33,7 @@ impl Election {
             if given_out.taken {
                 self.transfer.improving_mut().note_given_out(now);
             }
+            self.spreads.note(&self.cx, &mut self.claims, now, name);
             self.claims.tell_served(&mut self.cx, now, name, actions);
         }
         self.claims.give_up_listed(&self.cx, &names);
@@ -62,6 +64,9 @@ impl Election {
                 &desired,
                 actions,
             );
+            for name in &names {
+                self.handovers.note_successor(&self.claims, name);
+            }
             self.claims.refresh_in_turn(&mut self.cx, now, actions);
         }
         self.claims.touch_counting(&mut self.cx, &names, actions);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
-use leasehold_crds::lease::{LeaseName, Record as _};
+use leasehold_crds::lease::{LeaseName, Members, Record as _};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use crate::clock::Instant;
@@ -45,10 +45,14 @@ pub struct SpeakerView {
 pub enum Remark {
     /// Its addresses do not answer this node on the wire.
     Silent,
+    /// No new connection is to lead to pods of its node.
+    Down,
     /// It restarts.
     Restarting,
     /// The kube-proxy of its node, which answered before, does not.
     ProxySilent,
+    /// It can spread no packets over other nodes.
+    CannotSpread,
     /// People asked it to own nothing.
     Drained,
 }
@@ -74,8 +78,12 @@ pub struct ClaimView {
     pub took: Option<Duration>,
     /// To whom it is being handed over.
     pub successor: Option<NodeName>,
+    /// The former owner to which this node forwards packets of connections that it does not know.
+    pub forwards_to: Option<NodeName>,
     /// Whether this node serves it although another owns it, while the API server does not answer.
     pub provisional: bool,
+    /// The nodes over which its packets are spread; empty if they are not.
+    pub members: Members,
 }
 
 impl Election {
@@ -100,7 +108,9 @@ impl Election {
                     (Remark::Drained, record.drain),
                     (Remark::Restarting, record.restarting),
                     (Remark::Silent, self.cx.is_silent(&node)),
+                    (Remark::Down, self.wire.is_down(&node)),
                     (Remark::ProxySilent, record.proxy_silent),
+                    (Remark::CannotSpread, !record.spreads()),
                 ]
                 .into_iter()
                 .filter_map(|(remark, holds)| holds.then_some(remark))
@@ -143,7 +153,9 @@ impl Election {
                 successor: record
                     .and_then(|record| record.successor.as_ref())
                     .map(|successor| successor.node.clone()),
+                forwards_to: self.handovers.former(&self.cx, name).cloned(),
                 provisional: tenure.is_some_and(|tenure| tenure.provisional().is_some()),
+                members: record.map(|record| record.members.clone()).unwrap_or_default(),
             }
         });
         views.collect()

@@ -11,12 +11,15 @@ use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
 use crate::clock::Instant;
-use crate::desired::Desired;
+use crate::desired::{Desired, Down};
 use crate::election::io::checkpoint::OwnRecord;
 use crate::election::io::claim_state::ClaimState;
+use crate::election::io::data_path::DataPathView;
+use crate::election::io::forwarding::{Forwarding, OpenConnections};
 use crate::election::io::probes::{Voices, Watchlist};
 use crate::election::io::proxy::{ProxyView, RulesWatch};
 use crate::election::io::serving::{KernelView, Serving};
+use crate::election::io::spreading::Spreading;
 use crate::election::io::transition::{OwnerId, Story};
 
 /// What the core is told.
@@ -57,8 +60,12 @@ pub enum Event {
     Voices(Voices),
     /// What the kernel holds.
     Kernel(KernelView),
+    /// The number of connections that are open through addresses that this node has handed over.
+    Connections(OpenConnections),
     /// What is known of this node's service proxy.
     Proxy(ProxyView),
+    /// The state of the spreading of packets on this node.
+    DataPath(DataPathView),
     /// The answer to a [`Action::Write`] or [`Action::Read`].
     Answered {
         /// Which request.
@@ -192,6 +199,7 @@ pub enum Frame {
 
 /// What the core asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "an action is carried out at once")]
 pub enum Action {
     /// Send this compare-and-swap at once.
     Write {
@@ -216,6 +224,13 @@ pub enum Action {
     Serve(Serving),
     /// Listen to these owners.
     Listen(Watchlist),
+    /// Forward what this node does not know of these addresses' connections. Comes before the addresses are to be
+    /// served.
+    Forward(Arc<Forwarding>),
+    /// Spread the packets for these addresses. Comes before the addresses are to be served.
+    Spread(Arc<Spreading>),
+    /// These nodes are down: lead no new connection to their pods.
+    Down(Down),
     /// Look whether the service proxy has the rules for these claims, until they are no longer asked for.
     Look(RulesWatch),
     /// Send a frame.
@@ -340,6 +355,13 @@ pub enum Fact {
         /// The time since the first poll without an answer.
         after: Duration,
     },
+    /// A node is down, or no longer: new connections are not led to its pods.
+    NodeDown {
+        /// The node.
+        node: NodeName,
+        /// Whether it is so now.
+        down: bool,
+    },
     /// Whether nobody but the polled owners ever answered on a segment: the wire is no evidence
     /// there, and only leases count.
     WireBlind {
@@ -409,6 +431,7 @@ impl Fact {
             | Self::RenewalFailed { .. }
             | Self::Fenced { .. }
             | Self::Silent { .. }
+            | Self::NodeDown { .. }
             | Self::WireBlind { .. }
             | Self::ClientsUnanswered { .. }
             | Self::ProxySilent { .. } => None,

@@ -14,6 +14,8 @@ use crate::desired::{DesiredClaim, ServicePort};
 pub struct ProxyView {
     /// Whether it answers.
     pub health: ProxyHealth,
+    /// Whether it is kube-proxy, as its answers showed.
+    pub is_kube_proxy: bool,
     /// Whether it has the rules for the claims that were asked for, each with the number of the question.
     pub rules: BTreeMap<LeaseName, (u64, Rules)>,
 }

@@ -7,7 +7,7 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::names::InterfaceName;
 
 use crate::clock::Instant;
-use crate::desired::Announcement;
+use crate::desired::{Announcement, ReturnPath};
 
 /// The addresses that this node serves now: the whole desired state of the kernel's addresses that
 /// bear our mark.
@@ -39,6 +39,8 @@ pub struct ServedVip {
     pub ownership: u64,
     /// The way in which it is announced.
     pub announcement: Announcement,
+    /// The interface by which answers from it leave.
+    pub return_path: ReturnPath,
 }
 
 /// The place of a served address on this node.

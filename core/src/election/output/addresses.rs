@@ -61,6 +61,7 @@ impl Output {
                 until: if drops { cx.own().dropped_at() } else { cx.own().kernel_until() },
                 ownership: tenure.ownership(),
                 announcement: if yielding { Announcement::Silent } else { claim.announcement },
+                return_path: claim.return_path,
             };
             (*address, vip)
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_crds::lease::LeaseName;
 
 use crate::clock::Instant;
-use crate::desired::{Announcement, OnApiOutage};
+use crate::desired::{Announcement, OnApiOutage, ReturnPath};
 use crate::election::claim::Claims;
 use crate::election::context::Context;
 use crate::election::io::checkpoint::OwnRecord;
@@ -244,6 +244,7 @@ impl Output {
                         },
                         ownership: 0,
                         announcement: Announcement::default(),
+                        return_path: ReturnPath::default(),
                     },
                 );
             }

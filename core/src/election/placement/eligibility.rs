@@ -19,6 +19,8 @@ pub enum Bar {
     State(NodeState),
     /// Its speaker restarts.
     Restarting,
+    /// It has no endpoint, and cannot spread packets over nodes with endpoints.
+    CannotSpread,
     /// None of its interfaces that have a carrier can carry the addresses.
     NoInterface,
 }
@@ -42,7 +44,17 @@ pub fn bar<'a>(
     if session.restarting {
         return Err(Bar::Restarting);
     }
+    if !can_lead(claim, node, session.spreads()) {
+        return Err(Bar::CannotSpread);
+    }
     carrying(claim, Segment::listed(session), is_in_a_subnet).ok_or(Bar::NoInterface)
+}
+
+/// Whether packets that come to `node` for the addresses of `claim` reach endpoints, where there are any. `spreads` says
+/// whether it can spread them over other nodes.
+pub(in crate::election) fn can_lead(claim: &DesiredClaim, node: &NodeName, spreads: bool) -> bool {
+    let spread = claim.spread.as_ref().filter(|_| !spreads);
+    spread.is_none_or(|spread| spread.members.is_empty() || spread.members.weight(node) > 0)
 }
 
 /// Whether one interface of the node whose session this is can carry all of `what`. `is_in_a_subnet` says

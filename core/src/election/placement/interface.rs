@@ -8,7 +8,7 @@ use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{DefaultRoutes, Detours, Session};
 use leasehold_crds::names::{InterfaceName, InterfacePattern};
 
-use crate::desired::DesiredClaim;
+use crate::desired::{DesiredClaim, ReturnPath};
 use crate::election::io::event::Interface;
 
 /// Which of a node's interfaces is to carry `what`: the one with the longest prefix that holds the
@@ -35,6 +35,8 @@ pub struct Carried<'a> {
     pub addresses: &'a AddressSet,
     /// The interfaces that a policy names for them; empty: the one whose subnet holds them.
     pub interfaces: &'a [InterfacePattern],
+    /// The interface by which answers from them leave.
+    pub return_path: ReturnPath,
 }
 
 impl Carried<'_> {
@@ -45,7 +47,11 @@ impl Carried<'_> {
 
 impl<'a> From<&'a DesiredClaim> for Carried<'a> {
     fn from(claim: &'a DesiredClaim) -> Self {
-        Self { addresses: &claim.addresses, interfaces: &claim.interfaces }
+        Self {
+            addresses: &claim.addresses,
+            interfaces: &claim.interfaces,
+            return_path: claim.return_path,
+        }
     }
 }
 
@@ -131,7 +137,11 @@ impl<'a> Segment<'a> {
             Some(subnet) if self.detours.bypassed.contains(&subnet) => Way::Another,
             _ => Way::Direct,
         };
-        what.into().addresses.iter().map(way).min().unwrap_or(Way::Direct)
+        let what = what.into();
+        match what.return_path {
+            ReturnPath::Default => what.addresses.iter().map(way).min().unwrap_or(Way::Direct),
+            ReturnPath::Symmetric => Way::Direct,
+        }
     }
 
     /// What is worth carrying `claim` by another interface than it is: how well this one fits, and that the
@@ -172,6 +182,7 @@ pub fn has_subnet_of(session: &Session, vip: IpAddr) -> bool {
 mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use pnet_base::MacAddr;
 
@@ -195,7 +206,10 @@ mod tests {
             announcement: Announcement::default(),
             detection: Detection::default(),
             on_api_outage: OnApiOutage::Hold,
+            connection_handover: Duration::ZERO,
             proxied: Proxied::default(),
+            spread: None,
+            return_path: ReturnPath::default(),
         };
         let (v4, v6) = ("192.0.2.9", "2001:db8::9");
         let (far, far_v6) = ("198.51.100.9", "2001:db8:77::9");
@@ -237,5 +251,39 @@ mod tests {
             assert_eq!(fit, expected, "{vips:?} {names:?} {default_routes:?} {only_if_named}");
         }
         assert!(Fit::Named < Fit::DefaultRoute && Fit::DefaultRoute < Fit::Subnet(0));
+    }
+
+    #[test]
+    fn with_a_symmetric_return_path_the_kernel_answers_on_every_interface() {
+        let [eth0, eth1] = ["eth0", "eth1"].map(|name| name.parse::<InterfaceName>().unwrap());
+        let subnets: Vec<IpNet> = vec!["192.0.2.0/24".parse().unwrap()];
+        let own = ["192.0.2.1/24".parse().unwrap()];
+        let (none, by_another) = (
+            Detours { bypassed: subnets.clone(), unanswered: subnets.clone() },
+            Detours { bypassed: subnets, unanswered: Vec::new() },
+        );
+        let (addresses, direct) =
+            (AddressSet::from(["192.0.2.9".parse().unwrap()]), Detours::default());
+        for (detours, by_default) in
+            [(&none, Way::None), (&by_another, Way::Another), (&direct, Way::Direct)]
+        {
+            let segment = |name, detours| Segment {
+                name,
+                addresses: &own,
+                default_routes: DefaultRoutes::NONE,
+                detours,
+                only_if_named: false,
+            };
+            for (return_path, expected) in
+                [(ReturnPath::Default, by_default), (ReturnPath::Symmetric, Way::Direct)]
+            {
+                let what = Carried { addresses: &addresses, interfaces: &[], return_path };
+                assert_eq!(segment(&eth0, detours).way(what), expected, "{return_path:?}");
+                let both = [segment(&eth0, detours), segment(&eth1, &direct)];
+                let chosen = carrying(what, both.into_iter(), |_| true);
+                let first = if expected == Way::Direct { &eth0 } else { &eth1 };
+                assert_eq!(chosen, Some(first), "{return_path:?} {by_default:?}");
+            }
+        }
     }
 }

@@ -192,6 +192,8 @@ impl Sessions {
             links_down: links_down(cx.own_interfaces()),
             restarting: false,
             proxy_silent: cx.proxy().is_silent(),
+            data_path: cx.data_path(),
+            forwarded_connections: cx.forwarded_connections(),
             fences: cx.own().fences,
             drain: Self::own_stored(cx).is_some_and(|stored| stored.record.drain),
             ignores_exclude_label: cx.config().ignores_exclude_label,
@@ -303,7 +305,8 @@ impl Sessions {
             cx.own_mut().id = Some(found);
         }
         let said = cx.links() == &stored.record.interfaces
-            && cx.proxy().is_silent() == stored.record.proxy_silent;
+            && cx.proxy().is_silent() == stored.record.proxy_silent
+            && cx.data_path() == stored.record.data_path;
         if cx.own().release && cx.is_kernel_clear() {
             Self::release_session(cx, now, stored, &Reason::CarrierLost, actions);
         } else if cx.own().is_leaving() {

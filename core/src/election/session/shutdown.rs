@@ -119,6 +119,7 @@ impl Sessions {
             restarting: false,
             cause: reason.to_string(),
             duration_seconds: cx.lease_seconds(),
+            forwarded_connections: None,
             ..stored.record.clone()
         };
         let change = Change { name: cx.own_name().clone(), base: Some(stored), record };

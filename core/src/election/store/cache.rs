@@ -50,7 +50,7 @@ impl<T> Default for Cache<T> {
     }
 }
 
-impl<T: Record + PartialEq> Cache<T> {
+impl<T: Record> Cache<T> {
     /// Whether a complete list has been seen.
     pub(in crate::election) const fn listed(&self) -> bool {
         self.listed
@@ -227,7 +227,7 @@ impl<T> Entry<T> {
     }
 }
 
-impl<T: Record + PartialEq> Entry<T> {
+impl<T: Record> Entry<T> {
     pub(in crate::election) const fn nothing(now: Instant) -> Self {
         Self {
             stored: None,
@@ -261,10 +261,12 @@ impl<T: Record + PartialEq> Entry<T> {
         self.uid.as_ref() == Some(&stored.uid) && stored.record.transitions() < self.highest_here
     }
 
-    /// Whether `stored` says something else than what is known, apart from its version.
+    /// Whether `stored` says something else than what is known to those who decide by it.
     pub(in crate::election) fn says_else(&self, stored: Option<&Stored<T>>) -> bool {
         match (&self.stored, stored) {
-            (Some(known), Some(stored)) => known.uid != stored.uid || known.record != stored.record,
+            (Some(known), Some(stored)) => {
+                known.uid != stored.uid || !known.record.decides_as(&stored.record)
+            }
             (known, stored) => known.is_some() != stored.is_some(),
         }
     }
@@ -331,6 +333,22 @@ mod tests {
         cache.watched(now, &name, Some(at("2", 2)));
         assert!(!cache.answered(now, now, &name, Some(at("2", 2))));
         assert!(cache.watched(now, &name, Some(at("3", 3))));
+    }
+
+    #[test]
+    fn a_number_for_people_is_no_news_to_those_who_decide() {
+        let name: LeaseName = "node-1".parse().unwrap();
+        let now = Instant::default();
+        let mut cache = Cache::default();
+        cache.list(now, vec![at("1", 1)]);
+        let before = cache.revision();
+        let mut counted = Stored::clone(&at("2", 1));
+        counted.record.forwarded_connections = Some(7);
+        assert!(cache.watched(now, &name, Some(Arc::new(counted))));
+        assert_eq!(cache.revision(), before);
+        assert_eq!(cache.get(&name).unwrap().record.forwarded_connections, Some(7));
+        cache.watched(now, &name, Some(at("3", 2)));
+        assert_ne!(cache.revision(), before);
     }
 
     #[test]

@@ -97,6 +97,8 @@ impl Transfer {
             gives
         } else if cx.is_left_by_proxy(claim) {
             Some(MoveReason::ProxySilent)
+        } else if !cx.leads(claim) {
+            Some(MoveReason::CannotSpread)
         } else if cx.is_misplaced(claim) {
             Some(MoveReason::Misplaced)
         } else if cx.is_out_of_reach(claim, desired) {

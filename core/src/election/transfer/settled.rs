@@ -96,6 +96,7 @@ impl Transfer {
             && tenure.ineligible().is_none()
             && stays
             && claims.is_interface_told(cx, stored)
+            && Claims::are_members_told(tenure, stored)
             && Claims::better_interface(cx, tenure, claim).is_none()
             && stored.record.addresses == claim.addresses
             && stored.record.services == claim.services

@@ -1,14 +1,18 @@
 //! Evidence and disputes on the segment.
 
 pub(in crate::election) mod conflict;
+pub(in crate::election) mod departed;
 pub(in crate::election) mod dispute;
+pub(in crate::election) mod down;
 pub(in crate::election) mod stale_owners;
 pub(in crate::election) mod state;
 pub(in crate::election) mod suspicion;
 pub(in crate::election) mod watchlist;
 
+use crate::election::wire::departed::Departed;
 use crate::election::wire::state::conflict::Conflicts;
 use crate::election::wire::state::dispute::Yields;
+use crate::election::wire::state::down::Falls;
 use crate::election::wire::state::stale_owners::OldOwners;
 use crate::election::wire::state::suspicion::Silences;
 use crate::election::wire::state::watchlist::Listening;
@@ -21,6 +25,8 @@ pub(in crate::election) struct Wire {
     silences: Silences,
     listening: Listening,
     old_owners: OldOwners,
+    falls: Falls,
+    departed: Departed,
 }
 
 impl Wire {

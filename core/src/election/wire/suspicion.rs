@@ -15,7 +15,7 @@ use crate::election::context::Context;
 use crate::election::context::fence::Evidence;
 use crate::election::context::state::owner::Owner;
 use crate::election::context::state::requests::{Pending, Purpose};
-use crate::election::context::state::segments::Forsaken;
+use crate::election::context::state::segments::{Crews, Forsaken};
 use crate::election::io::event::{Action, Answer, Target};
 use crate::election::io::probes::{Silence, Voice, VoiceId};
 use crate::election::wire::Wire;
@@ -113,6 +113,9 @@ impl Wire {
         let mut forsaken = BTreeMap::new();
         if cx.own().id().is_some() && !cx.own().is_ending() {
             let ids: Vec<VoiceId> = self.silences.suspicions.keys().cloned().collect();
+            let crews = &mut Crews::default();
+            let ids: Vec<VoiceId> =
+                ids.into_iter().filter(|id| cx.polls(&id.node, &id.interface, crews)).collect();
             for id in ids {
                 for (name, since) in self.suspect_owner(cx, claims, now, &id, actions) {
                     forsaken.insert(name, Forsaken { id: id.clone(), since });
@@ -148,6 +151,10 @@ impl Wire {
             return Vec::new();
         }
         let owned = Self::owned_by(cx, &id.node);
+        if self.is_own(id, silence.address) {
+            self.suspect_bystander(cx, now, id, &owned, actions);
+            return Vec::new();
+        }
         let polled = owned.iter().find(|owned| {
             owned.voice.as_ref() == Some(id)
                 && owned.stored.record.addresses.contains(&silence.address)
@@ -203,6 +210,32 @@ impl Wire {
         taken.map(|owned| (owned.stored.name.clone(), since)).collect()
     }
 
+    /// Fences a node that owns nothing and is silent, so that those learn of it who do not poll it. First its session is
+    /// read: its addresses may be others by now.
+    pub(in crate::election) fn suspect_bystander(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        id: &VoiceId,
+        owned: &[Owned],
+        actions: &mut Vec<Action>,
+    ) {
+        let silent = owned.is_empty() && self.silent_everywhere(cx).contains(&id.node);
+        let Some(suspicion) = self.silences.suspicions.get_mut(id) else { return };
+        if !silent || now < suspicion.next || cx.is_api_gone(now, suspicion.since) {
+            return;
+        }
+        if suspicion.read {
+            self.fence_silent(cx, now, id, actions);
+            return;
+        }
+        let target = Target::Session(LeaseName::session(&id.node));
+        if !cx.is_pending(&target) {
+            suspicion.next = now + RETRY;
+            cx.read(now, target, actions);
+        }
+    }
+
     /// Notes which owners have never answered this node, as long as the API server does not either.
     pub(in crate::election) fn follow_unheard(&mut self, cx: &Context, now: Instant) {
         let mut before = std::mem::take(&mut self.silences.unheard);
@@ -213,7 +246,11 @@ impl Wire {
         let unheard = voices.filter(|(_, voice)| **voice == Voice::Unheard);
         let asked = unheard.filter_map(|(id, _)| Some((id, self.asked_of(id)?)));
         let mut followed = BTreeMap::new();
+        let crews = &mut Crews::default();
         for (id, watched) in asked.filter(|(_, watched)| watched.polled) {
+            if !cx.polls(&id.node, &id.interface, crews) {
+                continue;
+            }
             let known = before.remove(id);
             let new = || Unheard { since: now, lapses: Lapses::unheard(now, &watched.own) };
             followed.insert(id.clone(), known.unwrap_or_else(new));
@@ -346,7 +383,10 @@ impl Wire {
                     suspicion.next = now;
                 }
                 (Purpose::Fence, Answer::Unknown(_)) => suspicion.must_read = true,
-                (Purpose::Read, Answer::Session(_) | Answer::Absent) => suspicion.next = now,
+                (Purpose::Read, Answer::Session(_) | Answer::Absent) => {
+                    suspicion.read |= pending.sent >= suspicion.since;
+                    suspicion.next = now;
+                }
                 (_, _) => {}
             }
         }

@@ -2,25 +2,31 @@
 //!
 //! The pollers of an owner on a segment are the first three speakers there by rendezvous hash of
 //! (owner, speaker), without those whom this node no longer hears. So the polls of a cluster grow with
-//! its nodes and not with its services.
+//! its nodes and not with its services. On small segments each polls all others, and the three fence.
+//!
+//! A node that owns nothing there is polled in the same way, by an address of its own: its pods may be in
+//! use. So is one whose speaker has ended its session, for a while: it may be about to be shut down.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, SessionInterface, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
 use crate::clock::Instant;
 use crate::election::context::Context;
+use crate::election::context::state::facts::{former_id_of, id_of};
 use crate::election::context::state::owner::Owner;
 use crate::election::context::state::segments::{Crews, Place};
 use crate::election::io::event::{Action, Fact};
-use crate::election::io::probes::{Voice, VoiceId, Voices, Watched, Watchlist};
+use crate::election::io::probes::{Ownership, Voice, VoiceId, Voices, Watched, Watchlist};
 use crate::election::io::transition::OwnerId;
 use crate::election::placement::rank::weight;
 use crate::election::wire::Wire;
+use crate::election::wire::departed::Departed;
 use crate::election::wire::state::watchlist::{Changes, Listening, Part, Voiced};
 
 /// How long a segment has to be blind to be reported.
@@ -28,13 +34,19 @@ pub(in crate::election) const BLIND: Duration = Duration::from_secs(5);
 
 impl Wire {
     /// What this node has to listen to now, if that has changed.
-    pub(in crate::election) fn listen(&mut self, cx: &mut Context, actions: &mut Vec<Action>) {
+    pub(in crate::election) fn listen(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        actions: &mut Vec<Action>,
+    ) {
         let takes_part = cx.is_informed() && cx.own().id().is_some() && !cx.own().is_ending();
         let (revision, listening) = (cx.sessions().revision(), &mut self.listening);
         listening.take_in(cx.watch_mut());
         let other = std::mem::replace(&mut listening.takes_part, takes_part) != takes_part;
         let sessions = std::mem::replace(&mut listening.sessions, revision) != revision;
-        let crews = std::mem::take(&mut listening.crews) || sessions;
+        let ended = self.departed.note(cx, now, sessions);
+        let crews = std::mem::take(&mut listening.crews) || sessions || ended;
         let anything = crews || !listening.changed.is_empty();
         let changed = if std::mem::take(&mut listening.stale) || other {
             self.watch_all(cx, takes_part)
@@ -75,7 +87,15 @@ impl Wire {
             let watched = same.map_or_else(|| Arc::new(watched), Arc::clone);
             Some((VoiceId::clone(id), watched))
         };
-        let owners = voices.owners.keys().filter_map(watched).collect();
+        let mut owners: BTreeMap<VoiceId, Arc<Watched>> =
+            voices.owners.keys().filter_map(watched).collect();
+        let departed = &self.departed;
+        let bystanders = Self::bystanders(cx, departed, &voices, &mut crews);
+        owners.extend(bystanders.into_iter().map(|(id, watched)| {
+            let same = before.get(&id).filter(|before| ***before == watched);
+            let watched = same.map_or_else(|| Arc::new(watched), Arc::clone);
+            (id, watched)
+        }));
         let [high, low, ..] = weight(cx.config().node.as_str(), "").to_be_bytes();
         let phase = u16::from_be_bytes([high, low]);
         (voices, Watchlist { owners, speakers: self.all_speakers(cx), phase })
@@ -103,17 +123,29 @@ impl Wire {
     /// Brings the watchlist in line with who the speakers are now; returns whether it has changed.
     pub(in crate::election) fn watch_crews(&mut self, cx: &Context) -> bool {
         let mut crews = Crews::default();
+        let voiced = &self.listening.voiced;
         let owners = self.listening.watchlist.owners.iter();
-        let other: Vec<(VoiceId, Arc<Watched>)> = owners
+        let mut other: Vec<(VoiceId, Arc<Watched>)> = owners
+            .filter(|(id, _)| voiced.owns(id))
             .filter_map(|(id, watched)| {
-                let polled = cx.polls(&id.node, &id.interface, &mut crews);
+                let polled = cx.watches(&id.node, &id.interface, &mut crews);
                 let other = || Arc::new(Watched { polled, ..Watched::clone(watched) });
                 (polled != watched.polled).then(|| (id.clone(), other()))
             })
             .collect();
+        let departed = &self.departed;
+        let mut bystanders = Self::bystanders(cx, departed, voiced, &mut crews);
         let speakers = self.all_speakers(cx);
         let watchlist = &mut self.listening.watchlist;
-        let changed = !other.is_empty() || watchlist.speakers != speakers;
+        let known = watchlist.owners.len();
+        watchlist.owners.retain(|id, watched| {
+            voiced.owns(id)
+                || bystanders.get(id).is_some_and(|bystander| *bystander == **watched)
+                    && bystanders.remove(id).is_some()
+        });
+        let gone = watchlist.owners.len() != known;
+        other.extend(bystanders.into_iter().map(|(id, watched)| (id, Arc::new(watched))));
+        let changed = gone || !other.is_empty() || watchlist.speakers != speakers;
         watchlist.owners.extend(other);
         watchlist.speakers = speakers;
         changed
@@ -150,7 +182,10 @@ impl Wire {
         let before = &self.listening.watchlist.owners;
         let watched = concerned.iter().map(|(id, changes)| {
             let before = before.get(&**id).map(|watched| (&**watched, changes));
-            (VoiceId::clone(id), Self::watched(cx, id, &voices, before, &mut crews))
+            let owner = Self::watched(cx, id, &voices, before, &mut crews);
+            let departed = &self.departed;
+            let watched = owner.or_else(|| Self::bystander(cx, departed, id, &mut crews));
+            (VoiceId::clone(id), watched)
         });
         let watched: Vec<(VoiceId, Option<Watched>)> = watched.collect();
         let mut changed = false;
@@ -224,16 +259,78 @@ impl Wire {
         }
         let stored = parts.claims.first().and_then(|name| cx.claims().get(name))?;
         Some(Watched {
-            polled: cx.polls(&id.node, &id.interface, crews),
+            polled: cx.watches(&id.node, &id.interface, crews),
             detection: parts.fastest()?,
             vips,
             own: cx.place(&id.node, stored.record.interface.as_ref()?)?.own,
         })
     }
 
+    /// The links of other nodes that this node polls although they own nothing there.
+    pub(in crate::election) fn bystanders<'a>(
+        cx: &'a Context,
+        departed: &Departed,
+        voices: &Voiced,
+        crews: &mut Crews<'a>,
+    ) -> BTreeMap<VoiceId, Watched> {
+        let mut bystanders = BTreeMap::new();
+        if cx.desired().is_none_or(|desired| desired.polls.is_none()) {
+            return bystanders;
+        }
+        let live = cx.live_sessions().map(|(node, stored)| (node, stored, id_of(stored)));
+        let departed_nodes = departed.nodes().filter_map(|node| {
+            let stored = cx.sessions().get(node.as_str())?;
+            Some((node, stored, former_id_of(stored)))
+        });
+        let others = live.chain(departed_nodes).filter(|(node, ..)| *node != cx.node());
+        for (node, stored, session) in others {
+            for link in &stored.record.interfaces {
+                let Some(interface) = cx.meets(link) else { continue };
+                let (interface, session) = (interface.clone(), session.clone());
+                let id = VoiceId { interface, node: node.clone(), session, mac: link.mac };
+                if !voices.owns(&id)
+                    && let Some(watched) = Self::bystander(cx, departed, &id, crews)
+                {
+                    bystanders.insert(id, watched);
+                }
+            }
+        }
+        bystanders
+    }
+
+    /// The poll of a node that owns nothing there.
+    pub(in crate::election) fn bystander<'a>(
+        cx: &'a Context,
+        departed: &Departed,
+        id: &VoiceId,
+        crews: &mut Crews<'a>,
+    ) -> Option<Watched> {
+        let detection = cx.desired()?.polls?;
+        let stored = departed.session_of(cx, id)?;
+        let met =
+            |link: &&SessionInterface| link.mac == id.mac && cx.meets(link) == Some(&id.interface);
+        let links = stored.record.interfaces.iter().filter(met);
+        let own: BTreeSet<IpAddr> = links.flat_map(SessionInterface::own_addresses).collect();
+        let polled = *own.first()?;
+        if !cx.watches(&id.node, &id.interface, crews) {
+            return None;
+        }
+        let claim = LeaseName::session(&id.node);
+        let transitions = id.session.transitions;
+        let vips = [(polled, Ownership { claim, transitions })].into();
+        Some(Watched { polled: true, detection, vips, own })
+    }
+
+    /// Whether this address is one of the node's own, by which it is polled as it owns nothing.
+    pub(in crate::election) fn is_own(&self, id: &VoiceId, address: IpAddr) -> bool {
+        let ownership = self.asked_of(id).and_then(|watched| watched.vips.get(&address));
+        ownership.is_some_and(|ownership| ownership.claim == LeaseName::session(&id.node))
+    }
+
     /// When a segment will have been blind for long enough to be reported.
     pub(in crate::election) fn listening_deadline(&self, cx: &Context) -> Option<Instant> {
-        cx.first_ahead(self.listening.blind.values().copied())
+        let departures = self.departed.ends();
+        cx.first_ahead(self.listening.blind.values().copied().chain(departures))
     }
 
     /// Reports on which segments the wire path is off.
@@ -268,7 +365,9 @@ impl Wire {
         for (id, voice) in voices.owners.iter() {
             let Voice::Silent(silence) = voice else { continue };
             let known = cx.voices().owners.get(id);
-            if !matches!(known, Some(Voice::Silent(before)) if before.address == silence.address) {
+            if !matches!(known, Some(Voice::Silent(before)) if before.address == silence.address)
+                && !self.is_own(id, silence.address)
+            {
                 let (address, interface) = (silence.address, id.interface.clone());
                 let owner = OwnerId { node: id.node.clone(), session: id.session.transitions };
                 let after = now.saturating_since(silence.first);
@@ -294,6 +393,7 @@ impl Wire {
         self.listening.crews |= &silent != cx.silent();
         cx.set_silent(silent);
         cx.set_voices(voices);
+        self.falls.note_voices();
         self.silences.follow(now, cx.voices());
     }
 }

@@ -8,14 +8,15 @@ use leasehold_core::explain::{self, View, nobody};
 use leasehold_crds::addresses::AddressSet;
 use leasehold_crds::lease::{LeaseName, Stored};
 use leasehold_crds::names::NodeName;
-use leasehold_crds::policy::Governance;
+use leasehold_crds::policy::{Governance, ReturnPath};
 
+use super::data_path;
 use super::governing::{Governing, announces_without_endpoints};
 use super::owners::OwnerChanges;
 use super::tables::Tables;
 use crate::allocate::{Decision, ServiceKey};
 use crate::clock::Instant;
-use crate::reconcile::service::conditions::{self, Part, Report, Silence};
+use crate::reconcile::service::conditions::{self, Part, Report, Reports, Silence};
 use crate::reconcile::service::{ServiceRow, Traffic};
 
 /// The interval between two looks at an unowned claim where no event tells of a change.
@@ -33,9 +34,20 @@ pub(super) struct Announcing<'a> {
 enum Known<'a> {
     /// Its condition, without a look at its owners.
     Report(Report),
-    /// Its addresses by claim, whose owners may be reported; with a policy that governs it and cannot be
-    /// read.
-    Split(BTreeMap<LeaseName, AddressSet>, &'a ServiceRow, Option<&'a str>),
+    /// Its addresses by claim, whose owners may be reported; with what governs it.
+    Split(BTreeMap<LeaseName, AddressSet>, &'a ServiceRow, Option<Governance<'a>>),
+}
+
+impl Known<'_> {
+    /// Whether a policy has packets for its addresses spread over nodes.
+    fn is_spread(&self) -> bool {
+        match self {
+            Known::Report(_) => false,
+            Known::Split(_, row, governance) => {
+                row.traffic == Traffic::Local && data_path::is_asked_for(*governance)
+            }
+        }
+    }
 }
 
 impl<'a> Announcing<'a> {
@@ -58,12 +70,12 @@ impl<'a> Announcing<'a> {
         Some(explain::unanswered(subnet, &carrying.name))
     }
 
-    /// The condition about announcement of each of these Services.
+    /// The conditions about announcement and data path of each of these Services.
     pub(super) fn reports<'d>(
         self,
         decided: impl Iterator<Item = (&'d ServiceKey, &'d ServiceRow, &'d Decision)>,
         now: Instant,
-    ) -> BTreeMap<ServiceKey, Report>
+    ) -> BTreeMap<ServiceKey, Reports>
     where
         'a: 'd,
     {
@@ -77,20 +89,41 @@ impl<'a> Announcing<'a> {
         });
         let world = world(self.tables, unannounced);
         let view = View::new(&world);
+        let mut spread = known.iter().filter(|(_, known)| known.is_spread()).peekable();
+        let endpoints = spread.peek().is_some().then(|| {
+            let keys = spread.map(|(key, _)| key.to_string()).collect();
+            data_path::with_endpoints(self.tables, &keys)
+        });
         let report = |(key, known): (&ServiceKey, Known<'_>)| {
-            let report = match known {
-                Known::Report(report) => report,
-                Known::Split(split, _, unreadable) => {
+            let reports = match known {
+                Known::Report(announced) => {
+                    let later = announced == Report::Later;
+                    let data_path = if later { Report::Later } else { Report::Nothing };
+                    Reports { announced, data_path }
+                }
+                Known::Split(split, row, governance) => {
+                    let nodes = endpoints.as_ref().and_then(|all| all.get(&key.to_string()));
+                    let data_path = data_path::report(self.tables, &split, row, governance, nodes);
+                    let unreadable = match governance {
+                        Some(Governance::Unreadable(policy)) => Some(policy.name.as_str()),
+                        _ => None,
+                    };
+                    let policy = governance.and_then(Governance::policy);
+                    let return_path = policy.map(|policy| policy.return_path).unwrap_or_default();
                     let parts = split.iter().map(|(name, addresses)| Part {
                         addresses,
                         by: self.tables.announcer(name).ok_or_else(|| nobody(&view, name)),
-                        unanswered: self.unanswered(name, addresses),
+                        unanswered: match return_path {
+                            ReturnPath::Default => self.unanswered(name, addresses),
+                            ReturnPath::Symmetric => None,
+                        },
                         unreadable,
                     });
-                    Report::Now(conditions::announced(&parts.collect::<Vec<_>>()))
+                    let announced = Report::Now(conditions::announced(&parts.collect::<Vec<_>>()));
+                    Reports { announced, data_path }
                 }
             };
-            (key.clone(), report)
+            (key.clone(), reports)
         };
         known.into_iter().map(report).collect()
     }
@@ -123,11 +156,7 @@ impl<'a> Announcing<'a> {
         }
         let absent = self.tables.endpoints().reported_at(key).is_some_and(|at| at > now);
         let (Some(split), false) = (split, absent) else { return later };
-        let unreadable = match self.governing.of(self.tables.request(row), decision) {
-            Some(Governance::Unreadable(policy)) => Some(policy.name.as_str()),
-            _ => None,
-        };
-        Known::Split(split, row, unreadable)
+        Known::Split(split, row, self.governing.of(self.tables.request(row), decision))
     }
 
     /// The addresses of a Service by claim, once each claim lists them and has had its owner, or none, for long

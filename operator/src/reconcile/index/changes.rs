@@ -133,7 +133,8 @@ impl Index {
                 self.open_all();
                 true
             }
-            Concerned::These(services) => {
+            Concerned::These(mut services, moved) => {
+                services.extend(moved.filter(|service| self.is_spread(service)));
                 for service in &services {
                     let claims = self.tables.services().get(service).and_then(ServiceRow::claims);
                     for claim in
@@ -177,7 +178,7 @@ impl Index {
         let links = |index: &Self, name| {
             let row = index.tables.sessions().get(name)?;
             let unanswered = row.record.interfaces.iter().map(|it| it.detours.unanswered.clone());
-            Some((row.live.clone(), unanswered.collect::<Vec<_>>()))
+            Some((row.live.clone(), row.record.data_path, unanswered.collect::<Vec<_>>()))
         };
         let before = one.as_ref().map(|name| links(self, name));
         let announces = |index: &Self, name| {
@@ -203,6 +204,7 @@ impl Index {
         if changed {
             self.families.doubt();
             self.open_unowned();
+            self.open_not_spread();
         }
         self.update_node_addresses(changed)
     }
@@ -273,6 +275,25 @@ impl Index {
         for key in self.ledger.unowned().cloned().collect::<Vec<_>>() {
             self.ledger.look_by(key, due);
         }
+    }
+
+    /// Has Services that are not spread over all nodes be looked at again: the cause may be another one now.
+    fn open_not_spread(&mut self) {
+        let rows = self.tables.services().iter();
+        let reported = rows.filter(|(_, row)| row.reports_not_spread());
+        for key in reported.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            self.service_changed(&key);
+        }
+    }
+
+    /// Whether packets for a Service are spread over nodes.
+    fn is_spread(&self, service: &ServiceKey) -> bool {
+        let claims = self.tables.services().get(service).and_then(ServiceRow::claims);
+        let mut claims = claims.iter().flat_map(|it| it.by_address.iter().chain([&it.claim]));
+        claims.any(|claim| {
+            let row = self.tables.claims().get(claim);
+            row.is_some_and(|row| !row.record.members.is_empty())
+        })
     }
 
     /// Puts off the report of unowned claims, which another node may be about to take.

@@ -181,6 +181,7 @@ fn pairing<'a>(
 fn are_apart(tables: &Tables, governance: Governance<'_>, addresses: &AddressSet) -> Option<bool> {
     let policy = governance.policy();
     let interfaces = policy.map(|policy| policy.interfaces.as_slice()).unwrap_or_default();
+    let return_path = policy.map(|policy| policy.return_path).unwrap_or_default();
     let allowed = |session: &SessionRow| {
         let holder = session.record.holder.as_ref();
         let node = holder.and_then(|node| tables.nodes().get(&node.to_string()));
@@ -192,7 +193,7 @@ fn are_apart(tables: &Tables, governance: Governance<'_>, addresses: &AddressSet
     let is_in_a_subnet =
         |ip: IpAddr| tables.sessions().iter().any(|(_, row)| has_subnet_of(&row.record, ip));
     let can = |addresses: &AddressSet| {
-        let what = Carried { addresses, interfaces };
+        let what = Carried { addresses, interfaces, return_path };
         let live = tables.sessions().iter().filter(|(_, row)| row.live.is_some());
         live.map(|(_, session)| session)
             .any(|session| allowed(session) && carries(what, &session.record, is_in_a_subnet))

@@ -17,6 +17,7 @@
 //! | `owners` | recent changes of the owners of claims |
 //! | `governing` | the policy of each Service |
 //! | `families` | the claims of single addresses |
+//! | `data_path` | the nodes that packets for a Service are spread over, for its condition |
 //! | `announcing` | the owners of the addresses of a Service, for its condition |
 //! | `news` | changes of a Service by own writes and by other clients |
 //! | `plan` | the planning pass |
@@ -28,6 +29,7 @@
 
 mod announcing;
 mod changes;
+mod data_path;
 mod families;
 mod foreign;
 mod governing;
@@ -65,7 +67,7 @@ use self::tables::Tables;
 use super::job::Target;
 use super::leases::ClaimRow;
 use super::service::ServiceRow;
-use super::service::conditions::Report;
+use super::service::conditions::Reports;
 use super::service::rivals::{Mark, Rivals};
 use super::service::write::ServiceWrite;
 use crate::allocate::{Decision, Listed, Plan, PoolMap, ServiceKey, Unusable};
@@ -168,8 +170,8 @@ impl Index {
         plan::decided(&self.tables, &self.ledger, plan)
     }
 
-    /// The condition about announcement of each open Service.
-    pub fn reports(&self, plan: &Plan, now: Instant) -> BTreeMap<ServiceKey, Report> {
+    /// The conditions about announcement and data path of each open Service.
+    pub fn reports(&self, plan: &Plan, now: Instant) -> BTreeMap<ServiceKey, Reports> {
         let decided = self.decided(plan);
         let decided = decided.filter_map(|(key, _, row, decision)| Some((key, row, decision?)));
         self.announcing().reports(decided, now)

@@ -10,7 +10,7 @@ use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use leasehold_core::desired::Slice;
 use leasehold_crds::addresses::AddressSet;
-use leasehold_crds::lease::LeaseName;
+use leasehold_crds::lease::{Claim, LeaseName, Members};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use leasehold_crds::{AnnouncementPolicy, IPAddressPool};
 
@@ -29,8 +29,9 @@ use crate::reconcile::watch::Kind;
 /// deleting it and creating it again.
 const REPLACING: Duration = Duration::from_secs(2);
 
-/// The facts of a claim that conditions report: its owner with the interface, and its addresses.
-pub(super) type Announcement = (Option<(NodeName, Option<InterfaceName>)>, AddressSet);
+/// The facts of a claim that conditions report: its owner with the interface, its addresses, and the nodes that packets are
+/// spread over.
+pub(super) type Announcement = (Option<(NodeName, Option<InterfaceName>)>, AddressSet, Members);
 
 /// The last seen objects of each kind.
 #[derive(Debug, Default)]
@@ -142,9 +143,10 @@ impl Tables {
 
     /// The owner and the addresses of a claim; none: there is no such lease.
     pub(super) fn announcement(&self, name: &LeaseName) -> Option<Announcement> {
-        let addresses = self.claims.get(name)?.record.addresses.clone();
+        let Claim { addresses, members, .. } = &self.claims.get(name)?.record;
         let announcer = self.announcer(name);
-        Some((announcer.map(|(node, interface)| (node.clone(), interface.cloned())), addresses))
+        let announcer = announcer.map(|(node, interface)| (node.clone(), interface.cloned()));
+        Some((announcer, addresses.clone(), members.clone()))
     }
 
     /// The claims without an owner.

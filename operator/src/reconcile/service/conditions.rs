@@ -36,7 +36,7 @@ pub(super) const NO_ENDPOINT: &str = "NoEndpoint";
 /// The words about each retained address.
 const ALTHOUGH: &str = "is kept although";
 
-/// The content of the condition about announcement.
+/// The content of a condition that is not known at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// There is no such condition.
@@ -45,6 +45,32 @@ pub enum Report {
     Later,
     /// This content.
     Now(Verdict),
+}
+
+impl Report {
+    /// Whether nothing is to be written to a Service with this condition.
+    pub(super) fn is_said_by(&self, before: Option<&Condition>) -> bool {
+        match (before, self) {
+            (_, Self::Later) => true,
+            (Some(before), Self::Now(verdict)) => condition::says(before, verdict),
+            (before, Self::Nothing) => before.is_none(),
+            (None, Self::Now(_)) => false,
+        }
+    }
+}
+
+/// The conditions of a Service beside that about allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reports {
+    /// That about announcement.
+    pub announced: Report,
+    /// That about the data path.
+    pub data_path: Report,
+}
+
+impl Reports {
+    /// There are no such conditions.
+    pub const NOTHING: Self = Self { announced: Report::Nothing, data_path: Report::Nothing };
 }
 
 /// Some addresses of a Service, with their owner or the reason for which they have none.

@@ -33,6 +33,13 @@ pub(super) fn of_announcement(
     news.then(|| Notice { reason, note: verdict.message.clone() })
 }
 
+/// The event for the change of the condition about the data path from `before`: none for a reason that it gave already.
+pub(super) fn of_data_path(verdict: &Verdict, before: Option<&Condition>) -> Option<Notice> {
+    let same = before.is_some_and(|it| it.status == "False" && it.reason == verdict.reason);
+    let news = !verdict.status && !same;
+    news.then(|| Notice { reason: Reason::NotSpread, note: verdict.message.clone() })
+}
+
 /// The events for the change from the addresses that a Service had, and from its condition, to `decision`.
 pub(super) fn notices(
     key: &ServiceKey,

@@ -5,11 +5,13 @@
 //! | [`request`] | the request of a Service, from its spec and annotations |
 //! | `managers` | the writers of its fields |
 //! | `rivals` | controllers that repeatedly revert our writes, and the back-off against them |
-//! | `conditions` | its conditions |
+//! | `conditions` | its conditions about allocation and announcement |
+//! | `data_path` | that about the data path |
 //! | `events` | its events |
 //! | [`mod@write`] | one write to it |
 
 pub(super) mod conditions;
+pub(super) mod data_path;
 pub(super) mod events;
 mod managers;
 pub mod request;
@@ -24,7 +26,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::ResourceExt;
 use leasehold_crds::lease::LeaseName;
 use leasehold_crds::service::{
-    ALLOCATED, ALLOCATED_FROM, ANNOUNCED, CLAIM, Claims, allocated_from, ingress_ips, is_ours,
+    ALLOCATED, ALLOCATED_FROM, ANNOUNCED, CLAIM, Claims, DATA_PATH, allocated_from, ingress_ips,
+    is_ours,
 };
 
 use self::conditions::{CONTESTED, NO_ENDPOINT, is_of_retained};
@@ -63,6 +66,8 @@ pub struct ServiceRow {
     condition: Option<Condition>,
     /// The condition about announcement.
     announced: Option<Condition>,
+    /// The condition about the data path.
+    data_path: Option<Condition>,
     /// `spec.externalTrafficPolicy`.
     pub traffic: Traffic,
 }
@@ -138,6 +143,7 @@ impl Row for ServiceRow {
             present,
             condition: condition.cloned(),
             announced: said(ANNOUNCED).cloned(),
+            data_path: said(DATA_PATH).cloned(),
             traffic: match spec.external_traffic_policy.as_deref() {
                 Some("Local") => Traffic::Local,
                 _ => Traffic::Cluster,
@@ -182,6 +188,11 @@ impl ServiceRow {
         wrong.next().map(|condition| condition.message.clone())
     }
 
+    /// Whether its condition reports that packets are not spread as its policy says.
+    pub fn reports_not_spread(&self) -> bool {
+        self.data_path.as_ref().is_some_and(|condition| condition.status == "False")
+    }
+
     /// Whether it has a condition about its announcement already.
     pub fn reports_announcement(&self) -> bool {
         self.announced.is_some()
@@ -202,7 +213,7 @@ impl ServiceRow {
         self.condition.is_some().hash(&mut shape);
         let mut whole = shape.clone();
         self.present.hash(&mut whole);
-        for said in [&self.condition, &self.announced] {
+        for said in [&self.condition, &self.announced, &self.data_path] {
             said.as_ref().map(|it| (&it.status, &it.reason, &it.message)).hash(&mut whole);
         }
         Mark { whole: whole.finish(), shape: shape.finish() }

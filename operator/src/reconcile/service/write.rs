@@ -11,7 +11,7 @@ use leasehold_crds::lease::LeaseName;
 use leasehold_crds::service::{ADDRESS_CLAIMS, ALLOCATED_FROM, CLAIM, Claims};
 use serde::Serialize;
 
-use super::conditions::{self, Report};
+use super::conditions::{self, Report, Reports};
 use super::events;
 use super::rivals::{Contest, Given};
 use super::{ServiceRow, VIP, is_vip};
@@ -78,8 +78,8 @@ struct Status {
 pub struct Supplement<'a> {
     /// The addresses that have claims of their own.
     pub(in crate::reconcile) by_address: BTreeSet<LeaseName>,
-    /// The condition about announcement.
-    pub(in crate::reconcile) announced: Report,
+    /// The conditions about announcement and data path.
+    pub(in crate::reconcile) reports: Reports,
     /// The rivals that write to the Service.
     pub(in crate::reconcile) contest: Option<Contest<'a>>,
     /// The addresses that it had, whatever others have written to its status.
@@ -142,19 +142,16 @@ impl ServiceRow {
         now: Timestamp,
     ) -> Option<ServiceWrite> {
         self.request.as_ref()?;
-        let Supplement { by_address, announced, contest, had } = supplement;
+        let Supplement { by_address, reports, contest, had } = supplement;
         let old = self.condition.as_ref();
         let outlasts = old.filter(|old| contest.is_none() && conditions::outlasts(old, decision));
         let said = outlasts.is_some()
             || old.is_some_and(|old| conditions::says(old, key, decision, contest));
         let before = self.announced.as_ref();
+        let Reports { announced, data_path } = reports;
         let announced = if outlasts.is_some() { Report::Later } else { announced };
-        let reported = match (before, &announced) {
-            (_, Report::Later) => true,
-            (Some(before), Report::Now(verdict)) => condition::says(before, verdict),
-            (before, Report::Nothing) => before.is_none(),
-            (None, Report::Now(_)) => false,
-        };
+        let spread = self.data_path.as_ref();
+        let reported = announced.is_said_by(before) && data_path.is_said_by(spread);
         // A claim that others wrote to a Service without an address governs nothing, and is theirs.
         let claims = decision.claim.clone().map(|claim| Claims { claim, by_address });
         let governed = claims.is_none() || claims == self.claims;
@@ -178,6 +175,14 @@ impl ServiceRow {
             Report::Now(verdict) => {
                 notices.extend(events::of_announcement(&verdict, decision, before));
                 conditions.push(condition::dated(verdict, before, now));
+            }
+        }
+        match data_path {
+            Report::Nothing => {}
+            Report::Later => conditions.extend(spread.cloned()),
+            Report::Now(verdict) => {
+                notices.extend(events::of_data_path(&verdict, spread));
+                conditions.push(condition::dated(verdict, spread, now));
             }
         }
         let messages = conditions.iter().map(|condition| condition.message.as_str());

@@ -103,8 +103,9 @@ fn an_owner_that_does_not_answer_its_clients_says_what_to_do() {
     let unanswered = r#","bypassed":["10.0.0.0/24"],"unanswered":["10.0.0.0/24"]"#;
     say(&mut scene, unanswered, after(5000));
     let says = "node-1 announces 10.0.0.1 on eth0, and the node does not answer hosts of 10.0.0.0/24 on \
-                eth0: its route to them uses another interface, and rp_filter is 1; change the route to \
-                use eth0, or set net.ipv4.conf.eth0.rp_filter=2 on the node";
+                eth0: its route to them uses another interface, and rp_filter is 1; set returnPath: \
+                Symmetric in the policy, change the route to use eth0, or set \
+                net.ipv4.conf.eth0.rp_filter=2 on the node";
     let events = vec![format!("NotAnnounced: {says}")];
     assert_eq!(scene.told(after(6000)), Some((format!("ClientsNotAnswered: {says}"), events)));
     say(&mut scene, "", after(7000));

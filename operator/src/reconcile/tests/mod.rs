@@ -20,7 +20,9 @@ use crate::allocate::ServiceKey;
 use crate::clock::Instant;
 
 mod announcing;
+mod data_path;
 mod families;
+mod page;
 mod record;
 mod retained;
 mod rivals;

@@ -1,6 +1,7 @@
 //! The state of the room, without behavior that concerns other rooms.
 
 pub(in crate::election) mod api;
+pub(in crate::election) mod data_path;
 pub(in crate::election) mod facts;
 pub(in crate::election) mod owner;
 pub(in crate::election) mod proxy;

@@ -108,6 +108,12 @@ impl OldOwners {
         self.asked.get(&(interface.clone(), mac)).and_then(|old| old.answered)
     }
 
+    /// Whether an old owner with this MAC address has answered for anything since then.
+    pub(in crate::election) fn has_answered_since(&self, mac: MacAddr, since: Instant) -> bool {
+        let mut its = self.asked.iter().filter(|((_, of), _)| *of == mac);
+        its.any(|(_, old)| old.lives.is_some_and(|at| at > since))
+    }
+
     /// Those who may have any of `addresses` still.
     pub(in crate::election) fn untold(
         &self,

@@ -27,6 +27,8 @@ pub(in crate::election) struct Suspicion {
     pub(in crate::election::wire) confirmed: Option<(LeaseName, i32)>,
     /// The claim that is read for that.
     pub(in crate::election::wire) asked_for: Option<LeaseName>,
+    /// The session was read since then.
+    pub(in crate::election::wire) read: bool,
     /// The session is to be read before another fence.
     pub(in crate::election::wire) must_read: bool,
     pub(in crate::election::wire) next: Instant,
@@ -57,6 +59,7 @@ impl Silences {
                 since: now,
                 confirmed: None,
                 asked_for: None,
+                read: false,
                 must_read: false,
                 next: now,
                 lapses: Lapses::default(),

@@ -119,6 +119,11 @@ impl Voiced {
         self.owners.get_key_value(&id).map_or_else(|| Arc::new(id), |(id, _)| Arc::clone(id))
     }
 
+    /// Whether anything is owned by this voice that it can be asked for.
+    pub(in crate::election) fn owns(&self, id: &VoiceId) -> bool {
+        self.owners.get(id).is_some_and(|parts| parts.vips > 0)
+    }
+
     pub(in crate::election) fn insert(&mut self, claim: &LeaseName, part: Part) {
         let parts = self.owners.entry(Arc::clone(&part.id)).or_default();
         parts.claims.insert(claim.clone());

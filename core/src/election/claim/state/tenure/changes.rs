@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{CARRIER_LOST, Claim, Reason, Stored};
+use leasehold_crds::lease::{CARRIER_LOST, Claim, Members, Reason, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 use pnet_base::MacAddr;
 
@@ -99,6 +99,7 @@ impl Tenure {
     /// This node becomes the owner. Returns the provisional ownership that ends with this, if it was served.
     pub(in crate::election) fn own(&mut self, record: &Claim) -> Option<Provisional> {
         self.mine = true;
+        self.forgets = false;
         self.yielding = None;
         self.unowned = None;
         self.interface.clone_from(&record.interface);
@@ -165,6 +166,30 @@ impl Tenure {
     /// Takes the reason for the change of ownership: this node serves the addresses now.
     pub(in crate::election) fn take_story(&mut self) -> Option<Story> {
         self.story.take().map(|story| *story)
+    }
+
+    /// The Lease is to name former owners no longer.
+    pub(in crate::election) const fn forget_former_owners(&mut self) {
+        self.forgets = true;
+    }
+
+    /// Takes in over which nodes this one is to spread packets; returns whether that is new.
+    pub(in crate::election) fn ask_members(&mut self, asked: Option<Members>) -> bool {
+        if self.members.as_deref() == asked.as_ref() {
+            return false;
+        }
+        self.members = asked.map(Box::new);
+        // The change is to be remembered for as long as connections may be older.
+        self.forgets = false;
+        true
+    }
+
+    /// Takes in over which nodes this one spreads packets although the Lease has never named them; returns whether that
+    /// is new.
+    pub(in crate::election) fn set_unnamed_members(&mut self, unnamed: Option<Members>) -> bool {
+        let changed = self.unnamed_members.as_deref() != unnamed.as_ref();
+        self.unnamed_members = unnamed.map(Box::new);
+        changed
     }
 
     /// The duration of the change of ownership, which the Lease does not contain yet.

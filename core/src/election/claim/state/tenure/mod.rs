@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_crds::lease::{Claim, LeaseName, Stored};
+use leasehold_crds::lease::{Claim, LeaseName, Members, Stored};
 use leasehold_crds::names::{InterfaceName, NodeName};
 
 use crate::clock::Instant;
@@ -128,6 +128,12 @@ pub(in crate::election) struct Tenure {
     story: Option<Box<Story>>,
     /// The duration of that, until the Lease contains it.
     took: Option<Duration>,
+    /// The Lease is to name former owners no longer.
+    forgets: bool,
+    /// The nodes over which this node is to spread packets, once that is known.
+    members: Option<Box<Members>>,
+    /// Those over which it does so, if the Lease has never named them.
+    unnamed_members: Option<Box<Members>>,
     /// The owner that the Lease names.
     shown: Option<Former>,
     /// Those from whom it was taken, by whomever, and who may not know.
@@ -170,6 +176,9 @@ impl Tenure {
             given_up: None,
             story: None,
             took: None,
+            forgets: false,
+            members: None,
+            unnamed_members: None,
             shown: None,
             untold: Vec::new(),
             vacant: false,
@@ -313,6 +322,21 @@ impl Tenure {
     /// The duration of the change of ownership, until the Lease contains it.
     pub(in crate::election) const fn took(&self) -> Option<Duration> {
         self.took
+    }
+
+    /// Whether the Lease is to name former owners no longer.
+    pub(in crate::election) const fn forgets_former_owners(&self) -> bool {
+        self.forgets
+    }
+
+    /// The nodes over which this node is to spread packets, as long as it is the owner and that is known.
+    pub(in crate::election) fn members(&self) -> Option<&Members> {
+        self.members.as_deref()
+    }
+
+    /// The nodes over which this node spreads packets, if the Lease has never named them.
+    pub(in crate::election) fn unnamed_members(&self) -> Option<&Members> {
+        self.unnamed_members.as_deref()
     }
 
     /// The owner that the Lease names.
