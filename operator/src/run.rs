@@ -5,6 +5,7 @@
 //! released once the outcome of each write is known, so that the next replica, which reads
 //! everything anew, reads all of them.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -21,7 +22,8 @@ use crate::client::CALL_TIMEOUT;
 use crate::clock::{self, sleep_until};
 use crate::config::Config;
 use crate::deploy::Deployer;
-use crate::elect::{Elector, Identity, Tenure};
+use crate::elect::{Acquisition, Elector, Identity, Tenure};
+use crate::reconcile::index::Recollection;
 use crate::reconcile::lead::{Context, lead};
 use crate::reconcile::watch::Kind;
 use crate::reconcile::write::Writer;
@@ -88,13 +90,14 @@ async fn work(
     mut tenure: watch::Receiver<Tenure>,
     mut stop: watch::Receiver<bool>,
 ) -> bool {
+    let mut last: Option<(Acquisition, Recollection)> = None;
     loop {
         let active = tenure.wait_for(|tenure| tenure.lasts(clock::now()));
         let present = tokio::select! {
             present = active => present.map(|tenure| tenure.clone()),
             _ = stop.wait_for(|stop| *stop) => return true,
         };
-        let Ok(Tenure::Active { term, .. }) = present else {
+        let Ok(Tenure::Active { term, acquisition, .. }) = present else {
             return true;
         };
         tracing::info!("this replica is now the active one");
@@ -111,11 +114,13 @@ async fn work(
             // work begins all the same.
             let _ = tokio::time::timeout(CALL_TIMEOUT, deployer.deploy()).await;
         }
+        let same = last.take().filter(|(before, _)| *before == acquisition);
+        let recollection = same.map(|(_, recollection)| recollection).unwrap_or_default();
         // Beside the work, so that neither waits for the other. A call that is cut off at the end does no
         // harm: each replica would apply the same.
-        let clean = tokio::select! {
-            clean = lead(context, term, &tenure, end) => clean,
-            () = keep_deployed(deployer.as_deref_mut()) => false,
+        let ended = tokio::select! {
+            ended = lead(context, term, recollection, &tenure, end) => ended,
+            never = keep_deployed(deployer.as_deref_mut()) => match never {},
         };
         context.metrics.leader.set(0);
         context.metrics.forget();
@@ -123,14 +128,15 @@ async fn work(
             context.health.trouble(kind.name(), None);
         }
         if *stop.borrow() {
-            return clean;
+            return ended.clean;
         }
+        last = Some((acquisition, ended.recollection));
         tracing::warn!("this replica is no longer the active one");
     }
 }
 
 /// Deploys the speakers, if it is this replica that does; never returns.
-async fn keep_deployed(deployer: Option<&mut Deployer>) {
+async fn keep_deployed(deployer: Option<&mut Deployer>) -> Infallible {
     match deployer {
         Some(deployer) => deployer.keep().await,
         None => std::future::pending().await,

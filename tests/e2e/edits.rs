@@ -156,21 +156,42 @@ impl Edited {
     }
 }
 
-/// How a Service and its claim are: the owner where everything is as it should be.
-async fn owner(cluster: &Cluster, service: &Service, vip: IpAddr) -> Result<Option<String>> {
+/// The owner of a Service where everything is as it should be, or what is not.
+async fn owner(
+    cluster: &Cluster,
+    service: &Service,
+    vip: IpAddr,
+) -> Result<Result<String, Vec<String>>> {
     let object = service.get().await?;
     let annotations = object.metadata.annotations.unwrap_or_default();
-    let Some(claim) = cluster.claim(service).await? else { return Ok(None) };
+    let Some(claim) = cluster.claim(service).await? else {
+        return Ok(Err(vec!["no Lease".to_owned()]));
+    };
     let (holder, _) = holder_and_transitions(&claim);
     let conditions = object.status.and_then(|status| status.conditions).unwrap_or_default();
-    let whole = NOTED.iter().all(|name| annotations.contains_key(*name))
-        && LISTED.iter().all(|name| annotation(&claim, name).is_some_and(|it| !it.is_empty()))
-        && annotation(&claim, "leasehold.dev/withdrawn-addresses").is_none()
-        && conditions.iter().filter(|it| it.status == "True").count() == 2
-        && service.addresses().await? == [vip];
-    let holders: Vec<_> =
-        cluster.holders(vip)?.into_iter().map(|node| node.name().to_owned()).collect();
-    Ok(holder.filter(|holder| whole && holders == [holder.as_str()]))
+    let addresses = service.addresses().await?;
+    let holders: Vec<_> = cluster.holders(vip)?.iter().map(|it| it.name().to_owned()).collect();
+    let mut wrong = Vec::new();
+    let lacks = |name: &&&str| !annotations.contains_key(**name);
+    wrong.extend(NOTED.iter().filter(lacks).map(|name| format!("the Service lacks {name}")));
+    let lacks = |name: &&&str| annotation(&claim, name).is_none_or(str::is_empty);
+    wrong.extend(LISTED.iter().filter(lacks).map(|name| format!("the Lease lacks {name}")));
+    if let Some(withdrawn) = annotation(&claim, "leasehold.dev/withdrawn-addresses") {
+        wrong.push(format!("withdrawn: {withdrawn}"));
+    }
+    if conditions.iter().filter(|it| it.status == "True").count() != 2 {
+        wrong.push(format!("conditions: {conditions:?}"));
+    }
+    if addresses != [vip] {
+        wrong.push(format!("addresses: {addresses:?} instead of {vip}"));
+    }
+    match holder {
+        Some(holder) if wrong.is_empty() && holders == [holder.as_str()] => Ok(Ok(holder)),
+        holder => {
+            wrong.push(format!("the Lease names {holder:?}, {holders:?} have the address"));
+            Ok(Err(wrong))
+        }
+    }
 }
 
 pub async fn edits_by_the_hundred_are_not_felt_move_nothing_and_are_mended_within_two_seconds()
@@ -203,7 +224,7 @@ pub async fn edits_by_the_hundred_are_not_felt_move_nothing_and_are_mended_withi
         let mut found = None;
         cluster
             .eventually(&what, PATIENCE, async || {
-                found = owner(&cluster, service, *vip).await?;
+                found = owner(&cluster, service, *vip).await?.ok();
                 Ok(found.is_some())
             })
             .await?;
@@ -240,7 +261,7 @@ pub async fn edits_by_the_hundred_are_not_felt_move_nothing_and_are_mended_withi
     while ended.elapsed() < soon {
         let all = services.iter().zip(&vips).map(|(it, vip)| owner(&cluster, it, *vip));
         now = try_join_all(all).await?;
-        if now.iter().all(Option::is_some) {
+        if now.iter().all(Result::is_ok) {
             break;
         }
     }
@@ -251,7 +272,7 @@ pub async fn edits_by_the_hundred_are_not_felt_move_nothing_and_are_mended_withi
         .fold((0, 0), |(asked, lost), track| (asked + track.count(), lost + track.lost()));
     println!("    {lost} of {asked} datagrams lost");
     let felt: Vec<_> = tracks.iter().filter(|(_, track)| track.lost() > 0).collect();
-    let moved = now.iter().zip(&owners).filter(|(now, before)| now.as_ref() != Some(before));
+    let moved = now.iter().zip(&owners).filter(|(now, before)| now.as_ref() != Ok(before));
     let moved = moved.count();
     if lost > 0 || moved > 0 {
         let dump = cluster.dump().await;

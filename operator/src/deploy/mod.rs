@@ -16,6 +16,7 @@
 mod objects;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -119,7 +120,7 @@ impl Deployer {
     }
 
     /// Applies everything, again and again.
-    pub async fn keep(&mut self) {
+    pub async fn keep(&mut self) -> Infallible {
         loop {
             let pause = self.deploy().await;
             sleep_until(clock::now() + pause).await;

@@ -42,6 +42,10 @@ const MARGIN: Duration = CALL_TIMEOUT;
 /// The pause after a call that failed.
 const PAUSE: Duration = Duration::from_millis(250);
 
+/// One acquisition of the lease, however often it was renewed since: the uid of the lease, and its transitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acquisition(String, i32);
+
 /// The rights of a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tenure {
@@ -51,6 +55,8 @@ pub enum Tenure {
     Active {
         /// Differs for each time that this replica became the active one.
         term: u64,
+        /// The same as in the last tenure if no other replica was the active one in between.
+        acquisition: Acquisition,
         /// The end of the right to write; moves on with each renewal.
         until: Instant,
         /// When another replica may be the active one.
@@ -241,9 +247,10 @@ impl Elector {
     }
 
     fn publish(&self) {
-        let tenure = match self.contest.tenure() {
-            Some((term, until)) if clock::now() < until + MARGIN => {
-                Tenure::Active { term, until, ends: until + MARGIN }
+        let tenure = match (self.contest.tenure(), self.contest.own()) {
+            (Some((term, until)), Some(record)) if clock::now() < until + MARGIN => {
+                let acquisition = Acquisition(record.uid.clone(), record.transitions);
+                Tenure::Active { term, acquisition, until, ends: until + MARGIN }
             }
             _ => Tenure::Standby,
         };

@@ -22,8 +22,8 @@ use leasehold_crds::event::Reason;
 use leasehold_crds::lease::LeaseName;
 use tokio::sync::{Mutex, watch};
 
-use super::index::Index;
 use super::index::outstanding::{Listing, Pending};
+use super::index::{Index, Recollection};
 use super::job::{Job, Target};
 use super::jobs::jobs;
 use super::service::write::ServiceWrite;
@@ -113,14 +113,24 @@ struct Leader<'a> {
     silent: Quota,
 }
 
-/// Does the work of the active replica until `end`, and then waits for the calls under way; returns
-/// whether the outcome of each write is known.
+/// The end of a tenure.
+#[derive(Debug)]
+pub struct Ended {
+    /// Whether the outcome of each write is known.
+    pub clean: bool,
+    /// The states of Services.
+    pub recollection: Recollection,
+}
+
+/// Does the work of the active replica until `end`, and then waits for the calls under way. `recollection` is from the
+/// last tenure of this process if no other replica was the active one since.
 pub async fn lead(
     context: &Context,
     term: u64,
+    recollection: Recollection,
     tenure: &watch::Receiver<Tenure>,
     end: impl Future<Output = ()>,
-) -> bool {
+) -> Ended {
     let mut end = pin!(end);
     let services_listed = watch::Sender::new(false);
     let writer = &context.writer;
@@ -130,7 +140,7 @@ pub async fn lead(
         context,
         term,
         tenure,
-        index: Index::new(context.default_class),
+        index: Index::new(context.default_class, recollection),
         progress: BTreeMap::new(),
         queue: VecDeque::new(),
         in_flight: FuturesUnordered::new(),
@@ -549,15 +559,15 @@ impl Leader<'_> {
         }
     }
 
-    /// Waits for the calls under way; returns whether the outcome of each write to a Service or a list is
-    /// known.
-    async fn drain(mut self) -> bool {
+    /// Waits for the calls under way.
+    async fn drain(mut self) -> Ended {
         self.queue.clear();
         while let Some(done) = self.in_flight.next().await {
             self.finished(done);
         }
         while self.notices.next().await.is_some() {}
         let unanswered = self.index.listings().values().any(|listing| listing.unanswered);
-        self.index.pending().is_empty() && !unanswered
+        let clean = self.index.pending().is_empty() && !unanswered;
+        Ended { clean, recollection: self.index.into_recollection() }
     }
 }

@@ -73,16 +73,15 @@ impl Index {
         event: Event<DeserializeGuard<Service>>,
         now: Instant,
     ) -> bool {
-        let before: Vec<_> = match &event {
-            Event::InitDone => {
-                let keys = self.tables.services().iter().map(|(key, _)| key);
-                keys.map(|key| (key.clone(), self.state_of(key))).collect()
-            }
-            _ => Vec::new(),
-        };
+        let complete = matches!(event, Event::InitDone);
+        let keys = self.tables.services().iter().map(|(key, _)| key).filter(|_| complete);
+        let before: Vec<_> = keys.map(|key| (key.clone(), self.state_of(key))).collect();
         let changed = self.tables.apply_service(event);
         for (key, (had, before)) in before {
             self.compare(&key, before, &had, now);
+        }
+        if complete {
+            self.record.recall(&self.tables, std::mem::take(&mut self.recollection));
         }
         if changed {
             self.open_all();

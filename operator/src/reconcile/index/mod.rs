@@ -62,6 +62,7 @@ use self::outstanding::{Listing, Outstanding, Pending};
 use self::owners::OwnerChanges;
 use self::plan::Decided;
 use self::quarantine::Quarantine;
+pub use self::record::Recollection;
 use self::record::{ListedFor, Record};
 use self::tables::Tables;
 use super::job::Target;
@@ -93,14 +94,23 @@ pub struct Index {
     unusable: Unusable,
     governing: Governing,
     families: Families,
+    /// The end of the last tenure, until Services are listed.
+    recollection: Recollection,
     /// The time of the last change.
     now: Instant,
 }
 
 impl Index {
-    /// An empty index. With `default_class`, Services without a class are ours.
-    pub fn new(default_class: bool) -> Self {
-        Self { tables: Tables::new(default_class), ..Self::default() }
+    /// An index that knows no objects yet. With `default_class`, Services without a class are ours.
+    pub fn new(default_class: bool, recollection: Recollection) -> Self {
+        Self { tables: Tables::new(default_class), recollection, ..Self::default() }
+    }
+
+    /// The states of Services for the next tenure of this process.
+    pub fn into_recollection(self) -> Recollection {
+        let mut recollection = self.recollection;
+        self.record.recollect(&self.tables, &mut recollection);
+        recollection
     }
 
     // === the rooms, to read ===

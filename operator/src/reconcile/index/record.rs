@@ -100,6 +100,13 @@ impl Memory {
     }
 }
 
+/// The intact states of Services at the end of a tenure, with their uids: for the next tenure of the same process, if no
+/// other replica was the active one in between.
+#[derive(Debug, Default)]
+pub struct Recollection {
+    seen: BTreeMap<ServiceKey, (String, Seen)>,
+}
+
 /// The addresses of Services by the lists of claims, and by memory.
 #[derive(Debug, Default)]
 pub(super) struct Record {
@@ -163,6 +170,26 @@ impl Record {
     /// Forgets a Service that is gone, or not ours any more.
     pub(super) fn drop(&mut self, key: &ServiceKey) {
         self.memory.drop(key);
+    }
+
+    /// Adds to `recollection` the intact state of each Service as it is or was last seen.
+    pub(super) fn recollect(&self, tables: &Tables, recollection: &mut Recollection) {
+        for (key, row) in tables.services().iter().filter(|(_, row)| tables.request(row).is_some())
+        {
+            if let Some(seen) = Seen::of(row).or_else(|| self.memory.seen.get(key).cloned()) {
+                recollection.seen.insert(key.clone(), (row.uid.clone(), seen));
+            }
+        }
+    }
+
+    /// Notes the intact states of the last tenure for the Services that have been edited since.
+    pub(super) fn recall(&mut self, tables: &Tables, recollection: Recollection) {
+        for (key, (uid, seen)) in recollection.seen {
+            let row = tables.services().get(&key).filter(|row| row.uid == uid);
+            if let Some(row) = row.filter(|row| tables.request(row).is_some()) {
+                self.note(&key, row, Some(seen), false);
+            }
+        }
     }
 
     /// The claims that name a Service, with the addresses that each lists for it. Several Services that share

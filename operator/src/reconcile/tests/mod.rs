@@ -10,8 +10,8 @@ use leasehold_crds::service::Claims;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::index::Index;
 use super::index::outstanding::{Listing, Pending};
+use super::index::{Index, Recollection};
 use super::job::Job;
 use super::jobs::jobs;
 use super::service::write::ServiceWrite;
@@ -81,7 +81,11 @@ fn slice(name: &str, version: u64, serves: bool) -> Value {
 
 impl World {
     fn index(self) -> Index {
-        let mut index = Index::new(true);
+        self.index_after(Recollection::default())
+    }
+
+    fn index_after(self, recollection: Recollection) -> Index {
+        let mut index = Index::new(true, recollection);
         let mut take = |change| {
             index.apply(change, START);
         };

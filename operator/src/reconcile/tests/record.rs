@@ -164,6 +164,33 @@ fn what_a_service_and_its_claim_have_both_lost_is_written_again_as_it_was_last_s
     }
 }
 
+/// While this replica was not the active one for a moment, and no other was.
+#[test]
+fn what_both_have_lost_between_two_tenures_is_written_again_as_it_was_in_the_first() {
+    let (_, everything) = DAMAGES[4];
+    for (uid, expected) in [
+        ("uid of shop", &["shop: 10.0.0.2 from lan under web.shop"][..]),
+        // Another one of its name.
+        ("uid of another", &["shop: - from - under -"]),
+    ] {
+        let (index, mut shop) = recorded(vec![no_auto_assign()]);
+        let mut lease = listing("web.shop", &["shop"], "10.0.0.2", 12);
+        lease["metadata"]["annotations"] = json!({});
+        everything(&mut shop);
+        shop["metadata"]["resourceVersion"] = json!("13");
+        shop["metadata"]["uid"] = json!(uid);
+        let world = World {
+            services: vec![shop],
+            pools: vec![no_auto_assign()],
+            claims: vec![lease],
+            sessions: vec![session()],
+            ..World::default()
+        };
+        let index = world.index_after(index.into_recollection());
+        assert_eq!(given(&index), expected, "{uid}");
+    }
+}
+
 #[test]
 fn another_service_of_the_same_name_has_nothing_of_what_the_claim_lists() {
     let (mut index, shop) = recorded(Vec::new());
@@ -337,8 +364,28 @@ impl Edited {
     }
 }
 
+impl Edited {
+    /// Another tenure of the same process begins: what was under way has ended, and all is listed anew.
+    fn begin_again(mut self) -> Self {
+        self.end(false);
+        let recollection = std::mem::take(&mut self.index).into_recollection();
+        let lan = no_auto_assign();
+        let (services, claims) = (vec![self.shop.clone()], vec![self.lease.clone()]);
+        let sessions = vec![session()];
+        let world = World { services, pools: vec![lan], claims, sessions, ..World::default() };
+        Self { index: world.index_after(recollection), ..self }
+    }
+}
+
+/// A pool of which a Service that has lost its address gets none again.
+fn no_auto_assign() -> Value {
+    let mut lan = pool("lan", &["10.0.0.0/30"]);
+    lan["spec"]["autoAssign"] = json!(false);
+    lan
+}
+
 /// Carries out the step with this number; `which` selects the damage of an edit.
-fn step(edited: &mut Edited, story: &mut Vec<String>, kind: u8, which: usize) {
+fn step(mut edited: Edited, story: &mut Vec<String>, kind: u8, which: usize) -> Edited {
     match kind {
         0 => {
             let (what, damage) = DAMAGES[which];
@@ -359,11 +406,20 @@ fn step(edited: &mut Edited, story: &mut Vec<String>, kind: u8, which: usize) {
             story.push("what was sent is carried out".to_owned());
             edited.end(false);
         }
-        _ => {
+        4 => {
             story.push("what was sent is lost".to_owned());
             edited.end(true);
         }
+        _ => {
+            let (what, damage) = DAMAGES[which];
+            story.push(format!("between two tenures the Service loses {what}"));
+            damage(&mut edited.shop);
+            edited.version += 1;
+            edited.shop["metadata"]["resourceVersion"] = json!(edited.version.to_string());
+            return edited.begin_again();
+        }
     }
+    edited
 }
 
 proptest! {
@@ -371,16 +427,14 @@ proptest! {
 
     #[test]
     fn random_edits_of_a_service_and_its_claim_take_nothing_from_it(
-        steps in prop::collection::vec((0..5_u8, 0..DAMAGES.len()), 12),
+        steps in prop::collection::vec((0..6_u8, 0..DAMAGES.len()), 12),
     ) {
-        let mut lan = pool("lan", &["10.0.0.0/30"]);
-        lan["spec"]["autoAssign"] = json!(false);
-        let (index, shop) = recorded(vec![lan]);
+        let (index, shop) = recorded(vec![no_auto_assign()]);
         let lease = listing("web.shop", &["shop"], "10.0.0.2", 9);
         let mut edited = Edited { index, shop, lease, version: 20, sent: None };
         let mut story = Vec::new();
         for (kind, which) in steps {
-            step(&mut edited, &mut story, kind, which);
+            edited = step(edited, &mut story, kind, which);
         }
     }
 }
