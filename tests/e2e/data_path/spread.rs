@@ -17,7 +17,7 @@ use crate::scene::{PATIENCE, annotation, condition};
 
 /// Of each address.
 const LASTING: usize = 40;
-const EVERY: Duration = Duration::from_millis(50);
+const EVERY: Duration = Duration::from_millis(100);
 /// The time that clients use their connections between two steps.
 const BETWEEN: Duration = Duration::from_secs(2);
 /// The time in which nodes notice what the network drops, or that it does so no more.

@@ -181,7 +181,7 @@ impl Client {
 pub struct ProbePlan<'a> {
     client: &'a Client,
     vip: IpAddr,
-    udp: Option<u16>,
+    udp: Option<(u16, Duration)>,
     tcp: Option<(u16, Duration)>,
     connection: Option<u16>,
     lasting: Option<(u16, usize, Duration)>,
@@ -193,8 +193,14 @@ pub struct ProbePlan<'a> {
 impl ProbePlan<'_> {
     /// A datagram with a sequence number every 5 ms, from one socket.
     #[must_use]
-    pub fn udp(mut self, port: u16) -> Self {
-        self.udp = Some(port);
+    pub fn udp(self, port: u16) -> Self {
+        self.udp_each(port, PERIOD)
+    }
+
+    /// As [`ProbePlan::udp`], with a datagram each `every`.
+    #[must_use]
+    pub fn udp_each(mut self, port: u16, every: Duration) -> Self {
+        self.udp = Some((port, every));
         self
     }
 
@@ -252,8 +258,8 @@ impl ProbePlan<'_> {
             lasting: None,
             owners: None,
         };
-        if let Some(port) = self.udp {
-            probe.udp = Some(Sweep::start(Arc::clone(host), &[self.vip], port, PERIOD)?);
+        if let Some((port, every)) = self.udp {
+            probe.udp = Some(Sweep::start(Arc::clone(host), &[self.vip], port, every)?);
         }
         if let Some((port, every)) = self.tcp {
             let server = SocketAddr::new(self.vip, port);

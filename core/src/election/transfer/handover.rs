@@ -16,7 +16,9 @@ use crate::clock::Instant;
 use crate::desired::{Desired, DesiredClaim, NodeState};
 use crate::election::claim::Claims;
 use crate::election::claim::acquire::Why;
-use crate::election::claim::state::moves::{AGAIN, ASK, Handover, PROBE, Phase, TAKE, Yielding};
+use crate::election::claim::state::moves::{
+    AGAIN, ASK, Handover, PROBE, Phase, TAKE, TAKE_LEAVING, Yielding,
+};
 use crate::election::claim::state::release::{Leaving, Obstacle};
 use crate::election::claim::state::tenure::Tenure;
 use crate::election::context::Context;
@@ -302,12 +304,13 @@ impl Transfer {
             return;
         };
         // There the rules for its pods may come later.
-        let local = claim.proxied.asks() && claim.proxied.is_local() && !cx.own().is_leaving();
-        let patience = if local { LATE_LOCAL } else { Duration::ZERO };
-        claims.with(cx, name, |tenure| {
-            let until = now + TAKE + patience;
-            tenure.hand_over(Some(node.clone()), until);
-        });
+        let local = claim.proxied.asks() && claim.proxied.is_local();
+        let patience = match leaving {
+            true => TAKE_LEAVING,
+            false if local => TAKE + LATE_LOCAL,
+            false => TAKE,
+        };
+        claims.with(cx, name, |tenure| tenure.hand_over(Some(node.clone()), now + patience));
         let transitions = stored.record.transitions;
         let record = Claim {
             successor: Some(Successor { node, session, transitions }),
@@ -325,17 +328,14 @@ impl Transfer {
         );
     }
 
-    /// Whether the named successor of a claim that may wait for long need not be waited for: it is gone, or may
-    /// not have it any more.
+    /// Whether the named successor need not be waited for: it is gone, or may not have the claim any more.
     pub(in crate::election) fn is_given_up(
         cx: &Context,
         claims: &Claims,
         name: &LeaseName,
         claim: &DesiredClaim,
     ) -> bool {
-        let Some(desired) = cx.desired().filter(|_| claim.proxied.is_local()) else {
-            return false;
-        };
+        let Some(desired) = cx.desired() else { return false };
         let handover = claims.tenures().get(name).and_then(|tenure| tenure.handover());
         let named = handover.and_then(Handover::successor);
         named.is_some_and(|node| !cx.candidates(claim, desired).contains(&node))

@@ -8,15 +8,18 @@ use pnet_base::MacAddr;
 
 use crate::clock::Instant;
 
-/// Within which time a successor takes the claim.
-pub(in crate::election) const TAKE: Duration = Duration::from_secs(1);
+/// Within which time a successor takes the claim. The two writes of a handover may each take as long as a renewal of a
+/// session, where the API server is slow.
+pub(in crate::election) const TAKE: Duration = Duration::from_secs(3);
+
+/// The same where the owner is about to end: there may be time for another successor.
+pub(in crate::election) const TAKE_LEAVING: Duration = Duration::from_secs(1);
 
 /// For how long the old owner waits for the announcement before it probes.
 pub(in crate::election) const ANNOUNCEMENT: Duration = Duration::from_millis(200);
 
-/// Between the two probes, and after the second. A successor adds the address when the rules for it are in place, 120 ms
-/// after it has taken the claim at the latest, and on a busy machine later: the old owner answers meanwhile.
-pub(in crate::election) const PROBE: Duration = Duration::from_millis(100);
+/// Between the two probes, and after the second.
+pub(in crate::election) const PROBE: Duration = Duration::from_millis(30);
 
 /// The interval of probes for the address while it is being taken back: the answer to that may not come.
 pub(in crate::election) const ASK: Duration = Duration::from_millis(100);
