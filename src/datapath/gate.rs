@@ -33,7 +33,7 @@ impl Default for Waiting {
 
 impl Waiting {
     /// Additions before which the kernel would reset open connections.
-    fn for_connections() -> Self {
+    pub(super) fn for_connections() -> Self {
         Self { patience: CONNECTIONS, ..Self::default() }
     }
 

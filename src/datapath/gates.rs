@@ -6,8 +6,37 @@ use std::net::IpAddr;
 use tokio::sync::watch;
 
 use crate::datapath::{forward, guard, return_path, spread};
-use crate::net::rtnl::addresses::AddressChange;
+use crate::net::rtnl::addresses::{AddressChange, Place};
 use leasehold_core::clock::Instant;
+
+/// The place that `op` adds.
+const fn addition(op: &AddressChange) -> Option<Place> {
+    match op {
+        AddressChange::Add { place, .. } => Some(*place),
+        _ => None,
+    }
+}
+
+/// The places that `ops` add.
+fn additions(ops: &[AddressChange]) -> BTreeSet<Place> {
+    ops.iter().filter_map(addition).collect()
+}
+
+/// A gate that takes additions out of changes, and says until when at the latest.
+type Hold<'a> = &'a mut dyn FnMut(&mut Vec<AddressChange>) -> Option<Instant>;
+
+/// Takes out of `ops` the additions that one of the gates holds back, each of which sees them all.
+fn at_once<const N: usize>(ops: &mut Vec<AddressChange>, gates: [Hold<'_>; N]) -> Option<Instant> {
+    let all = additions(ops);
+    let (mut held, mut wake) = (BTreeSet::new(), None);
+    for hold in gates {
+        let mut passing = ops.clone();
+        wake = [wake, hold(&mut passing)].into_iter().flatten().min();
+        held.extend(all.difference(&additions(&passing)).copied());
+    }
+    ops.retain(|op| addition(op).is_none_or(|place| !held.contains(&place)));
+    wake
+}
 
 /// The gates of the tenants without which no address is added.
 #[derive(Debug)]
@@ -28,13 +57,17 @@ impl Gates {
         self.guard.guard(addresses);
     }
 
-    /// Takes the additions that have to wait out of `ops`; until when at the latest.
+    /// Takes the additions that have to wait out of `ops`; until when at the latest. An addition waits for all tenants at
+    /// once, not for one after the other.
     pub fn hold(&mut self, now: Instant, ops: &mut Vec<AddressChange>) -> Option<Instant> {
-        let forward = self.forward.hold(now, ops);
-        let guard = self.guard.hold(now, ops);
-        let spread = self.spread.hold(now, ops);
-        let return_path = self.return_path.hold(now, ops);
-        forward.into_iter().chain(guard).chain(spread).chain(return_path).min()
+        let Self { guard, forward, spread, return_path } = self;
+        let holds: [Hold<'_>; 4] = [
+            &mut |ops| forward.hold(now, ops),
+            &mut |ops| guard.hold(now, ops),
+            &mut |ops| spread.hold(now, ops),
+            &mut |ops| return_path.hold(now, ops),
+        ];
+        at_once(ops, holds)
     }
 
     /// Waits for news of one of them; a tenant has ended where there can be none.
@@ -44,6 +77,41 @@ impl Gates {
             changed = self.forward.changed() => changed,
             changed = self.spread.changed() => changed,
             changed = self.return_path.changed() => changed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::datapath::gate::Waiting;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_boot(Duration::from_secs(100) + Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn an_addition_that_several_gates_hold_back_waits_for_as_long_as_the_most_patient_one() {
+        let place = (2, IpAddr::from([192, 0, 2, 1]));
+        let all = [
+            AddressChange::Add { place, seconds: NonZeroU32::MIN },
+            AddressChange::Delete { place: (3, place.1) },
+        ];
+        let (mut short, mut long) = (Waiting::default(), Waiting::for_connections());
+        for (millis, passing, until) in
+            [(0, &all[1..], Some(at(50))), (50, &all[1..], Some(at(120))), (120, &all[..], None)]
+        {
+            let mut ops = all.to_vec();
+            let wake = at_once(
+                &mut ops,
+                [&mut |ops| long.hold(at(millis), |_| false, ops), &mut |ops| {
+                    short.hold(at(millis), |_| false, ops)
+                }],
+            );
+            assert_eq!((&ops[..], wake), (passing, until), "after {millis} ms");
         }
     }
 }

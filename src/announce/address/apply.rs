@@ -29,6 +29,9 @@ use crate::net::rtnl::row::AddressRow;
 use leasehold_core::clock::Instant;
 use leasehold_core::election::{KernelView, Serving};
 
+/// Time for reading and changing the addresses from which it is worth a line in the log: all of the kernel's networking
+/// waits for one lock.
+const SLOW: Duration = Duration::from_millis(500);
 /// Interval between attempts to add a refused address while it is served.
 const RETRY: Duration = Duration::from_secs(1);
 /// Plans in a row before the channels are looked at again.
@@ -112,6 +115,10 @@ impl Applier {
                     Some(clock::now() + RETRY)
                 }
             };
+            let took = clock::now().saturating_since(began);
+            if took >= SLOW {
+                tracing::warn!(?took, "the kernel took long to read and change the addresses");
+            }
             rest_after(began).await;
             let wake = wake.into_iter().chain(self.confinement.due()).min();
             let timer = async {
