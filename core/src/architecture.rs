@@ -11,6 +11,11 @@ const LARGEST_CIRCLE: usize = 1;
 const ROOMS: &str = "
 crate
 clock
+bgp::message
+bgp
+bfd::packet
+bfd::session <- bfd::packet clock
+bfd
 desired
 election
 election::io <- clock desired

@@ -9,6 +9,8 @@
 //! | [`election`] | the election core: Leases, failover, handover, outages; placement is a room of it |
 //! | [`desired`] | claims, policies and nodes, as a pure function of the cluster's objects |
 //! | [`detect`] | the judgement of silence: do the owners of addresses answer on the wire? |
+//! | [`bgp`] | BGP: the messages by which nodes announce addresses to routers |
+//! | [`bfd`] | BFD: routers and nodes that notice in a fraction of a second that the other one is gone |
 //! | [`explain`] | explanations of ownership, and simulations |
 //! | [`clock`] | the time that decisions are made on |
 //!
@@ -16,6 +18,8 @@
 
 #[cfg(test)]
 mod architecture;
+pub mod bfd;
+pub mod bgp;
 pub mod clock;
 pub mod desired;
 pub mod detect;
