@@ -23,7 +23,6 @@ use crate::clock::{self, sleep_until};
 use crate::config::Config;
 use crate::deploy::Deployer;
 use crate::elect::{Acquisition, Elector, Identity, Tenure};
-use crate::reconcile::index::Recollection;
 use crate::reconcile::lead::{Context, lead};
 use crate::reconcile::watch::Kind;
 use crate::reconcile::write::Writer;
@@ -90,7 +89,7 @@ async fn work(
     mut tenure: watch::Receiver<Tenure>,
     mut stop: watch::Receiver<bool>,
 ) -> bool {
-    let mut last: Option<(Acquisition, Recollection)> = None;
+    let mut last: Option<(Acquisition, _)> = None;
     loop {
         let active = tenure.wait_for(|tenure| tenure.lasts(clock::now()));
         let present = tokio::select! {
