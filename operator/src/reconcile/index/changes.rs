@@ -74,8 +74,12 @@ impl Index {
         now: Instant,
     ) -> bool {
         let complete = matches!(event, Event::InitDone);
-        let keys = self.tables.services().iter().map(|(key, _)| key).filter(|_| complete);
-        let before: Vec<_> = keys.map(|key| (key.clone(), self.state_of(key))).collect();
+        let before: Vec<_> = if complete {
+            let keys = self.tables.services().iter().map(|(key, _)| key);
+            keys.map(|key| (key.clone(), self.state_of(key))).collect()
+        } else {
+            Vec::new()
+        };
         let changed = self.tables.apply_service(event);
         for (key, (had, before)) in before {
             self.compare(&key, before, &had, now);
