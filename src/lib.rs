@@ -8,7 +8,7 @@
 //!  watch/ ──► desired/ ──► election/ ─────────────► announce/ (plan, apply) ──► net/ (kernel edge)
 //!    streams     pure │      core: no I/O, decides     pure plan, one task        │
 //!                     │        ▲ ▲ ▲                        │ additions wait        │ links, addresses, frames
-//!                     └────────┼─┼─┼──► datapath/ (own thread) ┘ for nf_tables      │
+//!                     └────────┼─┼─┼──► datapath/ (own threads)┘ for nf_tables      │
 //!                              │ │ └────────────────────────────────────────────────┘
 //!                              │ ├─ detect/ (own thread): do the other owners answer?
 //!                              │ └─ proxy/ (own thread): is kube-proxy alive, has it the rules?
