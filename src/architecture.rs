@@ -34,7 +34,7 @@ config <- net::rtnl version
 detect <- clock net
 host <- api net::rtnl
 datapath::return_path <- clock datapath::gate datapath::upkeep host net::nft net::rtnl
-datapath::gates <- datapath::forward datapath::guard datapath::return_path datapath::spread net::rtnl
+datapath::gates <- datapath::forward datapath::gate datapath::guard datapath::return_path datapath::spread net::rtnl
 proxy <- api clock net::nft net::rtnl
 report::health <- api
 announce::layer2 <- announce::counters api clock host net

@@ -1,13 +1,13 @@
 //! Additions of addresses that wait until the path of their address is ready.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::net::rtnl::addresses::AddressChange;
+use crate::net::rtnl::addresses::{AddressChange, Place};
 use leasehold_core::clock::Instant;
 
 /// The longest wait of an addition: an address that no node answers for is worse than one that leads elsewhere than
@@ -37,29 +37,49 @@ impl Waiting {
         Self { patience: CONNECTIONS, ..Self::default() }
     }
 
-    /// Takes the additions of addresses that are not settled out of `ops`; until when at the latest.
+    /// Adds to `held` the additions in `ops` of addresses that are not settled.
     pub(super) fn hold(
         &mut self,
         now: Instant,
         is_settled: impl Fn(&IpAddr) -> bool,
-        ops: &mut Vec<AddressChange>,
-    ) -> Option<Instant> {
+        ops: &[AddressChange],
+        held: &mut Held,
+    ) {
         let mut before = std::mem::take(&mut self.addresses);
-        let mut wake: Option<Instant> = None;
-        ops.retain(|op| {
-            let AddressChange::Add { place: (_, ip), .. } = op else { return true };
+        for op in ops {
+            let AddressChange::Add { place, .. } = op else { continue };
+            let (_, ip) = place;
             if is_settled(ip) {
-                return true;
+                continue;
             }
             let until = before.remove(ip).unwrap_or(now + self.patience);
             self.addresses.insert(*ip, until);
-            if now >= until {
-                return true;
+            if now < until {
+                held.add(*place, until);
             }
-            wake = Some(wake.map_or(until, |wake| wake.min(until)));
-            false
-        });
-        wake
+        }
+    }
+}
+
+/// The additions that one gate or several hold back.
+#[derive(Debug, Default)]
+pub struct Held {
+    places: BTreeSet<Place>,
+    /// The time of the next look.
+    wake: Option<Instant>,
+}
+
+impl Held {
+    fn add(&mut self, place: Place, until: Instant) {
+        self.places.insert(place);
+        self.wake = Some(self.wake.map_or(until, |wake| wake.min(until)));
+    }
+
+    /// Takes them out of `ops`; until when at the latest one of them has to wait.
+    pub(super) fn take_out(self, ops: &mut Vec<AddressChange>) -> Option<Instant> {
+        let is_held = |op: &AddressChange| matches!(op, AddressChange::Add { place, .. } if self.places.contains(place));
+        ops.retain(|op| !is_held(op));
+        self.wake
     }
 }
 
@@ -95,8 +115,8 @@ impl<V: View> Gate<V> {
         Self { wanted, view, waiting: Waiting::for_connections() }
     }
 
-    /// Takes the additions that have to wait out of `ops`; until when at the latest.
-    pub fn hold(&mut self, now: Instant, ops: &mut Vec<AddressChange>) -> Option<Instant> {
+    /// Adds to `held` the additions in `ops` that have to wait.
+    pub fn hold(&mut self, now: Instant, ops: &[AddressChange], held: &mut Held) {
         let wanted = self.wanted.borrow().clone();
         let view = self.view.borrow_and_update();
         let known = wanted.as_deref().zip(view.applied());
@@ -104,7 +124,7 @@ impl<V: View> Gate<V> {
         let may_be_settled = wanted.is_none();
         let is_settled =
             |ip: &IpAddr| is_settled.as_ref().map_or(may_be_settled, |settled| settled(ip));
-        self.waiting.hold(now, is_settled, ops)
+        self.waiting.hold(now, is_settled, ops, held);
     }
 
     /// Waits for news of what is in place; the thread has ended where there can be none.
@@ -131,6 +151,17 @@ mod tests {
         AddressChange::Add { place: (2, ip(last)), seconds: NonZeroU32::MIN }
     }
 
+    /// Takes the additions out of `ops` that are held back while no address is settled; the time of the next look.
+    fn take_out(
+        waiting: &mut Waiting,
+        millis: u64,
+        ops: &mut Vec<AddressChange>,
+    ) -> Option<Instant> {
+        let mut held = Held::default();
+        waiting.hold(at(millis), |_| false, ops, &mut held);
+        held.take_out(ops)
+    }
+
     /// The additions of two addresses that pass, and the time of the next look.
     fn held(
         waiting: &mut Waiting,
@@ -139,7 +170,9 @@ mod tests {
     ) -> (Vec<AddressChange>, Option<Instant>) {
         let mut ops = vec![add(1), add(2)];
         let is_settled = |ip: &IpAddr| settled.iter().any(|last| self::ip(*last) == *ip);
-        let wake = waiting.hold(at(millis), is_settled, &mut ops);
+        let mut held = Held::default();
+        waiting.hold(at(millis), is_settled, &ops, &mut held);
+        let wake = held.take_out(&mut ops);
         (ops, wake)
     }
 
@@ -157,10 +190,10 @@ mod tests {
     fn only_additions_wait_and_each_time_anew() {
         let mut waiting = Waiting::default();
         let mut others = vec![AddressChange::Delete { place: (2, ip(1)) }, add(2)];
-        assert_eq!(waiting.hold(at(0), |_| false, &mut others), Some(at(50)));
+        assert_eq!(take_out(&mut waiting, 0, &mut others), Some(at(50)));
         assert_eq!(others, [AddressChange::Delete { place: (2, ip(1)) }]);
-        assert_eq!(waiting.hold(at(60), |_| false, &mut Vec::new()), None);
-        assert_eq!(waiting.hold(at(70), |_| false, &mut vec![add(2)]), Some(at(120)));
+        assert_eq!(take_out(&mut waiting, 60, &mut Vec::new()), None);
+        assert_eq!(take_out(&mut waiting, 70, &mut vec![add(2)]), Some(at(120)));
         let mut longer = Waiting::for_connections();
         assert_eq!(held(&mut longer, 0, &[]), (vec![], Some(at(120))));
         assert_eq!(held(&mut longer, 119, &[1]), (vec![add(1)], Some(at(120))));

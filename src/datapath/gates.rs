@@ -5,38 +5,10 @@ use std::net::IpAddr;
 
 use tokio::sync::watch;
 
+use crate::datapath::gate::Held;
 use crate::datapath::{forward, guard, return_path, spread};
-use crate::net::rtnl::addresses::{AddressChange, Place};
+use crate::net::rtnl::addresses::AddressChange;
 use leasehold_core::clock::Instant;
-
-/// The place that `op` adds.
-const fn addition(op: &AddressChange) -> Option<Place> {
-    match op {
-        AddressChange::Add { place, .. } => Some(*place),
-        _ => None,
-    }
-}
-
-/// The places that `ops` add.
-fn additions(ops: &[AddressChange]) -> BTreeSet<Place> {
-    ops.iter().filter_map(addition).collect()
-}
-
-/// A gate that takes additions out of changes, and says until when at the latest.
-type Hold<'a> = &'a mut dyn FnMut(&mut Vec<AddressChange>) -> Option<Instant>;
-
-/// Takes out of `ops` the additions that one of the gates holds back, each of which sees them all.
-fn at_once<const N: usize>(ops: &mut Vec<AddressChange>, gates: [Hold<'_>; N]) -> Option<Instant> {
-    let all = additions(ops);
-    let (mut held, mut wake) = (BTreeSet::new(), None);
-    for hold in gates {
-        let mut passing = ops.clone();
-        wake = [wake, hold(&mut passing)].into_iter().flatten().min();
-        held.extend(all.difference(&additions(&passing)).copied());
-    }
-    ops.retain(|op| addition(op).is_none_or(|place| !held.contains(&place)));
-    wake
-}
 
 /// The gates of the tenants without which no address is added.
 #[derive(Debug)]
@@ -60,14 +32,12 @@ impl Gates {
     /// Takes the additions that have to wait out of `ops`; until when at the latest. An addition waits for all tenants at
     /// once, not for one after the other.
     pub fn hold(&mut self, now: Instant, ops: &mut Vec<AddressChange>) -> Option<Instant> {
-        let Self { guard, forward, spread, return_path } = self;
-        let holds: [Hold<'_>; 4] = [
-            &mut |ops| forward.hold(now, ops),
-            &mut |ops| guard.hold(now, ops),
-            &mut |ops| spread.hold(now, ops),
-            &mut |ops| return_path.hold(now, ops),
-        ];
-        at_once(ops, holds)
+        let mut held = Held::default();
+        self.guard.hold(now, ops, &mut held);
+        self.forward.hold(now, ops, &mut held);
+        self.spread.hold(now, ops, &mut held);
+        self.return_path.hold(now, ops, &mut held);
+        held.take_out(ops)
     }
 
     /// Waits for news of one of them; a tenant has ended where there can be none.
@@ -105,12 +75,11 @@ mod tests {
             [(0, &all[1..], Some(at(50))), (50, &all[1..], Some(at(120))), (120, &all[..], None)]
         {
             let mut ops = all.to_vec();
-            let wake = at_once(
-                &mut ops,
-                [&mut |ops| long.hold(at(millis), |_| false, ops), &mut |ops| {
-                    short.hold(at(millis), |_| false, ops)
-                }],
-            );
+            let mut held = Held::default();
+            for gate in [&mut long, &mut short] {
+                gate.hold(at(millis), |_| false, &ops, &mut held);
+            }
+            let wake = held.take_out(&mut ops);
             assert_eq!((&ops[..], wake), (passing, until), "after {millis} ms");
         }
     }

@@ -37,6 +37,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::datapath::gate::Held;
     use crate::net::rtnl::addresses::AddressChange;
 
     fn at(millis: u64) -> Instant {
@@ -81,11 +82,15 @@ mod tests {
             let (_forwarded, view) = watch::channel(Forwarded { applied, ..Forwarded::default() });
             let mut gate = Gate::new(receiver, view);
             let mut ops = vec![one, two];
-            let until = gate.hold(at(0), &mut ops);
+            let mut held = Held::default();
+            gate.hold(at(0), &ops, &mut held);
+            let until = held.take_out(&mut ops);
             assert_eq!(ops, passing, "{name}");
             assert_eq!(until, (passing.len() < 2).then_some(at(120)), "{name}");
             let mut ops = vec![one, two];
-            assert_eq!(gate.hold(at(120), &mut ops), None, "{name}");
+            let mut held = Held::default();
+            gate.hold(at(120), &ops, &mut held);
+            assert_eq!(held.take_out(&mut ops), None, "{name}");
             assert_eq!(ops, [one, two], "{name}: no longer than 120 ms");
         }
     }

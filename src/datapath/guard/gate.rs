@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use tokio::sync::watch;
 
-use crate::datapath::gate::Waiting;
+use crate::datapath::gate::{Held, Waiting};
 use crate::datapath::guard::state::{Guarded, Wanted};
 use crate::net::rtnl::addresses::AddressChange;
 use leasehold_core::clock::Instant;
@@ -46,15 +46,15 @@ impl Gate {
         });
     }
 
-    /// Takes the additions that have to wait out of `ops`; until when at the latest.
-    pub fn hold(&mut self, now: Instant, ops: &mut Vec<AddressChange>) -> Option<Instant> {
+    /// Adds to `held` the additions in `ops` that have to wait.
+    pub fn hold(&mut self, now: Instant, ops: &[AddressChange], held: &mut Held) {
         let guarded = self.guarded.borrow_and_update();
         // What went and came again may have been protected before, and not be any more.
         let is_settled = |ip: &IpAddr| {
             let current = self.since.get(ip).is_none_or(|since| guarded.generation >= *since);
             current && guarded.settled.contains(ip)
         };
-        self.waiting.hold(now, is_settled, ops)
+        self.waiting.hold(now, is_settled, ops, held);
     }
 
     /// Waits for news of what is protected; the guard has ended where there can be none.
@@ -90,7 +90,9 @@ mod tests {
         let mut gate = Gate::new(wanted, guarded);
         let passing = |gate: &mut Gate| {
             let mut ops = vec![add(1), add(2)];
-            gate.hold(at(0), &mut ops);
+            let mut held = Held::default();
+            gate.hold(at(0), &ops, &mut held);
+            held.take_out(&mut ops);
             ops
         };
         gate.guard(settled.clone());

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use tokio::sync::watch;
 
-use crate::datapath::gate::Waiting;
+use crate::datapath::gate::{Held, Waiting};
 use crate::datapath::return_path::plan::symmetric;
 use crate::datapath::return_path::state::Returned;
 use crate::net::rtnl::addresses::AddressChange;
@@ -27,15 +27,15 @@ impl Gate {
         Self { serving, returned, waiting: Waiting::default() }
     }
 
-    /// Takes the additions that have to wait out of `ops`; until when at the latest.
-    pub fn hold(&mut self, now: Instant, ops: &mut Vec<AddressChange>) -> Option<Instant> {
+    /// Adds to `held` the additions in `ops` that have to wait.
+    pub fn hold(&mut self, now: Instant, ops: &[AddressChange], held: &mut Held) {
         let serving = self.serving.borrow();
         let returned = self.returned.borrow_and_update();
         let is_settled = |ip: &IpAddr| {
             let wanted = serving.vips.get(ip).and_then(symmetric);
             wanted.is_none() || returned.applied.get(ip) == wanted
         };
-        self.waiting.hold(now, is_settled, ops)
+        self.waiting.hold(now, is_settled, ops, held);
     }
 
     /// Waits for news of what is in place; the thread has ended where there can be none.
@@ -85,11 +85,15 @@ mod tests {
             let (_returned, view) = watch::channel(Returned { applied, ..Returned::default() });
             let mut gate = Gate::new(receiver, view);
             let mut ops = vec![add];
-            let until = gate.hold(at(0), &mut ops);
+            let mut held = Held::default();
+            gate.hold(at(0), &ops, &mut held);
+            let until = held.take_out(&mut ops);
             assert_eq!(ops.len(), usize::from(passes), "{name}");
             assert_eq!(until, (!passes).then_some(at(50)), "{name}");
             let mut ops = vec![add];
-            assert_eq!(gate.hold(at(50), &mut ops), None, "{name}");
+            let mut held = Held::default();
+            gate.hold(at(50), &ops, &mut held);
+            assert_eq!(held.take_out(&mut ops), None, "{name}");
             assert_eq!(ops, [add], "{name}: no longer than 50 ms");
         }
     }
